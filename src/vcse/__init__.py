@@ -1,0 +1,3 @@
+"""Value-conditional state entropy exploration for reinforcement learning."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""What `vcse bench` measures: one file per claim of speed or memory."""

@@ -1,0 +1,214 @@
+"""Time and memory of the whole VCSE reward against the plain broadcast formula, in one run.
+
+The plain formula builds the N x N x d tensor of differences, as the released code does. On a CPU both run on one
+thread, and memory is the peak of the resident set of a fresh process, less its start. On a GPU ours is replayed
+as a captured CUDA graph, and memory is what PyTorch's allocator had to hand out.
+"""
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vcse.estimators import value_conditional_reward
+
+READING = "release-a2c"
+MOST_SECONDS = 120  # of one way at one size on a CPU; then the median of fewer runs is given
+
+
+class Size(NamedTuple):
+    """A batch: N points of d dimensions, and which neighbour is looked for."""
+
+    n: int
+    d: int
+    k: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Size":
+        """Read 1024x512x12."""
+        parts = text.split("x")
+        if len(parts) != 3 or not all(part.isdigit() for part in parts):
+            raise ValueError(f"a size is written NxDxK, such as 1024x512x12, got {text!r}")
+        return cls(*map(int, parts))
+
+
+CPU_SIZES = (
+    Size(128, 64, 3),  # a rollout of A2C
+    Size(256, 50, 12),  # a batch of DrQ-v2
+    Size(1024, 15, 12),  # a batch of SAC from states
+    Size(1024, 50, 5),
+    Size(1024, 50, 12),
+    Size(1024, 512, 12),
+    Size(2500, 256, 12),  # a batch of Masked World Models
+    Size(20000, 256, 12),
+)
+CUDA_SIZES = (
+    Size(128, 64, 3),
+    Size(256, 50, 12),
+    Size(1024, 15, 12),
+    Size(2500, 256, 12),
+    Size(1024, 512, 12),
+    Size(1024, 1024, 12),
+    Size(4096, 1024, 12),
+    Size(16384, 1024, 12),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the answer; None where the plain formula does not fit in memory."""
+
+    device: str
+    n: int
+    d: int
+    k: int
+    ms: float
+    naive_ms: float | None
+    peak_mib: float
+    naive_peak_mib: float | None
+
+
+def broadcast_reward(
+    features: Float[Tensor, "n d"], values: Float[Tensor, " n"], k: int
+) -> Float[Tensor, " n"]:
+    """Compute the same reward as the released code writes it."""
+    states = torch.norm(features[:, None] - features[None], dim=-1)
+    by_value = (values[:, None] - values[None]).abs()
+    joint = torch.maximum(states, by_value)
+    radius = joint.topk(k + 1, largest=False).values[:, -1]
+    count = (by_value < radius[:, None]).sum(-1)
+    return torch.digamma(count.float() + 1) / features.shape[1] + torch.log(2 * radius + 1e-5)
+
+
+def our_reward(features: Float[Tensor, "n d"], values: Float[Tensor, " n"], k: int) -> Float[Tensor, " n"]:
+    """Compute the reward with this library, as an agent would."""
+    return value_conditional_reward(features, values, k=k, reading=READING)
+
+
+def measure(device: str, sizes: tuple[Size, ...], *, repeats: int) -> Iterator[Row]:
+    """Measure size after size."""
+    for size in sizes:
+        yield _measure_cuda(size, repeats) if device == "cuda" else _measure_cpu(size, repeats)
+
+
+def _inputs(size: Size, device: str) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(size.n, size.d, generator=generator)
+    values = torch.randn(size.n, generator=generator)
+    return features.to(device), values.to(device)
+
+
+def broadcast_bytes(size: Size) -> int:
+    """Bytes of the plain formula's largest tensor."""
+    return 4 * size.n * size.n * size.d
+
+
+def _measure_cpu(size: Size, repeats: int) -> Row:
+    available = _available_memory()
+    naive_fits = 1.5 * broadcast_bytes(size) < available
+    ours = _in_fresh_process("ours", size, repeats)
+    naive = _in_fresh_process("broadcast", size, repeats) if naive_fits else (None, None)
+    return Row("cpu", *size, ms=ours[0], naive_ms=naive[0], peak_mib=ours[1], naive_peak_mib=naive[1])
+
+
+def _available_memory() -> int:
+    try:
+        with open("/proc/meminfo") as lines:
+            kib = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except OSError:
+        return 8 << 30
+    return kib << 10
+
+
+def _in_fresh_process(which: str, size: Size, repeats: int) -> tuple[float, float]:
+    """Give median milliseconds and peak MiB of one way, measured where nothing else ran before."""
+    request = json.dumps({"which": which, "size": size, "repeats": repeats})
+    done = subprocess.run(
+        [sys.executable, "-m", "vcse.bench.estimator", request],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"measuring {which} at {size} failed: {done.stderr.strip().splitlines()[-1:]}")
+    answer = json.loads(done.stdout)
+    return answer["ms"], answer["peak_mib"]
+
+
+def worker() -> None:
+    """Measure one way in this process and print the answer; called by `_in_fresh_process`."""
+    request = json.loads(sys.argv[1])
+    size = Size(*request["size"])
+    compute = our_reward if request["which"] == "ours" else broadcast_reward
+    torch.set_num_threads(1)
+    features, values = _inputs(size, "cpu")
+    small = _inputs(Size(64, 4, 3), "cpu")
+    compute(*small, 3)  # libraries load what they need before the start is read
+    start_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    compute(features, values, size.k)
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start_kib
+    times: list[float] = []
+    while len(times) < request["repeats"] and (len(times) < 3 or sum(times) < 1e3 * MOST_SECONDS):
+        begin = time.perf_counter()
+        compute(features, values, size.k)
+        times.append(1e3 * (time.perf_counter() - begin))
+    print(json.dumps({"ms": statistics.median(times), "peak_mib": peak_kib / 1024}))
+
+
+def _measure_cuda(size: Size, repeats: int) -> Row:
+    features, values = _inputs(size, "cuda")
+    our_reward(features, values, size.k)  # compiles the kernels
+    torch.cuda.synchronize()
+    start = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        our_reward(features, values, size.k)
+    peak_mib = (torch.cuda.max_memory_allocated() - start) / 2**20
+    milliseconds = _time_cuda(graph.replay, repeats)
+    del graph
+    torch.cuda.empty_cache()
+    naive_ms, naive_peak = _measure_broadcast_cuda(features, values, size, repeats)
+    return Row(torch.cuda.get_device_name(), *size, milliseconds, naive_ms, peak_mib, naive_peak)
+
+
+def _measure_broadcast_cuda(
+    features: Tensor, values: Tensor, size: Size, repeats: int
+) -> tuple[float | None, float | None]:
+    if 1.2 * broadcast_bytes(size) > torch.cuda.mem_get_info()[0]:
+        return None, None
+    start = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    milliseconds = _time_cuda(lambda: broadcast_reward(features, values, size.k), repeats)
+    peak = torch.cuda.max_memory_allocated() - start
+    torch.cuda.empty_cache()
+    return milliseconds, peak / 2**20
+
+
+def _time_cuda(work: Callable[[], object], repeats: int) -> float:
+    for _ in range(3):
+        work()
+    times = []
+    for _ in range(repeats):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    worker()

@@ -1,0 +1,39 @@
+"""The `vcse` command: which verbs there are, and how it fails."""
+
+import sys
+from collections.abc import Sequence
+
+import tyro
+from tyro.extras import SubcommandApp
+
+from vcse import __version__
+from vcse.cli.bench import bench
+from vcse.cli.doctor import doctor
+from vcse.cli.selftest import selftest
+
+app = SubcommandApp()
+app.command(bench)
+app.command(doctor)
+app.command(selftest)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and give its exit status: 0, 1 where it could not do its work, 2 for a wrong call."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments == ["--version"]:
+        print(f"vcse {__version__}")
+        return 0
+    try:
+        status = app.cli(
+            prog="vcse",
+            description="Value-conditional state entropy exploration.",
+            args=arguments,
+            config=(tyro.conf.OmitSubcommandPrefixes,),
+        )
+    except (ValueError, RuntimeError, OSError) as error:
+        print(f"vcse: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("vcse: interrupted", file=sys.stderr)
+        return 130
+    return int(status or 0)

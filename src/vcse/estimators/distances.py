@@ -1,0 +1,216 @@
+"""Exact distances, by differences, and the k-th smallest of them.
+
+The matrix-product form |a|² + |b|² − 2 a·b is fast but not exact: it gives equal points a distance of about
+1e-3 instead of 0, and the logarithm of the reward makes that error large. Here every distance that leaves
+comes from differences, summed over the coordinates in one fixed order, so that
+
+- equal points are at distance exactly 0,
+- a distance has the same bits whichever points, chunks or learners it is computed beside.
+
+`screening` and `kernels` find the same neighbours faster; `screening` to the same bits.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+# Numbers that exist at once on the way. On a CPU a tile should stay in the cache; on a GPU, 1 GiB of float32
+# is the most that a bonus may cost an agent.
+CPU_TILE = 1 << 17
+CUDA_TILE = 1 << 28
+CUDA_DIFFERENCES = 1 << 24
+# Up to here the coordinates are taken one by one: rows this short are slow to subtract and sum.
+FEW_DIMENSIONS = 8
+
+
+class Nearest(NamedTuple):
+    """The neighbour of the wanted rank, for every point.
+
+    Of several points at the same joint distance, the one farthest in value is taken, so that the answer
+    does not depend on the order of the points.
+    """
+
+    radius: Float[Tensor, "b n"]  # its distance; under the joint max-norm where there are values
+    value_distance: Float[Tensor, "b n"] | None  # its distance in value; None where there are no values
+
+
+class Search(NamedTuple):
+    """What is searched: for every query the neighbour of a rank among the points of a pool."""
+
+    queries: Float[Tensor, "b n d"]
+    pool: Float[Tensor, "b m d"]
+    rank: int  # 1 is the nearest, which is the point itself where the pool holds it
+    query_values: Float[Tensor, "b n v"] | None = None
+    pool_values: Float[Tensor, "b m v"] | None = None
+    average: bool = False  # give the mean distance to the `rank` nearest instead of the last of them
+
+
+def power_of_two_scale(search: Search) -> Float[Tensor, "b 1 1"]:
+    """Give the factor that keeps squares in range; a power of two, so multiplying by it rounds nothing.
+
+    The largest coordinate is brought near 2⁵⁰ (in float32), so that differences down to 2⁻¹¹³ of it have
+    squares that are still normal numbers, and sums of the largest squares stay far from overflow.
+    """
+    points = (search.queries, search.pool, search.query_values, search.pool_values)
+    different = {id(each): each for each in points if each is not None}.values()
+    bounds = [each.flatten(1).aminmax(dim=-1) for each in different]
+    largest = torch.stack([bound for low, high in bounds for bound in (-low, high)]).amax(0)
+    integer, mantissa, bias = {
+        torch.float32: (torch.int32, 23, 127),
+        torch.float64: (torch.int64, 52, 1023),
+    }[largest.dtype]
+    wanted = (bias - 20 - search.pool.shape[-1].bit_length()) // 2
+    shift = (wanted + bias - (largest.view(integer) >> mantissa)).clamp(1 - bias, bias - 1)
+    return ((shift + bias) << mantissa).view(largest.dtype)[:, None, None]
+
+
+def sum_of_squares(differences: Float[Tensor, "*shape d"], out: Float[Tensor, "*shape"]) -> None:
+    """Σ x² over the last axis; the differences are used up. The order of the sum depends on d alone."""
+    torch.sum(differences.mul_(differences), -1, out=out)
+
+
+def squared_distances(
+    queries: Float[Tensor, "b r d"], pool: Float[Tensor, "b m d"], out: Float[Tensor, "b r m"]
+) -> Float[Tensor, "b r m"]:
+    """Σ (a − b)² over the coordinates."""
+    batch, points, dimensions = pool.shape
+    if dimensions <= FEW_DIMENSIONS:
+        out.zero_()
+        for coordinate in range(dimensions):
+            difference = queries[..., coordinate, None] - pool[:, None, :, coordinate]
+            out.add_(difference.mul_(difference))
+        return out
+    height = max(1, (CUDA_DIFFERENCES if out.is_cuda else CPU_TILE) // (batch * points * dimensions))
+    memory = out.new_empty(batch * min(height, out.shape[1]) * points * dimensions)
+    for start in range(0, out.shape[1], height):
+        rows = slice(start, start + height)
+        shape = (*out[:, rows].shape, dimensions)
+        differences = memory[: math.prod(shape)].view(shape)
+        torch.sub(queries[:, rows, None], pool[:, None], out=differences)
+        sum_of_squares(differences, out=out[:, rows])
+    return out
+
+
+def value_distances(query_values: Float[Tensor, "b r v"], pool_values: Float[Tensor, "b m v"]) -> Float[Tensor, "b r m"]:
+    """Distances in the space of the values; a plain absolute difference where values are scalars."""
+    if query_values.shape[-1] == 1:
+        return (query_values - pool_values.transpose(-1, -2)).abs_()
+    squares = query_values.new_empty(*query_values.shape[:-1], pool_values.shape[-2])
+    return squared_distances(query_values, pool_values, out=squares).sqrt_()
+
+
+def smallest(
+    matrix: Float[Tensor, "b r m"], count: int, memory: Float[Tensor, "b r m"] | None = None
+) -> tuple[Float[Tensor, "b r c"], Int[Tensor, "b r c"]]:
+    """Give the `count` smallest entries of each row, in no order, and where they are.
+
+    On a CPU this takes most of the time of a search. The smallest entries lie in the groups with the smallest
+    minima, so looking at the minima first leaves little to compare; and NumPy partitions with vector
+    instructions where `topk` does not. `memory` is overwritten.
+    """
+    columns = matrix.shape[-1]
+    group = _group(columns, count)
+    if matrix.is_cuda:
+        found = matrix.topk(count, largest=False, sorted=False)
+        return found.values, found.indices
+    if group == 1 or columns % group:
+        members = _places_of_smallest(matrix, count)
+        return matrix.gather(-1, members), members
+    groups = columns // group
+    minima, memory = matrix, torch.empty_like(matrix) if memory is None else memory
+    while minima.shape[-1] > groups:
+        lower, upper = minima.chunk(2, -1)
+        minima = torch.minimum(lower, upper, out=memory[..., : lower.shape[-1]])
+    winners = _places_of_smallest(minima, count)
+    members = (winners.unsqueeze(-1) + torch.arange(0, columns, groups)).flatten(-2)
+    entries = matrix.gather(-1, members)
+    among_members = _places_of_smallest(entries, count)
+    return entries.gather(-1, among_members), members.gather(-1, among_members)
+
+
+def _places_of_smallest(matrix: Float[Tensor, "b r m"], count: int) -> Int[Tensor, "b r c"]:
+    return torch.from_numpy(np.argpartition(matrix.numpy(), count - 1, axis=-1)[..., :count])
+
+
+def padded_width(columns: int, count: int) -> int:
+    """Give the width to which a matrix is padded with infinity, for `smallest`: a multiple of its groups."""
+    group = _group(columns, count)
+    return -(-columns // group) * group
+
+
+def _group(columns: int, count: int) -> int:
+    """Give the power of two that leaves about as many minima as members of the winning groups."""
+    return 1 << max(0, round(math.log2(columns / count) / 2))
+
+
+def chunks(batch: int, rows: int, columns: int, tile: int) -> Iterator[tuple[slice, slice]]:
+    """Cut [batch, rows, columns] into pieces of about `tile` entries: whole matrices, else rows of one."""
+    entries = rows * columns
+    if entries <= tile:
+        matrices = tile // entries
+        for start in range(0, batch, matrices):
+            yield slice(start, start + matrices), slice(0, rows)
+        return
+    height = max(1, tile // columns)
+    for matrix in range(batch):
+        for start in range(0, rows, height):
+            yield slice(matrix, matrix + 1), slice(start, start + height)
+
+
+def radius_of(nearest: Float[Tensor, "b r c"], search: Search) -> Float[Tensor, "b r"]:
+    """The distance of the wanted rank among the nearest, or the mean up to there."""
+    if not search.average:
+        exactly = nearest.shape[-1] == search.rank
+        return nearest.amax(-1) if exactly else nearest.kthvalue(search.rank).values
+    in_order = nearest.sort(-1).values[..., : search.rank]
+    total = in_order[..., 0]
+    for distance in in_order.unbind(-1)[1:]:  # one after the other: the order of a sum decides its last bits
+        total = total + distance
+    return total / search.rank
+
+
+def nearest_by_differences(search: Search, scale: Float[Tensor, "b 1 1"]) -> Nearest:
+    """Find the neighbours by computing every distance; the reference for the faster ways."""
+    queries, pool, query_values, pool_values = scaled_points(search, scale)
+    (batch, rows, _), points = queries.shape, pool.shape[1]
+    radius = queries.new_empty(batch, rows)
+    value_distance = None if query_values is None else torch.empty_like(radius)
+    for b, r in chunks(batch, rows, points, CUDA_TILE if queries.is_cuda else CPU_TILE):
+        padded = queries.new_full((*queries[b, r].shape[:2], padded_width(points, search.rank)), torch.inf)
+        joint = squared_distances(queries[b, r], pool[b], out=padded[..., :points]).sqrt_()
+        if query_values is None or pool_values is None or value_distance is None:
+            radius[b, r] = radius_of(smallest(padded, search.rank)[0], search)
+            continue
+        by_value = value_distances(query_values[b, r], pool_values[b])
+        torch.maximum(joint, by_value, out=joint)
+        radius[b, r] = radius_of(smallest(padded, search.rank)[0], search)
+        value_distance[b, r] = by_value.mul_(joint == radius[b, r].unsqueeze(-1)).amax(-1)
+    return unscaled(radius, value_distance, scale)
+
+
+def scaled_points(
+    search: Search, scale: Float[Tensor, "b 1 1"]
+) -> tuple[
+    Float[Tensor, "b n d"], Float[Tensor, "b m d"], Float[Tensor, "b n v"] | None, Float[Tensor, "b m v"] | None
+]:
+    """Give queries, pool and their values, scaled; where the pool is the queries, they stay one tensor."""
+    queries = search.queries * scale
+    pool = queries if search.pool is search.queries else search.pool * scale
+    if search.query_values is None or search.pool_values is None:
+        return queries, pool, None, None
+    query_values = search.query_values * scale
+    same = search.pool_values is search.query_values
+    return queries, pool, query_values, query_values if same else search.pool_values * scale
+
+
+def unscaled(
+    radius: Float[Tensor, "b n"], value_distance: Float[Tensor, "b n"] | None, scale: Float[Tensor, "b 1 1"]
+) -> Nearest:
+    """Undo the scaling: exactly, because it is by a power of two."""
+    per_matrix = scale.squeeze(-1)
+    return Nearest(radius / per_matrix, None if value_distance is None else value_distance / per_matrix)

@@ -1,0 +1,158 @@
+"""State entropy: the Kozachenko-Leonenko estimate, Eq. (1), and the reward made of it, Eq. (2).
+
+Equation numbers are those of Kim et al. 2023, "Accelerating Reinforcement Learning with Value-Conditional State
+Entropy Exploration". Entropies are in nats.
+"""
+
+import math
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vcse.estimators.checks import checks_run
+from vcse.estimators.neighbors import kth_neighbor_distance
+from vcse.estimators.readings import ConditionalReading, StateEntropyReading, state_entropy_reading
+
+
+def log_unit_ball(dimensions: int) -> float:
+    """log c_d, the volume of the d-dimensional Euclidean ball of radius 1: c_d = π^(d/2) / Γ(1 + d/2)."""
+    return dimensions / 2 * math.log(math.pi) - math.lgamma(1 + dimensions / 2)
+
+
+def digamma(number: int) -> float:
+    """ψ(n), for a whole number."""
+    return float(torch.digamma(torch.tensor(float(number), dtype=torch.float64)))
+
+
+@torch.no_grad()
+def kl_entropy(
+    points: Float[Tensor, "*batch n d"], *, k: int, check_finite: bool = True
+) -> Float[Tensor, "*batch"]:
+    """Kozachenko-Leonenko entropy, Eq. (1): −ψ(k) + ψ(N) + log c_d + (d/N) Σ log r_i.
+
+    r_i is the distance from point i to its k-th neighbour. The paper writes twice that distance with the volume
+    of the ball of unit radius, which is d·log 2 too much; here the radius and the ball belong together.
+    """
+    radius = kth_neighbor_distance(points, k=k, check_finite=check_finite)
+    log_radius = log_of_radius("points", radius, check=checks_run(check_finite, points))
+    count, dimensions = points.shape[-2:]
+    return digamma(count) - digamma(k) + log_unit_ball(dimensions) + dimensions * log_radius.mean(-1)
+
+
+Reading = TypeVar("Reading", StateEntropyReading, ConditionalReading)
+
+
+class StateEntropyTerms(NamedTuple):
+    """The state entropy reward and the distances it is made of."""
+
+    reward: Float[Tensor, "*batch n"]
+    distance: Float[Tensor, "*batch n"]  # to the k-th neighbour, or the mean to the k nearest
+
+
+@torch.no_grad()
+def state_entropy_terms(
+    features: Float[Tensor, "*batch n d"],
+    *,
+    k: int,
+    reading: str | StateEntropyReading = "paper",
+    pool: Float[Tensor, "*batch m d"] | None = None,
+    pool_holds_features: bool = False,
+    check_finite: bool = True,
+) -> StateEntropyTerms:
+    """Compute `state_entropy_reward` and keep the distances."""
+    rule = state_entropy_reading(reading) if isinstance(reading, str) else reading
+    distance = kth_neighbor_distance(
+        features,
+        k=k,
+        pool=pool,
+        pool_holds_features=pool_holds_features,
+        self_in_k=rule.self_in_k,
+        average=rule.average,
+        check_finite=check_finite,
+    )
+    check = checks_run(check_finite, features)
+    return StateEntropyTerms(log_of_distance(distance, rule.doubled, rule.log_offset, check=check), distance)
+
+
+def state_entropy_reward(
+    features: Float[Tensor, "*batch n d"],
+    *,
+    k: int,
+    reading: str = "paper",
+    pool: Float[Tensor, "*batch m d"] | None = None,
+    pool_holds_features: bool = False,
+    self_in_k: bool | None = None,
+    average: bool | None = None,
+    doubled: bool | None = None,
+    log_offset: float | None = None,
+    check_finite: bool = True,
+) -> Float[Tensor, "*batch n"]:
+    """State entropy reward of each feature, Eq. (2): log(D_s(i) + 1).
+
+    D_s(i) is twice the distance from feature i to its k-th neighbour. Normalising the reward belongs to the bonus.
+
+    Args:
+        features: The states, or what stands for them.
+        k: Which neighbour, counted without the point itself unless the reading says otherwise.
+        reading: Whose definition is followed: paper, clean, release-a2c, release-drqv2, release-sac,
+            release-mwm or re3.
+        pool: Where neighbours are looked for, if not among the features themselves.
+        pool_holds_features: The pool holds the features too.
+        self_in_k: Deviation: the point itself counts as its first neighbour. None: as the reading says.
+        average: Deviation: the mean distance to the k nearest instead of the k-th distance.
+        doubled: Whether D_s is twice the distance, as in the paper, or the distance, as in the release.
+        log_offset: What is added inside the logarithm: 1 in all readings.
+        check_finite: Refuse NaN and infinity; on CUDA this waits for the device, and is left out while a
+            CUDA graph is captured.
+    """
+    rule = with_overrides(
+        state_entropy_reading(reading),
+        self_in_k=self_in_k,
+        average=average,
+        doubled=doubled,
+        log_offset=log_offset,
+    )
+    return state_entropy_terms(
+        features, k=k, reading=rule, pool=pool, pool_holds_features=pool_holds_features, check_finite=check_finite
+    ).reward
+
+
+def with_overrides(rule: Reading, **overrides: object) -> Reading:
+    """Replace the details of a reading that are given."""
+    return replace(rule, **{name: value for name, value in overrides.items() if value is not None})
+
+
+def log_of_distance(
+    distance: Float[Tensor, "*batch n"], doubled: bool, log_offset: float, *, check: bool
+) -> Float[Tensor, "*batch n"]:
+    """log(2·distance + offset), or log(distance + offset) where the reading does not double."""
+    if not log_offset >= 0:
+        raise ValueError(f"log_offset must not be negative, got {log_offset}")
+    if log_offset == 0:
+        if not check:
+            raise ValueError(
+                "log_offset=0 is minus infinity at a distance of 0, which must be looked for: "
+                "it needs check_finite=True and cannot be captured in a CUDA graph"
+            )
+        refuse_zero("log_offset=0", distance)
+    return torch.log((2 * distance if doubled else distance) + log_offset)
+
+
+def log_of_radius(name: str, radius: Float[Tensor, "*batch n"], *, check: bool) -> Float[Tensor, "*batch n"]:
+    """log r, for an entropy: refuses radii of 0, where the entropy is minus infinity."""
+    if check:
+        refuse_zero(name, radius)
+    return torch.log(radius)
+
+
+def refuse_zero(name: str, distance: Tensor) -> None:
+    """Refuse distances of 0, whose logarithm is minus infinity."""
+    zeros = int((distance == 0).sum())
+    if zeros:
+        raise ValueError(
+            f"{name}: {zeros} of {distance.numel()} distances to the k-th neighbour are 0 (duplicates), "
+            "and their logarithm is minus infinity"
+        )

@@ -1,0 +1,224 @@
+"""Nearest neighbours: the k-th distance in one space or under the joint max-norm of two, and strict counts.
+
+Every estimator of this package stands on these three functions. They take any leading batch axes, which never
+see each other, give distance exactly 0 to equal points, and choose the fastest of three ways to the same
+answer: all differences (`distances`), a matrix product that leaves few of them (`screening`), CUDA kernels.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from vcse.estimators.checks import check_alike, check_all_finite, check_k, check_points, checks_run
+from vcse.estimators.distances import (
+    CPU_TILE,
+    CUDA_TILE,
+    Nearest,
+    Search,
+    chunks,
+    nearest_by_differences,
+    power_of_two_scale,
+    value_distances,
+)
+from vcse.estimators.kernels import can_count, can_search, count_by_kernel, nearest_by_kernels
+from vcse.estimators.screening import is_worthwhile, nearest_by_screening
+
+
+class JointNeighbors(NamedTuple):
+    """The k-th neighbour of each (feature, value) pair under max(‖s − s'‖, ‖v − v'‖)."""
+
+    radius: Float[Tensor, "*batch n"]  # the joint distance to it: ε/2 of the paper
+    value_distance: Float[Tensor, "*batch n"]  # its distance in value: ε_v/2 of the paper
+
+
+@torch.no_grad()
+def kth_neighbor_distance(
+    features: Float[Tensor, "*batch n d"],
+    *,
+    k: int,
+    pool: Float[Tensor, "*batch m d"] | None = None,
+    pool_holds_features: bool = False,
+    self_in_k: bool = False,
+    average: bool = False,
+    check_finite: bool = True,
+) -> Float[Tensor, "*batch n"]:
+    """Give the distance of each feature to its k-th nearest neighbour.
+
+    Args:
+        features: The points, in any floating-point type (half precision is computed in float32).
+        k: Which neighbour, counted without the point itself.
+        pool: Where neighbours are looked for; the features themselves if not given.
+        pool_holds_features: The pool holds the features too, so that each finds itself there.
+        self_in_k: Count the point itself, at distance 0, as its first neighbour, as the release does.
+        average: Give the mean distance to the k nearest instead.
+        check_finite: Refuse NaN and infinity; on CUDA this waits for the device, and is left out while a
+            CUDA graph is captured.
+    """
+    check_points("features", features)
+    if pool is not None:
+        check_points("pool", pool)
+        check_alike("pool", pool, "features", features, shape=_pool_shape(features, pool))
+    rank = _rank(k, features, pool, pool_holds_features=pool_holds_features, self_in_k=self_in_k)
+    if checks_run(check_finite, features):
+        check_all_finite("features", features)
+        if pool is not None:
+            check_all_finite("pool", pool)
+    queries = _flat_points(features)
+    search = Search(queries, queries if pool is None else _flat_points(pool), rank, average=average)
+    radius = _nearest(search).radius
+    if checks_run(check_finite, features):
+        _check_span("features", radius)
+    return radius.view(features.shape[:-1])
+
+
+@torch.no_grad()
+def joint_neighbors(
+    features: Float[Tensor, "*batch n d"],
+    values: Float[Tensor, "*batch n"] | Float[Tensor, "*batch n v"],
+    *,
+    k: int,
+    self_in_k: bool = False,
+    check_finite: bool = True,
+) -> JointNeighbors:
+    """Find the k-th neighbour of each (feature, value) pair under the max-norm of the two distances.
+
+    Of several pairs at the same joint distance, the one farthest in value is the k-th, so that the answer does
+    not depend on their order.
+
+    Args:
+        features: The points of the first space.
+        values: One number per feature, or a vector per feature for a second space of several dimensions.
+        k: Which neighbour, counted without the pair itself.
+        self_in_k: Count the pair itself, at distance 0, as its first neighbour, as the release does.
+        check_finite: As in `kth_neighbor_distance`.
+    """
+    check_points("features", features)
+    check_values("values", values, features)
+    rank = _rank(k, features, None, pool_holds_features=False, self_in_k=self_in_k)
+    if checks_run(check_finite, features):
+        check_all_finite("features", features)
+        check_all_finite("values", values)
+    points = _flat_points(features)
+    flat_values = _flat_points(values_as_points(values, features))
+    found = _nearest(Search(points, points, rank, flat_values, flat_values))
+    if found.value_distance is None:
+        raise AssertionError("a search with values gives value distances")
+    if checks_run(check_finite, features):
+        _check_span("features and values", found.radius)
+    shape = features.shape[:-1]
+    return JointNeighbors(found.radius.view(shape), found.value_distance.view(shape))
+
+
+@torch.no_grad()
+def count_within(
+    values: Float[Tensor, "*batch n"] | Float[Tensor, "*batch n v"], radius: Float[Tensor, "*batch n"], *, count_self: bool = False
+) -> Int[Tensor, "*batch n"]:
+    """Count the values at a distance strictly below the radius, from each of them.
+
+    Args:
+        values: One number, or one vector, per point; vectors where there is one axis more than in `radius`.
+        radius: The radius around each.
+        count_self: Count the value itself too, at distance 0, where the radius is above 0.
+    """
+    batch_shape = radius.shape[:-1]
+    rows = values.shape[len(batch_shape)]
+    if radius.shape != values.shape[: len(batch_shape) + 1]:
+        raise ValueError(f"radius must have one entry per value: {tuple(radius.shape)} for {tuple(values.shape)}")
+    if values.ndim > radius.ndim and values.shape[-1] > 1:
+        count = _count_vectors(_flat_points(values), _computed(radius).reshape(-1, rows))
+    else:
+        scalars, flat_radius = _computed(values).reshape(-1, rows), _computed(radius).reshape(-1, rows)
+        count_scalars = count_by_kernel if can_count(scalars) else _count_by_bisection
+        count = count_scalars(scalars, scalars, flat_radius)
+    count = count.view(radius.shape)
+    return count if count_self else count - (radius > 0).to(count.dtype)
+
+
+def check_values(name: str, values: Tensor, features: Tensor) -> None:
+    """Refuse values that are not one number or one vector per feature."""
+    if not values.is_floating_point():
+        raise ValueError(f"{name} must be a floating-point tensor, got {values.dtype}")
+    shape = features.shape[:-1]
+    if values.ndim == features.ndim and values.shape[-1] > 0:
+        shape = torch.Size((*shape, values.shape[-1]))
+    check_alike(name, values, "features", features, shape=shape)
+
+
+def values_as_points(values: Tensor, features: Tensor) -> Float[Tensor, "*batch n v"]:
+    """Give scalar values the axis of a one-dimensional space."""
+    return values if values.ndim == features.ndim else values.unsqueeze(-1)
+
+
+def _rank(
+    k: int, features: Tensor, pool: Tensor | None, *, pool_holds_features: bool, self_in_k: bool
+) -> int:
+    """Which smallest distance is meant. A point in the pool is its own nearest, at distance exactly 0."""
+    finds_itself = pool is None or pool_holds_features
+    searched, name = (features, "features") if pool is None else (pool, "pool")
+    check_k(k, points=searched.shape[-2], within_points=finds_itself, name=name)
+    return k + 1 if finds_itself and not self_in_k else k
+
+
+def _pool_shape(features: Tensor, pool: Tensor) -> torch.Size:
+    return torch.Size((*features.shape[:-2], pool.shape[-2], features.shape[-1]))
+
+
+def _computed(tensor: Tensor) -> Tensor:
+    """Bring a tensor to the type that is computed in: float64 stays, all else becomes float32."""
+    detached = tensor.detach()
+    return detached if detached.dtype == torch.float64 else detached.float()
+
+
+def _flat_points(points: Float[Tensor, "*batch n d"]) -> Float[Tensor, "b n d"]:
+    return _computed(points).reshape(-1, *points.shape[-2:])
+
+
+def _nearest(search: Search) -> Nearest:
+    scale = power_of_two_scale(search)
+    if can_search(search):
+        return nearest_by_kernels(search, scale)
+    if not search.queries.is_cuda and is_worthwhile(search):
+        return nearest_by_screening(search, scale)
+    return nearest_by_differences(search, scale)
+
+
+def _check_span(name: str, radius: Tensor) -> None:
+    if not bool(torch.isfinite(radius).all()):
+        raise ValueError(f"{name} lie so far apart that a distance between them overflows {radius.dtype}")
+
+
+def _count_by_bisection(
+    queries: Float[Tensor, "b n"], pool: Float[Tensor, "b m"], radius: Float[Tensor, "b n"]
+) -> Int[Tensor, "b n"]:
+    """Count in the sorted values. v' − v grows with v', so those inside the radius stand side by side.
+
+    The bisection asks for |v' − v| < radius itself, not for v' < v + radius, whose sum would round otherwise.
+    """
+    in_order = pool.sort(-1).values
+    points = pool.shape[-1]
+    # Two searches at once: where v' − v reaches the radius, and where v − v' stops reaching it.
+    sign = torch.tensor([1.0, -1.0], dtype=queries.dtype, device=queries.device)[:, None, None]
+    is_start = sign < 0
+    low = torch.zeros(2, *queries.shape, dtype=torch.int64, device=queries.device)
+    high = torch.full_like(low, points)
+    sorted_twice = in_order.expand(2, -1, -1)
+    for _ in range(points.bit_length()):
+        middle = (low + high) // 2
+        there = sorted_twice.gather(-1, middle.clamp(max=points - 1))
+        beyond = (((there - queries) * sign) >= radius) ^ is_start
+        high = torch.where(beyond, middle, high)
+        low = torch.where(beyond, low, torch.minimum(middle + 1, high))
+    end, start = low
+    return (end - start).clamp_(min=0)
+
+
+def _count_vectors(values: Float[Tensor, "b n v"], radius: Float[Tensor, "b n"]) -> Int[Tensor, "b n"]:
+    scale = power_of_two_scale(Search(values, values, 1))
+    scaled = values * scale
+    reach = radius * scale.squeeze(-1)
+    count = torch.empty(radius.shape, dtype=torch.int64, device=radius.device)
+    for b, r in chunks(*radius.shape, values.shape[1], CUDA_TILE if values.is_cuda else CPU_TILE):
+        count[b, r] = (value_distances(scaled[b, r], scaled[b]) < reach[b, r].unsqueeze(-1)).sum(-1)
+    return count

@@ -1,0 +1,161 @@
+"""The same neighbours, faster on a CPU: screen by a matrix product, decide by differences.
+
+A matrix product tells for each point which few others can be its nearest. Their distances are then computed
+by differences. The product's error is bounded, so it is known for which points the few were enough; the
+others, with more ties than places or with neighbours closer than the bound, are searched in full. The result
+has the bits of `nearest_by_differences`.
+"""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from vcse.estimators.distances import (
+    CPU_TILE,
+    Nearest,
+    Search,
+    chunks,
+    nearest_by_differences,
+    padded_width,
+    radius_of,
+    scaled_points,
+    smallest,
+    sum_of_squares,
+    unscaled,
+)
+
+# Screening wins once there are enough points to choose from and a difference is dear enough to save.
+LEAST_DIMENSIONS = 12
+LEAST_POINTS = 160
+# Places beyond the wanted rank: enough to tell the k-th neighbour from the next where there are no ties.
+SPARE_PLACES = 3
+# Entries of the product that exist at once: a tile should stay in the cache, but with fewer rows than this
+# the product spends its time on rearranging the pool.
+PRODUCT_TILE = 1 << 17
+LEAST_ROWS = 96
+
+
+def is_worthwhile(search: Search) -> bool:
+    """Tell whether screening is expected to be faster than computing every difference."""
+    _, points, dimensions = search.pool.shape
+    scalar_values = search.query_values is None or search.query_values.shape[-1] == 1
+    enough_points = points >= max(LEAST_POINTS, 4 * search.rank)
+    return scalar_values and enough_points and dimensions >= LEAST_DIMENSIONS
+
+
+def nearest_by_screening(search: Search, scale: Float[Tensor, "b 1 1"]) -> Nearest:
+    """Find the neighbours, in one space or under the joint max-norm with scalar values."""
+    rank, points = search.rank, search.pool.shape[1]
+    queries, pool, query_values, pool_values = scaled_points(search, scale)
+    index, screened, error = _screen(queries, pool, query_values, pool_values, rank + SPARE_PLACES)
+    flat_index = index + torch.arange(0, len(index) * points, points)[:, None, None]
+    distance = _candidate_distances(queries, pool, flat_index)
+    value_distance = None
+    if query_values is None or pool_values is None:
+        radius = radius_of(distance, search)
+        reached = distance.kthvalue(rank).values if search.average else radius
+    else:
+        there = pool_values.take(flat_index)
+        by_value = (query_values - there).abs_()
+        torch.maximum(distance, by_value, out=distance)
+        reached = radius = radius_of(distance, search)
+        value_distance = by_value.mul_(distance == radius.unsqueeze(-1)).amax(-1)
+    # Whoever was left out must be farther than the radius by more than the error, so that no place is missing
+    # and no tie is cut; and the errors that can be seen must keep to their bound, which they do not where
+    # the user allows matrix products in bfloat16. Radius 0 needs no proof: nobody is nearer.
+    decided = screened.amax(-1) - error > reached.square()
+    kept_to_bound = (screened - distance.square_()).abs_().amax(-1) <= error
+    uncertain = (reached > 0) & ~(decided & kept_to_bound)
+    found = unscaled(radius, value_distance, scale)
+    if uncertain.any():
+        _search_in_full(uncertain, search, scale, found)
+    return found
+
+
+def _screen(
+    queries: Float[Tensor, "b n d"],
+    pool: Float[Tensor, "b m d"],
+    query_values: Float[Tensor, "b n 1"] | None,
+    pool_values: Float[Tensor, "b m 1"] | None,
+    places: int,
+) -> tuple[Int[Tensor, "b n c"], Float[Tensor, "b n c"], Float[Tensor, "b n"]]:
+    """Give the nearest by matrix product: which, their squared distances, the error of these.
+
+    |a|² + |b|² − 2 a·b is one product of (−2a, |a|², 1) and (b, 1, |b|²). Its error: centring is exact to
+    one unit of its result, a sum of d products in any order to d units of the product of the norms, and the
+    differences it is held against to d units of theirs; eight times that covers everything together.
+    """
+    batch, rows, dimensions = queries.shape
+    points, width = pool.shape[1], padded_width(pool.shape[1], places)
+    center = pool.mean(1, keepdim=True)
+    left = queries.new_ones(batch, rows, dimensions + 2)
+    torch.sub(queries, center, out=left[..., :-2])
+    left[..., -2] = torch.linalg.vector_norm(left[..., :-2], dim=-1).square_()
+    left[..., :-2] *= -2
+    right = pool.new_zeros(batch, width, dimensions + 2)
+    inside = right[:, :points]
+    torch.sub(pool, center, out=inside[..., :-2])
+    inside[..., -2] = 1
+    inside[..., -1] = torch.linalg.vector_norm(inside[..., :-2], dim=-1).square_()
+    right[:, points:, -1] = torch.finfo(right.dtype).max / 8
+    units = 8 * (dimensions + 8) * torch.finfo(right.dtype).eps
+    error = units * (left[..., -2] + inside[..., -1].amax(-1, keepdim=True))
+    right = right.transpose(-1, -2)
+    value_row = None
+    if pool_values is not None:
+        value_row = pool_values.new_zeros(batch, 1, width)
+        value_row[..., :points] = pool_values.transpose(-1, -2)
+
+    index = torch.empty(batch, rows, places, dtype=torch.int64)
+    screened = right.new_empty(batch, rows, places)
+    # One piece of memory for all tiles: fresh pages cost more than the arithmetic.
+    tile = min(max(PRODUCT_TILE, LEAST_ROWS * width), batch * rows * width)
+    memory = right.new_empty(2, tile)
+    for b, r in chunks(batch, rows, width, tile):
+        shape = (*index[b, r].shape[:2], width)
+        product, gap = (piece[: math.prod(shape)].view(shape) for piece in memory)
+        torch.bmm(left[b, r], right[b], out=product)
+        if query_values is not None and value_row is not None:
+            torch.sub(query_values[b, r], value_row[b], out=gap)
+            torch.maximum(product, gap.mul_(gap), out=product)
+        screened[b, r], index[b, r] = smallest(product, places, gap)
+    return index, screened, error
+
+
+def _candidate_distances(
+    queries: Float[Tensor, "b n d"], pool: Float[Tensor, "b m d"], flat_index: Int[Tensor, "b n c"]
+) -> Float[Tensor, "b n c"]:
+    """Distances to the candidates, to the bits of `squared_distances`."""
+    dimensions, flat_pool = pool.shape[-1], pool.flatten(0, 1)
+    squares = queries.new_empty(flat_index.shape)
+    tile = max(flat_index.shape[-1], CPU_TILE // dimensions)
+    memory = queries.new_empty(min(tile, flat_index.numel()), dimensions)
+    for b, r in chunks(*flat_index.shape, tile):
+        wanted = flat_index[b, r]
+        there = memory[: wanted.numel()]
+        torch.index_select(flat_pool, 0, wanted.flatten(), out=there)
+        differences = there.view(*wanted.shape, dimensions)
+        torch.sub(queries[b, r].unsqueeze(-2), differences, out=differences)
+        sum_of_squares(differences, out=squares[b, r])
+    return squares.sqrt_()
+
+
+def _search_in_full(
+    uncertain: Bool[Tensor, "b n"], search: Search, scale: Float[Tensor, "b 1 1"], found: Nearest
+) -> None:
+    """Replace what screening could not decide, in place."""
+    for matrix in uncertain.any(-1).nonzero().flatten().tolist():
+        rows = uncertain[matrix].nonzero().flatten()
+        one = slice(matrix, matrix + 1)
+        these = search._replace(
+            queries=search.queries[one, rows],
+            pool=search.pool[one],
+            query_values=None if search.query_values is None else search.query_values[one, rows],
+            pool_values=None if search.pool_values is None else search.pool_values[one],
+        )
+        exact = nearest_by_differences(these, scale[one])
+        found.radius[matrix, rows] = exact.radius[0]
+        if found.value_distance is not None and exact.value_distance is not None:
+            found.value_distance[matrix, rows] = exact.value_distance[0]
