@@ -58,8 +58,8 @@ def power_of_two_scale(search: Search) -> Float[Tensor, "b 1 1"]:
     """
     points = (search.queries, search.pool, search.query_values, search.pool_values)
     different = {id(each): each for each in points if each is not None}.values()
-    bounds = [each.flatten(1).aminmax(dim=-1) for each in different]
-    largest = torch.stack([bound for low, high in bounds for bound in (-low, high)]).amax(0)
+    bounds = [bound for each in different for bound in (each.amax((-2, -1)), -each.amin((-2, -1)))]
+    largest = torch.stack(bounds).amax(0)
     integer, mantissa, bias = {
         torch.float32: (torch.int32, 23, 127),
         torch.float64: (torch.int64, 52, 1023),
