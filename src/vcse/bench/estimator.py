@@ -78,9 +78,7 @@ class Row:
     naive_peak_mib: float | None
 
 
-def broadcast_reward(
-    features: Float[Tensor, "n d"], values: Float[Tensor, " n"], k: int
-) -> Float[Tensor, " n"]:
+def broadcast_reward(features: Float[Tensor, "n d"], values: Float[Tensor, " n"], k: int) -> Float[Tensor, " n"]:
     """Compute the same reward as the released code writes it."""
     states = torch.norm(features[:, None] - features[None], dim=-1)
     by_value = (values[:, None] - values[None]).abs()
@@ -201,13 +199,13 @@ def _time_cuda(work: Callable[[], object], repeats: int) -> float:
         work()
     times = []
     for _ in range(repeats):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         begin.record()
         work()
         end.record()
         end.synchronize()
         times.append(begin.elapsed_time(end))
-    return statistics.median(times)
+    return float(statistics.median(times))
 
 
 if __name__ == "__main__":

@@ -10,12 +10,15 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from vcse.bench import estimator
+from vcse.cli.devices import Device, resolve_device
+
 
 def bench(
     name: Annotated[Literal["estimator"], tyro.conf.Positional],
     /,
     json: bool = False,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
+    device: Device = "auto",
     repeats: int = 20,
     sizes: tuple[str, ...] = (),
 ) -> int:
@@ -29,25 +32,18 @@ def bench(
         sizes: Batches to measure, written NxDxK (points, dimensions, k), such as 1024x512x12. Without it, those
             of the four agents and some larger ones.
     """
-    import torch
-
-    from vcse.bench import estimator
-
     if repeats < 1:
         raise ValueError(f"--repeats must be at least 1, got {repeats}")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda: PyTorch finds no CUDA GPU here")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    resolved = resolve_device(device)
     chosen = tuple(estimator.Size.parse(size) for size in sizes)
-    chosen = chosen or (estimator.CUDA_SIZES if device == "cuda" else estimator.CPU_SIZES)
+    chosen = chosen or (estimator.CUDA_SIZES if resolved == "cuda" else estimator.CPU_SIZES)
 
     rows = []
     console = Console(file=sys.stderr)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"vcse bench {name}", total=len(chosen))
-        for size, row in zip(chosen, estimator.measure(device, chosen, repeats=repeats), strict=True):
+        for size, row in zip(chosen, estimator.measure(resolved, chosen, repeats=repeats), strict=True):
             rows.append(row)
             progress.advance(task)
             if not console.is_terminal:
@@ -59,14 +55,24 @@ def bench(
     return 0
 
 
-def _table(rows: list) -> Table:
+def _table(rows: list[estimator.Row]) -> Table:
     table = Table(title=f"VCSE reward on {rows[0].device}: this library and the plain broadcast formula")
-    for heading in ("N", "d", "k", "ms", "plain ms", "times faster", "peak MiB", "plain peak MiB", "times less"):
+    for heading in (
+        "N",
+        "d",
+        "k",
+        "ms",
+        "plain ms",
+        "times faster",
+        "peak MiB",
+        "plain peak MiB",
+        "times less",
+    ):
         table.add_column(heading, justify="right")
     for row in rows:
-        faster = "" if row.naive_ms is None else f"{row.naive_ms / row.ms:.1f}"
-        less = "" if row.naive_peak_mib is None else f"{row.naive_peak_mib / max(row.peak_mib, 0.1):.0f}"
-        plain = "does not fit" if row.naive_ms is None else f"{row.naive_ms:.3g}"
+        faster = "" if row.naive_ms is None else f"{row.naive_ms / row.ms:.1f}x"
+        less = "" if row.naive_peak_mib is None else f"{row.naive_peak_mib / max(row.peak_mib, 0.1):.0f}x"
+        plain = "no room" if row.naive_ms is None else f"{row.naive_ms:.3g}"
         plain_peak = "" if row.naive_peak_mib is None else f"{row.naive_peak_mib:.0f}"
         shown = (f"{row.ms:.3g}", plain, faster, f"{row.peak_mib:.1f}", plain_peak, less)
         table.add_row(str(row.n), str(row.d), str(row.k), *shown)

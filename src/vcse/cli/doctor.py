@@ -1,1 +1,116 @@
-def doctor() -> int: ...
+"""`vcse doctor`: what is here, what works, what is missing and how to install it."""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import json as json_format
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import vcse
+from vcse.estimators import value_conditional_reward
+
+# Each extra of this package, and the modules that it brings.
+EXTRAS = {
+    "report": ("matplotlib",),
+    "dev": ("beartype", "hypothesis", "importlinter", "matplotlib", "mypy", "pytest", "scipy", "xdist"),
+}
+Status = Literal["ok", "missing", "broken"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the diagnosis."""
+
+    what: str
+    status: Status
+    found: str
+    remedy: str = ""
+
+
+def doctor(json: bool = False) -> int:
+    """Tell which Python, PyTorch, devices and extras are here, what is missing, and the command that installs it.
+
+    Fails only where something that is installed does not work.
+
+    Args:
+        json: Print a list of flat rows on standard output and nothing else there.
+    """
+    findings = list(diagnose())
+    if json:
+        print(json_format.dumps([asdict(finding) for finding in findings], indent=1))
+    else:
+        Console().print(_table(findings))
+    return 1 if any(finding.status == "broken" for finding in findings) else 0
+
+
+def diagnose() -> Iterator[Finding]:
+    """Give the findings one by one."""
+    yield Finding("vcse", "ok", vcse.__version__)
+    yield Finding("Python", "ok", f"{platform.python_version()} on {platform.platform(terse=True)}")
+    yield Finding("PyTorch", "ok", f"{torch.__version__}, {torch.get_num_threads()} threads, {os.cpu_count()} cores")
+    yield _estimators_on("cpu")
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            gib = torch.cuda.get_device_properties(index).total_memory / 2**30
+            yield Finding(f"CUDA device {index}", "ok", f"{torch.cuda.get_device_name(index)}, {gib:.0f} GiB")
+        yield _estimators_on("cuda")
+        if importlib.util.find_spec("triton") is None:
+            yield Finding("Triton", "missing", "the CUDA estimators run without it, slowly", "pip install triton")
+    else:
+        yield Finding("CUDA", "missing", "no GPU that PyTorch can use; everything runs on the CPU")
+    for extra, modules in EXTRAS.items():
+        yield _extra(extra, modules)
+
+
+def _estimators_on(device: str) -> Finding:
+    """Compute a reward whose value is known."""
+    what = f"estimators on {device}"
+    try:
+        same = torch.ones(16, 64, device=device)
+        reward = float(value_conditional_reward(same, same[:, 0], k=3, reading="release-a2c")[0])
+    except Exception as error:  # whatever it is, the diagnosis goes on and names it
+        return Finding(what, "broken", f"{type(error).__name__}: {error}", "vcse selftest shows more")
+    if abs(reward + 11.522) > 1e-3:
+        return Finding(what, "broken", f"duplicates earn {reward:.3f} instead of -11.522", "vcse selftest shows more")
+    return Finding(what, "ok", "duplicates earn -11.522")
+
+
+def _extra(extra: str, modules: tuple[str, ...]) -> Finding:
+    remedy = f"pip install 'vcse[{extra}]'"
+    absent = [module for module in modules if importlib.util.find_spec(module) is None]
+    if absent:
+        return Finding(f"extra {extra}", "missing", f"not installed: {', '.join(absent)}", remedy)
+    versions = []
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # an installed package can fail in any way when it is imported
+            found = f"{module} is installed but does not import: {type(error).__name__}: {error}"
+            return Finding(f"extra {extra}", "broken", found, f"pip install --force-reinstall 'vcse[{extra}]'")
+        versions.append(f"{module} {_version(module)}")
+    return Finding(f"extra {extra}", "ok", ", ".join(versions))
+
+
+def _version(module: str) -> str:
+    distributions = importlib.metadata.packages_distributions().get(module, [])
+    return importlib.metadata.version(distributions[0]) if distributions else ""
+
+
+def _table(findings: list[Finding]) -> Table:
+    table = Table(title="vcse doctor")
+    for heading in ("what", "status", "found", "to install or mend"):
+        table.add_column(heading)
+    colors = {"ok": "green", "missing": "yellow", "broken": "bold red"}
+    for finding in findings:
+        status = f"[{colors[finding.status]}]{finding.status}[/]"
+        table.add_row(finding.what, status, escape(finding.found), escape(finding.remedy))
+    return table

@@ -96,7 +96,9 @@ def squared_distances(
     return out
 
 
-def value_distances(query_values: Float[Tensor, "b r v"], pool_values: Float[Tensor, "b m v"]) -> Float[Tensor, "b r m"]:
+def value_distances(
+    query_values: Float[Tensor, "b r v"], pool_values: Float[Tensor, "b m v"]
+) -> Float[Tensor, "b r m"]:
     """Distances in the space of the values; a plain absolute difference where values are scalars."""
     if query_values.shape[-1] == 1:
         return (query_values - pool_values.transpose(-1, -2)).abs_()
@@ -196,7 +198,10 @@ def nearest_by_differences(search: Search, scale: Float[Tensor, "b 1 1"]) -> Nea
 def scaled_points(
     search: Search, scale: Float[Tensor, "b 1 1"]
 ) -> tuple[
-    Float[Tensor, "b n d"], Float[Tensor, "b m d"], Float[Tensor, "b n v"] | None, Float[Tensor, "b m v"] | None
+    Float[Tensor, "b n d"],
+    Float[Tensor, "b m d"],
+    Float[Tensor, "b n v"] | None,
+    Float[Tensor, "b m v"] | None,
 ]:
     """Give queries, pool and their values, scaled; where the pool is the queries, they stay one tensor."""
     queries = search.queries * scale

@@ -6,7 +6,7 @@ Entropy Exploration". Entropies are in nats.
 
 import math
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -28,9 +28,7 @@ def digamma(number: int) -> float:
 
 
 @torch.no_grad()
-def kl_entropy(
-    points: Float[Tensor, "*batch n d"], *, k: int, check_finite: bool = True
-) -> Float[Tensor, "*batch"]:
+def kl_entropy(points: Float[Tensor, "*batch n d"], *, k: int, check_finite: bool = True) -> Float[Tensor, "*batch"]:
     """Kozachenko-Leonenko entropy, Eq. (1): −ψ(k) + ψ(N) + log c_d + (d/N) Σ log r_i.
 
     r_i is the distance from point i to its k-th neighbour. The paper writes twice that distance with the volume
@@ -116,11 +114,16 @@ def state_entropy_reward(
         log_offset=log_offset,
     )
     return state_entropy_terms(
-        features, k=k, reading=rule, pool=pool, pool_holds_features=pool_holds_features, check_finite=check_finite
+        features,
+        k=k,
+        reading=rule,
+        pool=pool,
+        pool_holds_features=pool_holds_features,
+        check_finite=check_finite,
     ).reward
 
 
-def with_overrides(rule: Reading, **overrides: object) -> Reading:
+def with_overrides(rule: Reading, **overrides: Any) -> Reading:
     """Replace the details of a reading that are given."""
     return replace(rule, **{name: value for name, value in overrides.items() if value is not None})
 

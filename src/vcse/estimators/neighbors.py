@@ -113,7 +113,10 @@ def joint_neighbors(
 
 @torch.no_grad()
 def count_within(
-    values: Float[Tensor, "*batch n"] | Float[Tensor, "*batch n v"], radius: Float[Tensor, "*batch n"], *, count_self: bool = False
+    values: Float[Tensor, "*batch n"] | Float[Tensor, "*batch n v"],
+    radius: Float[Tensor, "*batch n"],
+    *,
+    count_self: bool = False,
 ) -> Int[Tensor, "*batch n"]:
     """Count the values at a distance strictly below the radius, from each of them.
 
@@ -151,9 +154,7 @@ def values_as_points(values: Tensor, features: Tensor) -> Float[Tensor, "*batch 
     return values if values.ndim == features.ndim else values.unsqueeze(-1)
 
 
-def _rank(
-    k: int, features: Tensor, pool: Tensor | None, *, pool_holds_features: bool, self_in_k: bool
-) -> int:
+def _rank(k: int, features: Tensor, pool: Tensor | None, *, pool_holds_features: bool, self_in_k: bool) -> int:
     """Which smallest distance is meant. A point in the pool is its own nearest, at distance exactly 0."""
     finds_itself = pool is None or pool_holds_features
     searched, name = (features, "features") if pool is None else (pool, "pool")
@@ -210,8 +211,7 @@ def _count_by_bisection(
         beyond = (((there - queries) * sign) >= radius) ^ is_start
         high = torch.where(beyond, middle, high)
         low = torch.where(beyond, low, torch.minimum(middle + 1, high))
-    end, start = low
-    return (end - start).clamp_(min=0)
+    return (low[0] - low[1]).clamp(min=0)
 
 
 def _count_vectors(values: Float[Tensor, "b n v"], radius: Float[Tensor, "b n"]) -> Int[Tensor, "b n"]:
@@ -219,6 +219,7 @@ def _count_vectors(values: Float[Tensor, "b n v"], radius: Float[Tensor, "b n"])
     scaled = values * scale
     reach = radius * scale.squeeze(-1)
     count = torch.empty(radius.shape, dtype=torch.int64, device=radius.device)
-    for b, r in chunks(*radius.shape, values.shape[1], CUDA_TILE if values.is_cuda else CPU_TILE):
+    batch, rows = radius.shape
+    for b, r in chunks(batch, rows, rows, CUDA_TILE if values.is_cuda else CPU_TILE):
         count[b, r] = (value_distances(scaled[b, r], scaled[b]) < reach[b, r].unsqueeze(-1)).sum(-1)
     return count

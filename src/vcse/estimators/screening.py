@@ -132,7 +132,8 @@ def _candidate_distances(
     squares = queries.new_empty(flat_index.shape)
     tile = max(flat_index.shape[-1], CPU_TILE // dimensions)
     memory = queries.new_empty(min(tile, flat_index.numel()), dimensions)
-    for b, r in chunks(*flat_index.shape, tile):
+    batch, rows, places = flat_index.shape
+    for b, r in chunks(batch, rows, places, tile):
         wanted = flat_index[b, r]
         there = memory[: wanted.numel()]
         torch.index_select(flat_pool, 0, wanted.flatten(), out=there)

@@ -1,0 +1,37 @@
+# Everything runs in .venv, which is made on first use. PYTHON chooses the interpreter: make test PYTHON=python3.12
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench clean
+
+help: ## Say what can be made
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/'
+
+setup: $(READY) ## Make .venv with the vcse command and everything it can use
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "vcse needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[report,dev]'
+	@touch $@
+
+demo: $(READY) ## Show the bonus at work, as a picture: out/demo/cloud.png
+	$(BIN)/python examples/cloud.py --out out/demo
+
+test: lint ## Lint, check types and imports, run the tests
+	$(BIN)/python -m pytest --numprocesses 2
+
+lint: $(READY) ## Lint, check the format, the types, and which way imports point
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY) ## Measure time and memory against the plain formula
+	$(BIN)/vcse bench estimator
+
+clean: ## Remove what was made
+	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,38 @@
+"""Exploration bonuses: modules that turn features, and values where they need them, into intrinsic rewards."""
+
+from vcse.bonuses.bonus import Bonus, BonusOutput
+from vcse.bonuses.memory import FeatureMemory
+from vcse.bonuses.none import NoBonus
+from vcse.bonuses.normalizers import (
+    BatchStandardized,
+    BatchStd,
+    EmaAbs,
+    NoNormalizer,
+    RawValues,
+    ReleasedRunning,
+    RunningMean,
+    RunningStandardized,
+    RunningStd,
+)
+from vcse.bonuses.state_entropy import MatchedStateEntropy, StateEntropy
+from vcse.bonuses.value_conditional import RewardConditionalStateEntropy, ValueConditionalStateEntropy
+
+__all__ = [
+    "BatchStandardized",
+    "BatchStd",
+    "Bonus",
+    "BonusOutput",
+    "EmaAbs",
+    "FeatureMemory",
+    "MatchedStateEntropy",
+    "NoBonus",
+    "NoNormalizer",
+    "RawValues",
+    "ReleasedRunning",
+    "RewardConditionalStateEntropy",
+    "RunningMean",
+    "RunningStandardized",
+    "RunningStd",
+    "StateEntropy",
+    "ValueConditionalStateEntropy",
+]

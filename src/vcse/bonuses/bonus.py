@@ -1,0 +1,71 @@
+"""What a bonus is: features in, an intrinsic reward and its diagnostics out."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class BonusOutput:
+    """The intrinsic reward of each feature, before beta, and what it was made of."""
+
+    reward: Float[Tensor, "*learners n"]
+    radius: Float[Tensor, "*learners n"] | None = None  # distance to the k-th neighbour; ε/2 with values
+    value_distance: Float[Tensor, "*learners n"] | None = None  # the neighbour's distance in value: ε_v/2
+    value_count: Int[Tensor, "*learners n"] | None = None  # n_v
+    values: Float[Tensor, "*learners n"] | None = None  # what was conditioned on, before it was normalised
+
+    def diagnostics(self) -> dict[str, Float[Tensor, "*learners"]]:
+        """Give the numbers to log, one per learner. Computed when asked for, so that not asking is free."""
+        spread, mean = torch.std_mean(self.reward, dim=-1, correction=0)
+        shown = {
+            "bonus_mean": mean,
+            "bonus_std": spread,
+            "bonus_min": self.reward.amin(-1),
+            "bonus_max": self.reward.amax(-1),
+        }
+        if self.radius is not None:
+            shown["radius_mean"] = self.radius.mean(-1)
+            shown["zero_radius_share"] = (self.radius == 0).to(self.radius.dtype).mean(-1)
+        if self.radius is not None and self.value_distance is not None:
+            by_value = (self.value_distance == self.radius) & (self.radius > 0)
+            shown["decided_by_value_share"] = by_value.to(self.radius.dtype).mean(-1)
+        if self.value_count is not None:
+            shown["value_count_mean"] = self.value_count.to(self.reward.dtype).mean(-1)
+        if self.values is not None:
+            shown["value_std"], shown["value_mean"] = torch.std_mean(self.values, dim=-1, correction=0)
+        return shown
+
+
+class Bonus(nn.Module):
+    """Interface of a bonus. An agent asks what it needs, never which it is.
+
+    All of its state (running statistics, memory) is in its `state_dict`. With `learners`, features have a leading
+    learner axis and each learner has statistics of its own; learners never see each other.
+    """
+
+    needs_values: ClassVar[bool] = False  # wants the extrinsic value of each state
+    needs_rewards: ClassVar[bool] = False  # wants the extrinsic reward of each transition
+
+    @abstractmethod
+    def forward(
+        self,
+        features: Float[Tensor, "*learners n d"],
+        *,
+        values: Float[Tensor, "*learners n"] | None = None,
+        rewards: Float[Tensor, "*learners n"] | None = None,
+    ) -> BonusOutput:
+        """Give the reward of each feature, with no gradient."""
+
+
+def learner_shape(learners: int | None) -> tuple[int, ...]:
+    """Give the shape of one number per learner: none without a learner axis."""
+    if learners is None:
+        return ()
+    if learners < 1:
+        raise ValueError(f"learners must be at least 1, or None for no learner axis, got {learners}")
+    return (learners,)

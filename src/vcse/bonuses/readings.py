@@ -1,0 +1,67 @@
+"""What a reading says beyond the formula: how the bonus is normalised, where it looks, how values are scaled."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vcse.bonuses.normalizers import (
+    BatchStandardized,
+    BatchStd,
+    NoNormalizer,
+    Normalizer,
+    ReleasedRunning,
+    RunningStd,
+)
+
+NormalizerName = Literal["none", "batch-std", "running-std", "released-std", "released-mean"]
+
+
+@dataclass(frozen=True)
+class StateEntropyUse:
+    """How a reading uses the state entropy reward."""
+
+    normalizer: NormalizerName
+    normalizes_before_log: bool = False  # log(1 + D/scale) instead of log(1 + D)/scale
+    memory_capacity: int | None = None  # neighbours come from that many past features, the batch among them
+
+
+STATE_ENTROPY_USES = {
+    # The paper divides by the batch's standard deviation in MiniGrid; for DrQ-v2 and SAC pass RunningMean().
+    "paper": StateEntropyUse("batch-std"),
+    "clean": StateEntropyUse("running-std"),
+    "release-a2c": StateEntropyUse("released-std", memory_capacity=10_000),
+    "release-drqv2": StateEntropyUse("released-mean"),
+    "release-sac": StateEntropyUse("released-mean"),
+    # MWM normalises what it later predicts of the bonus, not the bonus: its agent holds the EmaAbs.
+    "release-mwm": StateEntropyUse("none"),
+    "re3": StateEntropyUse("released-std", normalizes_before_log=True, memory_capacity=10_000),
+}
+
+# The epsilon in the value's standard deviation.
+VALUE_EPSILON = {
+    "paper": 0.0,
+    "clean": 0.0,
+    "release-a2c": 1e-5,
+    "release-drqv2": 1e-5,
+    "release-sac": 1e-5,
+    "release-mwm": 1e-3,
+}
+
+
+def make_normalizer(name: NormalizerName, *, learners: int | None) -> Normalizer:
+    """Build the normaliser that a reading names."""
+    match name:
+        case "none":
+            return NoNormalizer()
+        case "batch-std":
+            return BatchStd()
+        case "running-std":
+            return RunningStd(learners=learners)
+        case "released-std":
+            return ReleasedRunning("std", learners=learners)
+        case "released-mean":
+            return ReleasedRunning("mean", learners=learners)
+
+
+def make_value_normalizer(reading: str) -> BatchStandardized:
+    """Build the standardisation of the values that a reading asks for."""
+    return BatchStandardized(epsilon=VALUE_EPSILON[reading])

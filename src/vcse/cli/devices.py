@@ -1,0 +1,16 @@
+"""`--device`: which device a command computes on."""
+
+from typing import Literal
+
+import torch
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+def resolve_device(device: Device) -> Literal["cpu", "cuda"]:
+    """Take the GPU for `auto` where there is one, and refuse one that is not there."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda: PyTorch finds no CUDA GPU here")
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return device
