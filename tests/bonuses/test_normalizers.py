@@ -1,0 +1,144 @@
+import pytest
+import torch
+
+from vcse.bonuses import (
+    BatchStandardized,
+    BatchStd,
+    EmaAbs,
+    NoNormalizer,
+    RawValues,
+    ReleasedRunning,
+    RunningMean,
+    RunningStandardized,
+    RunningStd,
+)
+
+STREAM = torch.randn(6, 4, 50, generator=torch.Generator().manual_seed(0)) * 2 + 3  # updates, learners, batch
+
+
+def stateful(learners):
+    return {
+        "running-std": RunningStd(learners=learners),
+        "running-mean": RunningMean(learners=learners),
+        "ema-abs": EmaAbs(learners=learners),
+        "released-std": ReleasedRunning("std", learners=learners),
+        "released-mean": ReleasedRunning("mean", learners=learners),
+        "running-values": RunningStandardized(learners=learners),
+    }
+
+
+def test_running_moments_are_those_of_everything_seen():
+    normalizer = RunningStd(learners=4)
+    for batch in STREAM:
+        result = normalizer(batch)
+    seen = STREAM.transpose(0, 1).flatten(1)
+    torch.testing.assert_close(normalizer.moments.mean, seen.mean(-1))
+    torch.testing.assert_close(normalizer.moments.variance, seen.var(-1, correction=0))
+    torch.testing.assert_close(result, STREAM[-1] / seen.std(-1, correction=0).unsqueeze(-1))
+
+
+def test_running_moments_weigh_batches_by_their_size():
+    normalizer = RunningMean()
+    normalizer(torch.full((90,), 1.0))
+    normalizer(torch.full((10,), 11.0))
+    torch.testing.assert_close(normalizer.moments.mean, torch.tensor(2.0))
+
+
+def test_running_mean_divides_by_the_mean():
+    normalizer = RunningMean()
+    normalizer(torch.tensor([1.0, 3.0]))
+    torch.testing.assert_close(normalizer(torch.tensor([4.0, 8.0])), torch.tensor([1.0, 2.0]))
+
+
+def test_batch_std_divides_by_the_sample_deviation():
+    torch.testing.assert_close(BatchStd()(STREAM[0]), STREAM[0] / STREAM[0].std(-1, keepdim=True))
+
+
+def test_ema_abs_starts_at_one_and_moves_by_a_hundredth():
+    normalizer = EmaAbs()
+    result = normalizer(torch.tensor([-3.0, 3.0]))
+    torch.testing.assert_close(normalizer.magnitude, torch.tensor(0.99 * 1 + 0.01 * 3))
+    torch.testing.assert_close(result, torch.tensor([-3.0, 3.0]) / 1.02)
+
+
+def test_released_mean_is_the_last_batch_mean_plus_one_over_t():
+    normalizer = ReleasedRunning("mean", learners=4)
+    for update, batch in enumerate(STREAM, 1):
+        normalizer(batch)
+        torch.testing.assert_close(normalizer.mean, batch.mean(-1) + 1 / update, rtol=1e-5, atol=1e-5)
+
+
+def test_released_variance_is_inflated_as_its_mistake_says():
+    normalizer = ReleasedRunning("std", learners=4)
+    for batch in STREAM:
+        result = normalizer(batch)
+    updates = len(STREAM)
+    means, variances = STREAM.mean(-1), STREAM.var(-1)
+    expected = variances[0] + means[0] ** 2 * 1e-4 / 50 + 1e-4 / 50  # the start: mean 0, variance 1, weight 1e-4
+    for t in range(2, updates + 1):
+        expected = expected + variances[t - 1] + (t - 1) / t * (means[t - 1] - means[t - 2] - 1 / (t - 1)) ** 2
+    expected = expected / updates
+    torch.testing.assert_close(normalizer.variance, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(result, STREAM[-1] / normalizer.variance.sqrt().unsqueeze(-1))
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-5, 1e-3])
+def test_values_are_standardised_like_a_layer_norm(epsilon):
+    expected = torch.nn.functional.layer_norm(STREAM[0], (50,), eps=epsilon)
+    torch.testing.assert_close(BatchStandardized(epsilon=epsilon)(STREAM[0]), expected)
+
+
+def test_epsilon_shrinks_values_of_little_spread():
+    values = 1e-4 * torch.tensor([-1.0, 1.0])
+    assert BatchStandardized(epsilon=1e-3)(values).abs().max() < 0.01
+    torch.testing.assert_close(BatchStandardized()(values), torch.tensor([-1.0, 1.0]))
+
+
+@pytest.mark.parametrize("normalizer", [*stateful(None).values(), BatchStd(), BatchStandardized(), RawValues()])
+def test_equal_numbers_give_equal_finite_numbers(normalizer):
+    for constant in (0.0, 0.7):
+        result = normalizer(torch.full((8,), constant))
+        assert torch.isfinite(result).all()
+        assert (result == result[0]).all()
+
+
+@pytest.mark.parametrize("name", stateful(None))
+def test_a_learner_axis_equals_a_loop(name):
+    together = stateful(4)[name]
+    apart = [stateful(None)[name] for _ in range(4)]
+    for batch in STREAM:
+        expected = torch.stack([normalizer(own) for normalizer, own in zip(apart, batch, strict=True)])
+        assert torch.equal(together(batch), expected)
+
+
+@pytest.mark.parametrize("name", stateful(None))
+def test_state_dict_holds_everything(name):
+    original, restored = stateful(4)[name], stateful(4)[name]
+    for batch in STREAM[:4]:
+        original(batch)
+    restored.load_state_dict(original.state_dict())
+    for batch in STREAM[4:]:
+        assert torch.equal(original(batch), restored(batch))
+
+
+def test_no_normalizer_changes_nothing():
+    assert torch.equal(NoNormalizer()(STREAM[0]), STREAM[0])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: EmaAbs(momentum=1.5), "momentum must lie between 0 and 1, got 1.5"),
+        (lambda: BatchStandardized(epsilon=-1.0), "epsilon must not be negative, got -1.0"),
+        (lambda: RunningStd(learners=0), "learners must be at least 1"),
+        (lambda: BatchStd()(torch.ones(3, 1)), "at least 2, got 1"),
+    ],
+)
+def test_bad_settings_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_unknown_statistic_is_named(without_type_checks):
+    with pytest.raises(ValueError, match="'std' or 'mean', got 'median'"):
+        ReleasedRunning("median")

@@ -1,0 +1,145 @@
+import math
+
+import pytest
+import torch
+
+from vcse.bonuses import (
+    MatchedStateEntropy,
+    NoBonus,
+    RawValues,
+    RewardConditionalStateEntropy,
+    RunningStandardized,
+    ValueConditionalStateEntropy,
+)
+from vcse.estimators import value_conditional_reward
+
+GENERATOR = torch.Generator().manual_seed(2)
+FEATURES = torch.randn(3, 40, 6, generator=GENERATOR)  # learners, batch, dimensions
+VALUES = 5 + 2 * torch.randn(3, 40, generator=GENERATOR)
+READINGS = ["paper", "clean", "release-a2c", "release-drqv2", "release-sac", "release-mwm"]
+
+
+@pytest.mark.parametrize(
+    ("reading", "epsilon"), [("paper", 0.0), ("clean", 0.0), ("release-a2c", 1e-5), ("release-mwm", 1e-3)]
+)
+def test_values_are_standardised_over_the_batch_first(reading, epsilon):
+    standardised = torch.nn.functional.layer_norm(VALUES, (40,), eps=epsilon)
+    expected = value_conditional_reward(FEATURES, standardised, k=3, reading=reading)
+    bonus = ValueConditionalStateEntropy(k=3, reading=reading)
+    torch.testing.assert_close(bonus(FEATURES, values=VALUES).reward, expected)
+
+
+def test_deviations_override_the_reading():
+    bonus = ValueConditionalStateEntropy(
+        k=3,
+        reading="paper",
+        nv_radius="joint",
+        self_in_k=True,
+        self_in_nv=True,
+        log_offset=1.0,
+        value_normalizer=RawValues(),
+    )
+    expected = value_conditional_reward(
+        FEATURES, VALUES, k=3, nv_radius="joint", self_in_k=True, self_in_nv=True, log_offset=1.0
+    )
+    assert torch.equal(bonus(FEATURES, values=VALUES).reward, expected)
+
+
+def test_release_pays_a_batch_of_duplicates_what_the_release_pays():
+    same = torch.ones(128, 64)
+    reward = ValueConditionalStateEntropy(k=3, reading="release-a2c")(same, values=same[:, 0]).reward
+    torch.testing.assert_close(reward, torch.full((128,), -0.5772157 / 64 + math.log(1e-5)))
+
+
+def test_far_away_value_bands_do_not_interact():
+    # States of the second band lie between those of the first, but their values are far off.
+    features, values = FEATURES[0], torch.zeros(40)
+    alone = ValueConditionalStateEntropy(k=3, reading="clean", value_normalizer=RawValues())
+    expected = alone(features, values=values).reward
+    both = alone(torch.cat((features, features + 0.01)), values=torch.cat((values, values + 1000.0))).reward
+    assert torch.equal(both[:40], expected)
+
+
+def test_without_spread_in_the_values_radius_is_that_of_the_matched_control():
+    output = ValueConditionalStateEntropy(k=3)(FEATURES, values=torch.zeros(3, 40))
+    assert torch.equal(output.radius, MatchedStateEntropy(k=3)(FEATURES).radius)
+
+
+def test_rcse_is_vcse_with_rewards():
+    expected = ValueConditionalStateEntropy(k=3, reading="release-drqv2")(FEATURES, values=VALUES)
+    output = RewardConditionalStateEntropy(k=3, reading="release-drqv2")(FEATURES, rewards=VALUES)
+    assert torch.equal(output.reward, expected.reward)
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_a_learner_axis_equals_a_loop(reading):
+    bonus = ValueConditionalStateEntropy(k=3, reading=reading)
+    expected = torch.stack([bonus(f, values=v).reward for f, v in zip(FEATURES, VALUES, strict=True)])
+    assert torch.equal(bonus(FEATURES, values=VALUES).reward, expected)
+
+
+def test_running_value_statistics_are_in_the_state_dict():
+    def make():
+        return ValueConditionalStateEntropy(k=3, value_normalizer=RunningStandardized(learners=3))
+
+    original, restored = make(), make()
+    original(FEATURES, values=VALUES)
+    restored.load_state_dict(original.state_dict())
+    expected = original(FEATURES, values=VALUES + 3).reward
+    assert torch.equal(restored(FEATURES, values=VALUES + 3).reward, expected)
+    assert not torch.equal(make()(FEATURES, values=VALUES + 3).reward, expected)
+
+
+def test_no_gradient_flows_through_a_bonus():
+    features, values = FEATURES.clone().requires_grad_(), VALUES.clone().requires_grad_()
+    assert not ValueConditionalStateEntropy(k=3)(features, values=values).reward.requires_grad
+
+
+def test_a_bonus_says_what_it_needs():
+    needs = {
+        bonus: (bonus.needs_values, bonus.needs_rewards)
+        for bonus in (NoBonus, MatchedStateEntropy, ValueConditionalStateEntropy, RewardConditionalStateEntropy)
+    }
+    assert list(needs.values()) == [(False, False), (False, False), (True, False), (False, True)]
+
+
+def test_diagnostics_on_a_batch_worked_out_by_hand():
+    # Four pairs: two duplicates, one near in state, one far in value.
+    features = torch.tensor([[0.0], [0.0], [1.0], [0.0]])
+    values = torch.tensor([0.0, 0.0, 0.0, 10.0])
+    bonus = ValueConditionalStateEntropy(k=1, reading="clean", value_normalizer=RawValues())
+    shown = bonus(features, values=values).diagnostics()
+    assert shown["zero_radius_share"] == 0.5
+    assert shown["decided_by_value_share"] == 0.25
+    assert shown["radius_mean"] == (0 + 0 + 1 + 10) / 4
+    assert shown["value_count_mean"] == (0 + 0 + 2 + 0) / 4
+    assert shown["value_mean"] == 2.5
+    assert shown["bonus_min"] == shown["bonus_min"].clamp(max=math.log(1e-5))
+
+
+def test_no_bonus_pays_nothing():
+    assert torch.equal(NoBonus()(FEATURES).reward, torch.zeros(3, 40))
+
+
+@pytest.mark.parametrize(
+    ("bonus", "given", "message"),
+    [
+        (ValueConditionalStateEntropy(k=3), {}, "values is needed"),
+        (RewardConditionalStateEntropy(k=3), {}, "rewards is needed"),
+        (ValueConditionalStateEntropy(k=3), {"values": VALUES[:, :39]}, r"values must have shape \(3, 40\)"),
+        (RewardConditionalStateEntropy(k=3), {"rewards": VALUES[0]}, r"rewards must have shape \(3, 40\)"),
+        (ValueConditionalStateEntropy(k=3), {"values": VALUES / 0}, "values must be finite, but 120 of its 120"),
+        (ValueConditionalStateEntropy(k=40), {"values": VALUES}, "k=40 needs at least 41 points in features, got 40"),
+    ],
+)
+def test_bad_input_is_named(bonus, given, message, without_type_checks):
+    with pytest.raises(ValueError, match=message):
+        bonus(FEATURES, **given)
+
+
+def test_bad_values_leave_the_statistics_alone():
+    normalizer = RunningStandardized(learners=3)
+    bonus = ValueConditionalStateEntropy(k=3, value_normalizer=normalizer)
+    with pytest.raises(ValueError, match="values must be finite"):
+        bonus(FEATURES, values=VALUES * torch.nan)
+    assert normalizer.moments.count.sum() == 0

@@ -1,0 +1,108 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vcse import __version__
+from vcse.cli import main
+from vcse.estimators import kl_entropy
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"vcse {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["bench", "--help"], ["doctor", "--help"], ["selftest", "--help"]])
+def test_help_of_every_verb(arguments, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 0
+    assert "usage: vcse" in capsys.readouterr().out
+
+
+def test_unknown_verb_is_a_wrong_call(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["trian"])
+    assert exit_.value.code == 2
+
+
+def test_runs_from_a_source_tree_that_is_not_installed(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "vcse", "--version"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"vcse {__version__}\n"
+
+
+def test_doctor_names_what_is_here(capsys):
+    assert main(["doctor", "--json"]) == 0
+    rows = {row["what"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["estimators on cpu"]["status"] == "ok"
+    assert rows["extra report"]["status"] == "ok"
+    assert "matplotlib" in rows["extra report"]["found"]
+
+
+def test_doctor_gives_the_command_for_a_missing_extra(capsys, monkeypatch):
+    monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"report": ("no_such_module_anywhere",)})
+    assert main(["doctor", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)[-1]
+    assert (row["status"], row["remedy"]) == ("missing", "pip install 'vcse[report]'")
+
+
+def test_doctor_fails_where_an_installed_extra_is_broken(capsys, monkeypatch, tmp_path):
+    (tmp_path / "broken_extra.py").write_text("raise ImportError('libGL.so.1 not found')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"report": ("broken_extra",)})
+    assert main(["doctor"]) == 1
+    assert "libGL.so.1" in capsys.readouterr().out
+
+
+def test_selftest_passes_and_prints_bias_and_spread(capsys):
+    assert main(["selftest", "--json", "--draws", "5"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert all(row["passed"] for row in rows)
+    assert {"bias", "spread", "expected", "tolerance"} <= rows[0].keys()
+
+
+def _off_by_log_two(points, *, k):
+    return kl_entropy(points, k=k) + 0.6931
+
+
+def test_selftest_fails_when_an_estimator_is_off_by_log_two(capsys, monkeypatch):
+    monkeypatch.setattr(sys.modules["vcse.cli.selftest"], "kl_entropy", _off_by_log_two)
+    assert main(["selftest", "--draws", "2"]) == 1
+    assert "4 of 21 failed" in capsys.readouterr().err
+
+
+def test_bench_prints_flat_rows(capsys):
+    assert main(["bench", "estimator", "--json", "--device", "cpu", "--repeats", "1", "--sizes", "64x8x3"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert list(row) == ["device", "n", "d", "k", "ms", "naive_ms", "peak_mib", "naive_peak_mib"]
+    assert (row["device"], row["n"], row["d"], row["k"]) == ("cpu", 64, 8, 3)
+    assert row["ms"] > 0
+    assert row["naive_ms"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bench", "estimator", "--sizes", "64x8"], "a size is written NxDxK"),
+        (["bench", "estimator", "--repeats", "0"], "--repeats must be at least 1, got 0"),
+        (["selftest", "--draws", "1"], "--draws must be at least 2, got 1"),
+    ],
+)
+def test_what_cannot_be_done_is_one_clear_line(arguments, message, capsys):
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

@@ -1,0 +1,297 @@
+"""Bad input must reach the library's own errors, which name the argument and the numbers."""
+
+import math
+
+import pytest
+import torch
+
+from vcse.estimators import (
+    ConditionalReading,
+    StateEntropyReading,
+    count_within,
+    joint_neighbors,
+    kl_entropy,
+    ksg_conditional_entropy,
+    ksg_joint_entropy,
+    ksg_marginal_entropy,
+    kth_neighbor_distance,
+    state_entropy_reward,
+    state_entropy_terms,
+    value_conditional_reward,
+    value_conditional_terms,
+)
+
+from .draws import gaussians
+
+pytestmark = pytest.mark.usefixtures("without_type_checks")
+
+OF_FEATURES = [kth_neighbor_distance, state_entropy_reward, state_entropy_terms]
+OF_BOTH = [
+    joint_neighbors,
+    ksg_joint_entropy,
+    ksg_marginal_entropy,
+    ksg_conditional_entropy,
+    value_conditional_reward,
+    value_conditional_terms,
+]
+of_features = pytest.mark.parametrize("estimator", OF_FEATURES)
+of_both = pytest.mark.parametrize("estimator", OF_BOTH)
+
+
+def with_entry(tensor, number):
+    tensor.view(-1)[3] = number
+    return tensor
+
+
+def of_any(estimator, features, *, k=2):
+    values = torch.zeros(features.shape[:-1], dtype=features.dtype)
+    return estimator(features, values, k=k) if estimator in OF_BOTH else estimator(features, k=k)
+
+
+of_any_estimator = pytest.mark.parametrize("estimator", [*OF_FEATURES, *OF_BOTH])
+bad_numbers = pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+
+
+@of_any_estimator
+@bad_numbers
+def test_features_that_are_not_finite(estimator, number):
+    with pytest.raises(ValueError, match="features must be finite, but 1 of its 20 entries"):
+        of_any(estimator, with_entry(gaussians(10, 2), number))
+
+
+@bad_numbers
+def test_points_that_are_not_finite(number):
+    with pytest.raises(ValueError, match="points must be finite, but 1 of its 20 entries"):
+        kl_entropy(with_entry(gaussians(10, 2), number), k=2)
+
+
+@of_both
+@bad_numbers
+def test_values_that_are_not_finite(estimator, number):
+    with pytest.raises(ValueError, match="values must be finite, but 1 of its 10 entries"):
+        estimator(gaussians(10, 2), with_entry(gaussians(10), number), k=2)
+
+
+@of_features
+@bad_numbers
+def test_a_pool_that_is_not_finite(estimator, number):
+    with pytest.raises(ValueError, match="pool must be finite, but 1 of its 8 entries"):
+        estimator(gaussians(10, 2), k=2, pool=with_entry(gaussians(4, 2), number))
+
+
+def test_numbers_that_are_not_finite_pass_where_the_check_is_off():
+    features = with_entry(gaussians(10, 2), math.nan)
+    assert kth_neighbor_distance(features, k=2, check_finite=False).shape == (10,)
+
+
+@of_any_estimator
+@pytest.mark.parametrize("shape", [(0, 2), (10, 0), (0, 10, 2)])
+def test_empty_features(estimator, shape):
+    with pytest.raises(ValueError, match=rf"features is empty: its shape is \({shape[0]}, {shape[1]}"):
+        of_any(estimator, torch.zeros(shape))
+
+
+@of_any_estimator
+@pytest.mark.parametrize(("points", "k"), [(1, 1), (5, 5), (5, 9)])
+def test_too_few_points_for_k(estimator, points, k):
+    with pytest.raises(ValueError, match=f"k={k} needs at least {k + 1} points in features, got {points}"):
+        of_any(estimator, gaussians(points, 2), k=k)
+
+
+@of_any_estimator
+@pytest.mark.parametrize("k", [0, -1, -100])
+def test_k_below_1(estimator, k):
+    with pytest.raises(ValueError, match=f"k must be at least 1, got {k}"):
+        of_any(estimator, gaussians(10, 2), k=k)
+
+
+@of_any_estimator
+@pytest.mark.parametrize("k", [True, 2.0, 2.5, "2", None])
+def test_k_that_is_no_integer(estimator, k):
+    with pytest.raises(ValueError, match=f"k must be an integer, got {k!r}"):
+        of_any(estimator, gaussians(10, 2), k=k)
+
+
+@of_features
+def test_a_pool_smaller_than_k(estimator):
+    with pytest.raises(ValueError, match="k=5 needs at least 5 points in pool, got 4"):
+        estimator(gaussians(10, 2), k=5, pool=gaussians(4, 2))
+
+
+@of_features
+def test_a_pool_that_holds_the_features_and_is_not_larger_than_k(estimator):
+    with pytest.raises(ValueError, match="k=10 needs at least 11 points in pool, got 10"):
+        estimator(gaussians(10, 2), k=10, pool=gaussians(10, 2), pool_holds_features=True)
+
+
+def test_a_pool_of_just_k_points_is_enough():
+    assert kth_neighbor_distance(torch.zeros(1, 1), k=2, pool=torch.tensor([[1.0], [3.0]])).tolist() == [3.0]
+
+
+@of_features
+def test_an_empty_pool(estimator):
+    with pytest.raises(ValueError, match=r"pool is empty: its shape is \(0, 2\)"):
+        estimator(gaussians(10, 2), k=1, pool=torch.zeros(0, 2))
+
+
+@of_features
+@pytest.mark.parametrize("shape", [(8, 3), (3, 8, 2), (1, 8, 2)])
+def test_a_pool_of_another_shape(estimator, shape):
+    wanted = rf"pool must have shape \({shape[-2]}, 2\) to fit features of shape \(10, 2\), got \({shape[0]}, "
+    with pytest.raises(ValueError, match=wanted):
+        estimator(gaussians(10, 2), k=1, pool=torch.zeros(shape))
+
+
+@of_both
+@pytest.mark.parametrize("shape", [(9,), (11,), (1,), (0,), (9, 2), (10, 0), (2, 10), (10, 2, 2)])
+def test_values_of_another_length(estimator, shape):
+    with pytest.raises(
+        ValueError, match=rf"values must have shape \(10,.* features of shape \(10, 2\), got \({shape[0]},"
+    ):
+        estimator(gaussians(10, 2), torch.zeros(shape), k=1)
+
+
+@of_both
+def test_values_of_other_learners(estimator):
+    with pytest.raises(ValueError, match=r"values must have shape \(3, 10\).*, got \(2, 10\)"):
+        estimator(gaussians(3, 10, 2), gaussians(2, 10), k=1)
+
+
+@of_any_estimator
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool, torch.complex64])
+def test_features_that_are_not_real_numbers(estimator, dtype):
+    with pytest.raises(ValueError, match=f"features must be a floating-point tensor, got {dtype}"):
+        of_any(estimator, torch.ones(10, 2, dtype=dtype))
+
+
+@of_both
+def test_values_that_are_integers(estimator):
+    with pytest.raises(ValueError, match=r"values must be a floating-point tensor, got torch\.int64"):
+        estimator(gaussians(10, 2), torch.arange(10), k=1)
+
+
+@of_features
+def test_a_pool_of_integers(estimator):
+    with pytest.raises(ValueError, match=r"pool must be a floating-point tensor, got torch\.int32"):
+        estimator(gaussians(10, 2), k=1, pool=torch.ones(10, 2, dtype=torch.int32))
+
+
+@of_any_estimator
+@pytest.mark.parametrize("shape", [(10,), ()])
+def test_features_of_one_axis(estimator, shape):
+    with pytest.raises(ValueError, match=r"features must have shape \[..., points, dimensions\], got \("):
+        of_any(estimator, torch.zeros(shape))
+
+
+@of_both
+def test_values_of_another_dtype(estimator):
+    with pytest.raises(ValueError, match=r"values has dtype torch\.float64 but features has torch\.float32"):
+        estimator(gaussians(10, 2), gaussians(10, dtype=torch.float64), k=1)
+
+
+@of_features
+def test_a_pool_of_another_dtype(estimator):
+    with pytest.raises(ValueError, match=r"pool has dtype torch\.float16 but features has torch\.float32"):
+        estimator(gaussians(10, 2), k=1, pool=gaussians(10, 2).half())
+
+
+@of_both
+def test_values_on_another_device(estimator):
+    with pytest.raises(ValueError, match="values is on meta but features is on cpu"):
+        estimator(gaussians(10, 2), torch.empty(10, device="meta"), k=1)
+
+
+@of_features
+def test_a_pool_on_another_device(estimator):
+    with pytest.raises(ValueError, match="pool is on meta but features is on cpu"):
+        estimator(gaussians(10, 2), k=1, pool=torch.empty(10, 2, device="meta"))
+
+
+def test_readings_that_do_not_exist():
+    with pytest.raises(ValueError, match="reading must be one of paper, .*release-mwm, re3, got 'release'"):
+        state_entropy_reward(gaussians(10, 2), k=1, reading="release")
+    with pytest.raises(ValueError, match="reading must be one of paper, .*release-mwm, got 're3'"):
+        value_conditional_reward(gaussians(10, 2), gaussians(10), k=1, reading="re3")
+
+
+@pytest.mark.parametrize("estimator", [ksg_conditional_entropy, value_conditional_reward])
+def test_an_nv_radius_that_does_not_exist(estimator):
+    with pytest.raises(ValueError, match="nv_radius must be 'value' or 'joint', got 'both'"):
+        estimator(gaussians(10, 2), gaussians(10), k=1, nv_radius="both")
+
+
+def rewards(features, **how):
+    """Both rewards, as functions to be called."""
+    values = torch.zeros(features.shape[:-1])
+    yield lambda: state_entropy_reward(features, k=1, **how)
+    yield lambda: value_conditional_reward(features, values, k=1, **how)
+
+
+@pytest.mark.parametrize("log_offset", [-1.0, -1e-9, math.nan])
+def test_a_log_offset_below_0(log_offset):
+    for reward in rewards(gaussians(10, 2), log_offset=log_offset):
+        with pytest.raises(ValueError, match=f"log_offset must not be negative, got {log_offset}"):
+            reward()
+
+
+def test_a_log_offset_of_0_with_duplicates():
+    features = gaussians(10, 2)
+    features[7] = features[2]
+    for reward in rewards(features, log_offset=0.0):
+        with pytest.raises(ValueError, match="log_offset=0: 2 of 10 distances to the k-th neighbour are 0"):
+            reward()
+
+
+def test_a_log_offset_of_0_without_duplicates_is_fine():
+    for reward in rewards(gaussians(10, 2), log_offset=0.0):
+        assert torch.isfinite(reward()).all()
+
+
+def test_a_log_offset_of_0_that_cannot_be_checked():
+    for reward in rewards(gaussians(10, 2), log_offset=0.0, check_finite=False):
+        with pytest.raises(ValueError, match="log_offset=0 .* needs check_finite=True"):
+            reward()
+
+
+def test_readings_of_ones_own_are_checked_too():
+    of_states = StateEntropyReading(self_in_k=False, average=False, doubled=True, log_offset=-1.0)
+    with pytest.raises(ValueError, match=r"log_offset must not be negative, got -1\.0"):
+        state_entropy_terms(gaussians(10, 2), k=1, reading=of_states)
+    conditional = ConditionalReading("none", self_in_k=False, self_in_nv=False, doubled=True, log_offset=1.0)
+    with pytest.raises(ValueError, match="nv_radius must be 'value' or 'joint', got 'none'"):
+        value_conditional_terms(gaussians(10, 2), gaussians(10), k=1, reading=conditional)
+
+
+@of_features
+def test_features_whose_distance_overflows(estimator):
+    with pytest.raises(ValueError, match=r"features lie so far apart .* overflows torch\.float32"):
+        estimator(torch.tensor([[3e38], [-3e38]]), k=1)
+
+
+@of_both
+@pytest.mark.parametrize("far", ["features", "values"])
+def test_features_or_values_whose_distance_overflows(estimator, far):
+    apart, together = torch.tensor([[3e38], [-3e38]]), torch.tensor([[0.0], [1.0]])
+    features, values = (apart, together) if far == "features" else (together, apart)
+    with pytest.raises(ValueError, match=r"features and values lie so far apart .* overflows torch\.float32"):
+        estimator(features, values[:, 0], k=1)
+
+
+def test_distances_beyond_the_neighbours_may_overflow():
+    features = torch.tensor([[3e38], [2.5e38], [-3e38], [-2.5e38]])
+    torch.testing.assert_close(kth_neighbor_distance(features, k=1), torch.full((4,), 5e37))
+
+
+def test_no_reward_is_infinite_where_twice_the_distance_overflows():
+    features, values = torch.tensor([[0.0], [3e38]]), torch.zeros(2)
+    expected = torch.full((2,), math.log(2) + math.log(3e38))
+    torch.testing.assert_close(state_entropy_reward(features, k=1), expected)
+    found = value_conditional_reward(features, values, k=1, self_in_nv=False, nv_radius="value")
+    torch.testing.assert_close(found, expected - 0.57721566)
+
+
+def test_radii_of_another_shape():
+    with pytest.raises(ValueError, match=r"radius must have one entry per value: \(4,\) for \(5,\)"):
+        count_within(torch.zeros(5), torch.ones(4))
+    with pytest.raises(ValueError, match=r"radius must have one entry per value: \(2, 5\) for \(5,\)"):
+        count_within(torch.zeros(5), torch.ones(2, 5))

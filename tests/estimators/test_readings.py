@@ -1,0 +1,131 @@
+import dataclasses
+import math
+
+import pytest
+import torch
+from hypothesis import given
+
+from vcse.estimators import (
+    CONDITIONAL_READINGS,
+    STATE_ENTROPY_READINGS,
+    state_entropy_reward,
+    value_conditional_reward,
+)
+
+from . import brute_force
+from .draws import gaussians, problems
+
+# Written out once more on purpose: a reading must not change unnoticed.
+STATE_ENTROPY = {  # self_in_k, average, doubled
+    "paper": (False, False, True),
+    "clean": (False, False, True),
+    "release-a2c": (True, True, False),
+    "release-drqv2": (True, False, False),
+    "release-sac": (True, False, False),
+    "release-mwm": (True, False, False),
+    "re3": (True, True, False),
+}
+CONDITIONAL = {  # nv_radius, self_in_k, self_in_nv, log_offset
+    "paper": ("value", False, False, 1e-5),
+    "clean": ("joint", False, False, 1e-5),
+    "release-a2c": ("joint", False, True, 1e-5),
+    "release-drqv2": ("joint", True, True, 1e-5),
+    "release-sac": ("joint", True, True, 1e-5),
+    "release-mwm": ("joint", True, True, 1e-4),
+}
+
+
+def test_every_reading_is_tested():
+    assert STATE_ENTROPY_READINGS.keys() == STATE_ENTROPY.keys()
+    assert CONDITIONAL_READINGS.keys() == CONDITIONAL.keys()
+
+
+@pytest.mark.parametrize("reading", STATE_ENTROPY)
+@given(problem=problems())
+def test_state_entropy_rewards_are_those_of_plain_loops(reading, problem):
+    features, _, k = problem
+    self_in_k, average, doubled = STATE_ENTROPY[reading]
+    distances = brute_force.kth_distances(features, k, self_in_k=self_in_k, average=average)
+    expected = brute_force.log_reward(distances, doubled=doubled, log_offset=1.0)
+    found = state_entropy_reward(features, k=k, reading=reading)
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-6, atol=1e-6)
+
+
+def conditional_by_loops(reading, features, values, k):
+    nv_radius, self_in_k, self_in_nv, log_offset = CONDITIONAL[reading]
+    return torch.tensor(
+        brute_force.value_conditional_reward(
+            features,
+            values,
+            k,
+            nv_radius=nv_radius,
+            self_in_k=self_in_k,
+            self_in_nv=self_in_nv,
+            doubled=True,
+            log_offset=log_offset,
+        )
+    )
+
+
+@pytest.mark.parametrize("reading", CONDITIONAL)
+@given(problem=problems())
+def test_conditional_rewards_are_those_of_plain_loops(reading, problem):
+    features, values, k = problem
+    found = value_conditional_reward(features, values, k=k, reading=reading)
+    expected = conditional_by_loops(reading, features, values, k)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("reading", CONDITIONAL)
+@given(problem=problems(most_value_dimensions=3))
+def test_conditional_rewards_with_vector_values_are_those_of_plain_loops(reading, problem):
+    features, values, k = problem
+    found = value_conditional_reward(features, values, k=k, reading=reading)
+    expected = conditional_by_loops(reading, features, values, k)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize(("reading", "offset"), [("release-a2c", 1e-5), ("release-mwm", 1e-4)])
+@pytest.mark.parametrize("points", [128, 200], ids=["differences", "screening"])
+def test_identical_states_and_values_get_the_least_reward_of_the_release(reading, offset, points):
+    state, value = gaussians(1, 64), gaussians(1)
+    reward = value_conditional_reward(state.expand(points, 64), value.expand(points), k=12, reading=reading)
+    expected = -brute_force.EULER / 64 + math.log(offset)
+    torch.testing.assert_close(reward, torch.full((points,), expected), rtol=0, atol=2e-6)
+
+
+def test_the_least_reward_of_the_a2c_release_is_the_known_number():
+    reward = value_conditional_reward(torch.ones(128, 64), torch.ones(128), k=12, reading="release-a2c")
+    assert float(reward[0]) == pytest.approx(-11.522, abs=1e-3)
+
+
+def test_the_paper_is_the_reading_where_none_is_named():
+    features, values = gaussians(50, 3), gaussians(50, seed=1)
+    by_name = value_conditional_reward(features, values, k=3, reading="paper")
+    assert torch.equal(value_conditional_reward(features, values, k=3), by_name)
+    assert not torch.equal(value_conditional_reward(features, values, k=3, reading="clean"), by_name)
+    by_name = state_entropy_reward(features, k=3, reading="paper")
+    assert torch.equal(state_entropy_reward(features, k=3), by_name)
+
+
+@pytest.mark.parametrize("start", CONDITIONAL)
+@pytest.mark.parametrize("end", CONDITIONAL)
+def test_deviations_turn_one_conditional_reading_into_another(start, end):
+    features, values = gaussians(50, 3), gaussians(50, seed=1)
+    details = dataclasses.asdict(CONDITIONAL_READINGS[end])
+    turned = value_conditional_reward(features, values, k=3, reading=start, **details)
+    assert torch.equal(turned, value_conditional_reward(features, values, k=3, reading=end))
+
+
+@pytest.mark.parametrize("start", STATE_ENTROPY)
+@pytest.mark.parametrize("end", STATE_ENTROPY)
+def test_deviations_turn_one_state_entropy_reading_into_another(start, end):
+    features = gaussians(50, 3)
+    details = dataclasses.asdict(STATE_ENTROPY_READINGS[end])
+    turned = state_entropy_reward(features, k=3, reading=start, **details)
+    assert torch.equal(turned, state_entropy_reward(features, k=3, reading=end))
+
+
+def test_a_reading_cannot_be_changed_in_place():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        CONDITIONAL_READINGS["paper"].log_offset = 0.0
