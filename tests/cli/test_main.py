@@ -68,7 +68,7 @@ def test_doctor_fails_where_an_installed_extra_is_broken(capsys, monkeypatch, tm
 
 
 def test_selftest_passes_and_prints_bias_and_spread(capsys):
-    assert main(["selftest", "--json", "--draws", "5"]) == 0
+    assert main(["selftest", "--json", "--draws", "3"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert all(row["passed"] for row in rows)
     assert {"bias", "spread", "expected", "tolerance"} <= rows[0].keys()

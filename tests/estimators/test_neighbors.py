@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vcse
@@ -102,7 +102,7 @@ def test_of_tied_neighbours_the_farthest_in_value_is_taken():
         assert found.value_distance[at_center] == 1.5
 
 
-@pytest.mark.parametrize(("points", "dimensions"), [(600, 3), (600, 12), (3000, 2)])
+@pytest.mark.parametrize(("points", "dimensions"), [(600, 3), (600, 12), (1500, 2)])
 def test_many_points_agree_with_a_full_distance_matrix(points, dimensions):
     features, values = gaussians(points, dimensions), gaussians(points, seed=1)
     in_value = (values.double()[:, None] - values.double()).abs()
@@ -120,6 +120,7 @@ def test_many_points_agree_with_a_full_distance_matrix(points, dimensions):
 
 
 @pytest.mark.parametrize(("points", "dimensions"), SIZES)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 1000), tied=st.booleans())
 def test_permuting_the_points_permutes_the_result_to_the_bit(points, dimensions, seed, tied):
     make = lattice if tied else gaussians
@@ -166,7 +167,7 @@ def test_scaling_by_a_power_of_two_scales_distances_exactly(points, dimensions, 
 # Learners
 
 
-@pytest.mark.parametrize("leading", [(6,), (2, 3), (1, 6, 1)])
+@pytest.mark.parametrize("leading", [(6,), (1, 2, 3)])
 @pytest.mark.parametrize(("points", "dimensions"), [*SIZES, (400, 3), (2, 1)])
 def test_learners_side_by_side_have_the_bits_of_learners_alone(leading, points, dimensions):
     features = mixed_learners(6, points, dimensions)
@@ -379,7 +380,7 @@ value_conditional_reward(torch.randn(200, 16), torch.randn(200), k=5)
 features, values = torch.randn(4000, 256), torch.randn(4000)
 start = peak_mib()
 value_conditional_reward(features, values, k=5)
-few = features[None, :1500].clone()
+few = features[None, :1000].clone()
 search = Search(few, few, 6)
 nearest_by_differences(search, power_of_two_scale(search))
 print(peak_mib() - start)
@@ -388,7 +389,7 @@ print(peak_mib() - start)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")
 def test_memory_stays_far_below_that_of_all_differences():
-    # All differences of 4000 points in 256 dimensions at once are 16 GB, and of 1500 points 2.3 GB.
+    # All differences of 4000 points in 256 dimensions at once are 16 GB, and of 1000 points 1 GB.
     environment = {**os.environ, "PYTHONPATH": str(Path(vcse.__file__).parents[1])}
     command = [sys.executable, "-c", MEMORY]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from vcse.estimators import kth_neighbor_distance, neighbors, screening
 from vcse.estimators.distances import Search, nearest_by_differences, power_of_two_scale
-from vcse.estimators.screening import is_worthwhile, nearest_by_screening
+from vcse.estimators.screening import LEAST_DIMENSIONS, is_worthwhile, nearest_by_screening
 
 from .draws import gaussians, lattice, mixed_learners
 
@@ -13,7 +13,7 @@ from .draws import gaussians, lattice, mixed_learners
 def search_within(features, values=None, *, k=5, average=False):
     features = features if features.ndim == 3 else features[None]
     values = values if values is None or values.ndim == 3 else values[None]
-    return Search(features, features, k + 1, values, values, average=average)
+    return Search(features, features, k + 1, values, values, average_over=k if average else 0)
 
 
 def assert_same_bits(search):
@@ -57,7 +57,7 @@ def with_next_floats(points):
 GAUSSIAN = gaussians(300, 24)
 VALUES = gaussians(300, 1, seed=1)
 CASES = {
-    "few points": search_within(gaussians(20, 12)),
+    "few points": search_within(gaussians(20, LEAST_DIMENSIONS)),
     "odd sizes": search_within(gaussians(331, 13)),
     "many points": search_within(gaussians(1000, 16)),
     "many dimensions": search_within(gaussians(200, 512)),
@@ -106,25 +106,20 @@ def test_screening_has_the_bits_of_differences(search):
     assert_same_bits(search)
 
 
-@pytest.mark.parametrize("search", CASES.values(), ids=CASES.keys())
-def test_screening_has_the_bits_of_differences_with_two_threads(search):
-    torch.set_num_threads(2)
-    try:
-        assert_same_bits(search)
-    finally:
-        torch.set_num_threads(1)
-
-
-@pytest.mark.parametrize("name", ["many points", "many dimensions", "two clusters", "values", "batch"])
-def test_one_and_two_threads_give_the_same_bits(name):
+@pytest.mark.parametrize("name", ["many points", "many dimensions", "two clusters", "values"])
+@pytest.mark.parametrize("way", [nearest_by_screening, nearest_by_differences])
+def test_two_threads_give_the_bits_of_one(name, way):
     search = CASES[name]
     scale = power_of_two_scale(search)
-    one_thread = nearest_by_screening(search, scale)
+    one_thread = way(search, scale)
     torch.set_num_threads(2)
     try:
-        assert torch.equal(nearest_by_screening(search, scale).radius, one_thread.radius)
+        two_threads = way(search, scale)
     finally:
         torch.set_num_threads(1)
+    assert torch.equal(two_threads.radius, one_thread.radius)
+    if search.query_values is not None:
+        assert torch.equal(two_threads.value_distance, one_thread.value_distance)
 
 
 @pytest.mark.parametrize("name", ["many points", "two clusters", "values", "lattice ties", "other pool"])
@@ -150,7 +145,7 @@ def test_screening_is_exact_with_products_in_bfloat16(search, monkeypatch):
 @given(
     seed=st.integers(0, 1 << 30),
     points=st.integers(20, 250),
-    dimensions=st.integers(12, 40),
+    dimensions=st.integers(LEAST_DIMENSIONS, 40),
     k=st.integers(1, 12),
     offset=st.sampled_from([0.0, 1.0, 100.0, 1e4, 1e6]),
     decimals=st.sampled_from([0, 1, 6]),

@@ -20,7 +20,7 @@ from vcse.estimators.entropy import digamma, log_of_distance, log_of_radius, log
 from vcse.estimators.neighbors import count_within, joint_neighbors, values_as_points
 from vcse.estimators.readings import ConditionalReading, RadiusOfCount, conditional_reading
 
-Values = Float[Tensor, "*batch n"] | Float[Tensor, "*batch n v"]
+Values = Float[Tensor, "..."]  # [*batch, n], or [*batch, n, v] for vectors
 
 
 @torch.no_grad()

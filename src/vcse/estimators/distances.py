@@ -47,7 +47,7 @@ class Search(NamedTuple):
     rank: int  # 1 is the nearest, which is the point itself where the pool holds it
     query_values: Float[Tensor, "b n v"] | None = None
     pool_values: Float[Tensor, "b m v"] | None = None
-    average: bool = False  # give the mean distance to the `rank` nearest instead of the last of them
+    average_over: int = 0  # give the sum of the `rank` smallest distances over this number instead of the last
 
 
 def power_of_two_scale(search: Search) -> Float[Tensor, "b 1 1"]:
@@ -165,15 +165,15 @@ def chunks(batch: int, rows: int, columns: int, tile: int) -> Iterator[tuple[sli
 
 
 def radius_of(nearest: Float[Tensor, "b r c"], search: Search) -> Float[Tensor, "b r"]:
-    """The distance of the wanted rank among the nearest, or the mean up to there."""
-    if not search.average:
+    """The distance of the wanted rank among the nearest, or the average up to there."""
+    if not search.average_over:
         exactly = nearest.shape[-1] == search.rank
         return nearest.amax(-1) if exactly else nearest.kthvalue(search.rank).values
     in_order = nearest.sort(-1).values[..., : search.rank]
     total = in_order[..., 0]
     for distance in in_order.unbind(-1)[1:]:  # one after the other: the order of a sum decides its last bits
         total = total + distance
-    return total / search.rank
+    return total / search.average_over
 
 
 def nearest_by_differences(search: Search, scale: Float[Tensor, "b 1 1"]) -> Nearest:

@@ -28,15 +28,15 @@ def digamma(number: int) -> float:
 
 
 @torch.no_grad()
-def kl_entropy(points: Float[Tensor, "*batch n d"], *, k: int, check_finite: bool = True) -> Float[Tensor, "*batch"]:
+def kl_entropy(features: Float[Tensor, "*batch n d"], *, k: int, check_finite: bool = True) -> Float[Tensor, "*batch"]:
     """Kozachenko-Leonenko entropy, Eq. (1): −ψ(k) + ψ(N) + log c_d + (d/N) Σ log r_i.
 
     r_i is the distance from point i to its k-th neighbour. The paper writes twice that distance with the volume
     of the ball of unit radius, which is d·log 2 too much; here the radius and the ball belong together.
     """
-    radius = kth_neighbor_distance(points, k=k, check_finite=check_finite)
-    log_radius = log_of_radius("points", radius, check=checks_run(check_finite, points))
-    count, dimensions = points.shape[-2:]
+    radius = kth_neighbor_distance(features, k=k, check_finite=check_finite)
+    log_radius = log_of_radius("features", radius, check=checks_run(check_finite, features))
+    count, dimensions = features.shape[-2:]
     return digamma(count) - digamma(k) + log_unit_ball(dimensions) + dimensions * log_radius.mean(-1)
 
 
@@ -141,7 +141,10 @@ def log_of_distance(
                 "it needs check_finite=True and cannot be captured in a CUDA graph"
             )
         refuse_zero("log_offset=0", distance)
-    return torch.log((2 * distance if doubled else distance) + log_offset)
+    size = 2 * distance if doubled else distance
+    if check and not bool(torch.isfinite(size).all()):
+        raise ValueError(f"features lie so far apart that twice a distance between them overflows {size.dtype}")
+    return torch.log(size + log_offset)
 
 
 def log_of_radius(name: str, radius: Float[Tensor, "*batch n"], *, check: bool) -> Float[Tensor, "*batch n"]:

@@ -66,7 +66,9 @@ def kth_neighbor_distance(
         if pool is not None:
             check_all_finite("pool", pool)
     queries = _flat_points(features)
-    search = Search(queries, queries if pool is None else _flat_points(pool), rank, average=average)
+    searched = queries if pool is None else _flat_points(pool)
+    # Where the point itself is left out of k, its distance of 0 is still in the sum and adds nothing.
+    search = Search(queries, searched, rank, average_over=k if average else 0)
     radius = _nearest(search).radius
     if checks_run(check_finite, features):
         _check_span("features", radius)
@@ -76,7 +78,7 @@ def kth_neighbor_distance(
 @torch.no_grad()
 def joint_neighbors(
     features: Float[Tensor, "*batch n d"],
-    values: Float[Tensor, "*batch n"] | Float[Tensor, "*batch n v"],
+    values: Float[Tensor, "..."],
     *,
     k: int,
     self_in_k: bool = False,
@@ -113,7 +115,7 @@ def joint_neighbors(
 
 @torch.no_grad()
 def count_within(
-    values: Float[Tensor, "*batch n"] | Float[Tensor, "*batch n v"],
+    values: Float[Tensor, "..."],
     radius: Float[Tensor, "*batch n"],
     *,
     count_self: bool = False,
@@ -125,10 +127,11 @@ def count_within(
         radius: The radius around each.
         count_self: Count the value itself too, at distance 0, where the radius is above 0.
     """
-    batch_shape = radius.shape[:-1]
-    rows = values.shape[len(batch_shape)]
-    if radius.shape != values.shape[: len(batch_shape) + 1]:
-        raise ValueError(f"radius must have one entry per value: {tuple(radius.shape)} for {tuple(values.shape)}")
+    if radius.ndim < 1 or radius.shape not in (values.shape, values.shape[:-1]):
+        raise ValueError(
+            f"radius must have one entry per value: got shape {tuple(radius.shape)} for values of {tuple(values.shape)}"
+        )
+    rows = radius.shape[-1]
     if values.ndim > radius.ndim and values.shape[-1] > 1:
         count = _count_vectors(_flat_points(values), _computed(radius).reshape(-1, rows))
     else:

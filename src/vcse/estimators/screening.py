@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vcse.estimators.distances import (
     CPU_TILE,
+    FEW_DIMENSIONS,
     Nearest,
     Search,
     chunks,
@@ -27,8 +28,8 @@ from vcse.estimators.distances import (
 )
 
 # Screening wins once there are enough points to choose from and a difference is dear enough to save.
-LEAST_DIMENSIONS = 12
-LEAST_POINTS = 160
+LEAST_DIMENSIONS = FEW_DIMENSIONS + 1  # with few, `squared_distances` sums in another order
+LEAST_POINTS = 128
 # Places beyond the wanted rank: enough to tell the k-th neighbour from the next where there are no ties.
 SPARE_PLACES = 3
 # Entries of the product that exist at once: a tile should stay in the cache, but with fewer rows than this
@@ -55,7 +56,7 @@ def nearest_by_screening(search: Search, scale: Float[Tensor, "b 1 1"]) -> Neare
     value_distance = None
     if query_values is None or pool_values is None:
         radius = radius_of(distance, search)
-        reached = distance.kthvalue(rank).values if search.average else radius
+        reached = distance.kthvalue(rank).values if search.average_over else radius
     else:
         there = pool_values.take(flat_index)
         by_value = (query_values - there).abs_()

@@ -66,6 +66,7 @@ def select_kernel(
     rows,
     points,
     rank,
+    average_over,
     HAS_VALUES: tl.constexpr,
     AVERAGE: tl.constexpr,
     PARTS: tl.constexpr,
@@ -105,7 +106,7 @@ def select_kernel(
     if AVERAGE:
         nearer = bits < reached
         ties = rank - tl.sum(nearer.to(tl.int32))
-        radius = (tl.sum(tl.where(nearer, distance, 0.0)) + ties * radius) / rank
+        radius = (tl.sum(tl.where(nearer, distance, 0.0)) + ties * radius) / average_over
     tl.store(radius_ptr + row, radius)
 
 
