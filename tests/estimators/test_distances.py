@@ -13,6 +13,7 @@ from vcse.estimators.distances import (
     nearest_by_differences,
     padded_width,
     power_of_two_scale,
+    radius_of,
     smallest,
     squared_distances,
     value_distances,
@@ -107,6 +108,15 @@ def test_chunks_cover_every_row_once_and_stay_below_the_tile(batch, rows, column
         assert piece.numel() * columns <= tile or piece.numel() == 1
         piece += 1
     assert torch.equal(seen, torch.ones(batch, rows))
+
+
+def test_the_order_in_which_the_nearest_are_found_changes_no_bit_of_their_average():
+    points, nearest = gaussians(1, 200, 2), gaussians(1, 200, 9).abs()
+    search = Search(points, points, 6, average_over=6)
+    average = radius_of(nearest, search)
+    expected = nearest.double().sort(-1).values[..., :6].mean(-1)
+    torch.testing.assert_close(average.double(), expected, rtol=1e-6, atol=0)
+    assert torch.equal(radius_of(nearest.flip(-1), search), average)
 
 
 @pytest.mark.parametrize("points", [2, 30, 500])
