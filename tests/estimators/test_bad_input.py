@@ -230,7 +230,7 @@ def rewards(features, **how):
 @pytest.mark.parametrize("log_offset", [-1.0, -1e-9, math.nan])
 def test_a_log_offset_below_0(log_offset):
     for reward in rewards(gaussians(10, 2), log_offset=log_offset):
-        with pytest.raises(ValueError, match=f"log_offset must not be negative, got {log_offset}"):
+        with pytest.raises(ValueError, match=f"log_offset must be finite and not negative, got {log_offset}"):
             reward()
 
 
@@ -255,7 +255,7 @@ def test_a_log_offset_of_0_that_cannot_be_checked():
 
 def test_readings_of_ones_own_are_checked_too():
     of_states = StateEntropyReading(self_in_k=False, average=False, doubled=True, log_offset=-1.0)
-    with pytest.raises(ValueError, match=r"log_offset must not be negative, got -1\.0"):
+    with pytest.raises(ValueError, match=r"log_offset must be finite and not negative, got -1\.0"):
         state_entropy_terms(gaussians(10, 2), k=1, reading=of_states)
     conditional = ConditionalReading("none", self_in_k=False, self_in_nv=False, doubled=True, log_offset=1.0)
     with pytest.raises(ValueError, match="nv_radius must be 'value' or 'joint', got 'none'"):

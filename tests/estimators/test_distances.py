@@ -64,7 +64,7 @@ def test_distances_of_scalar_values_are_absolute_differences():
 def test_the_scale_is_a_power_of_two_that_keeps_sums_of_squares_in_range(size):
     points = torch.full((1, 2, 64), size)
     points[0, 1] = -size
-    scale = power_of_two_scale(Search(points, points, 1))
+    scale = power_of_two_scale(points, points)
     mantissa, _ = math.frexp(scale.item())
     scaled = points * scale
     assert mantissa == 0.5
@@ -74,17 +74,17 @@ def test_the_scale_is_a_power_of_two_that_keeps_sums_of_squares_in_range(size):
 
 def test_each_matrix_has_its_own_scale():
     points = torch.stack([gaussians(5, 3), 1e20 * gaussians(5, 3)])
-    both = power_of_two_scale(Search(points, points, 1))
+    both = power_of_two_scale(points, points)
     for matrix in range(2):
         one = points[matrix : matrix + 1]
-        assert torch.equal(power_of_two_scale(Search(one, one, 1)), both[matrix : matrix + 1])
+        assert torch.equal(power_of_two_scale(one, one), both[matrix : matrix + 1])
     assert both[0] > both[1]
 
 
 def test_the_scale_minds_the_values_too():
     points, values = torch.ones(1, 4, 2), torch.full((1, 4, 1), 1e20)
-    with_values = power_of_two_scale(Search(points, points, 1, values, values))
-    assert with_values < power_of_two_scale(Search(points, points, 1))
+    with_values = power_of_two_scale(points, points, values, values)
+    assert with_values < power_of_two_scale(points, points)
 
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(0, 10_000), st.booleans())
@@ -124,7 +124,7 @@ def test_the_order_in_which_the_nearest_are_found_changes_no_bit_of_their_averag
 def test_differences_find_the_neighbours_of_a_full_distance_matrix(points, dimensions):
     features = gaussians(1, points, dimensions)
     search = Search(features, features, min(points, 6))
-    found = nearest_by_differences(search, power_of_two_scale(search)).radius
+    found = nearest_by_differences(search, power_of_two_scale(search.queries, search.pool)).radius
     matrix = (features.double()[0, :, None] - features.double()[0]).norm(dim=-1)
     expected = matrix.sort().values[:, search.rank - 1]
     torch.testing.assert_close(found[0].double(), expected, rtol=1e-6, atol=0)
@@ -134,7 +134,7 @@ def test_differences_find_the_neighbours_of_a_full_distance_matrix(points, dimen
 def test_the_size_of_the_tiles_changes_no_bit(monkeypatch, dimensions):
     features, values = gaussians(3, 60, dimensions), gaussians(3, 60, 1, seed=1)
     search = Search(features, features, 5, values, values)
-    scale = power_of_two_scale(search)
+    scale = power_of_two_scale(search.queries, search.pool)
     assert features.shape[0] * 60 * 60 < CPU_TILE
     at_once = nearest_by_differences(search, scale)
     monkeypatch.setattr(distances, "CPU_TILE", 500)

@@ -382,7 +382,7 @@ start = peak_mib()
 value_conditional_reward(features, values, k=5)
 few = features[None, :1000].clone()
 search = Search(few, few, 6)
-nearest_by_differences(search, power_of_two_scale(search))
+nearest_by_differences(search, power_of_two_scale(search.queries, search.pool))
 print(peak_mib() - start)
 """
 
@@ -394,3 +394,14 @@ def test_memory_stays_far_below_that_of_all_differences():
     command = [sys.executable, "-c", MEMORY]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
     assert float(done.stdout) < 100
+
+
+def test_features_and_values_of_scales_forty_orders_apart_keep_their_distances():
+    features = torch.tensor([[0.0], [1e-20], [3e-20]])
+    found = joint_neighbors(features, torch.full((3,), 1e20), k=1)
+    torch.testing.assert_close(found.radius, torch.tensor([1e-20, 1e-20, 2e-20]), rtol=1e-6, atol=0)
+
+
+def test_nothing_is_inside_a_radius_that_is_not_a_number():
+    count = count_within(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([torch.nan, 1.0, 1.5]))
+    assert count.tolist() == [0, 0, 1]

@@ -17,7 +17,7 @@ def search_within(features, values=None, *, k=5, average=False):
 
 
 def assert_same_bits(search):
-    scale = power_of_two_scale(search)
+    scale = power_of_two_scale(search.queries, search.pool)
     screened, exact = nearest_by_screening(search, scale), nearest_by_differences(search, scale)
     assert torch.equal(screened.radius, exact.radius)
     if search.query_values is not None:
@@ -34,7 +34,7 @@ def fallbacks(monkeypatch, search):
         in_full(uncertain, *arguments)
 
     monkeypatch.setattr(screening, "_search_in_full", counting)
-    nearest_by_screening(search, power_of_two_scale(search))
+    nearest_by_screening(search, power_of_two_scale(search.queries, search.pool))
     return sum(counted)
 
 
@@ -52,6 +52,13 @@ def clusters(points, dimensions, *, offset, spread):
 def with_next_floats(points):
     """Each point beside one that is a single unit in the last place away in every coordinate."""
     return torch.cat([points, torch.nextafter(points, torch.tensor(torch.inf))])
+
+
+def copies_among_near_ties(offset):
+    """Five copies of a point and a sphere around it, whose radii differ by less than a product can tell."""
+    radii = 2 + 1e-4 * gaussians(64, 1)
+    points = torch.cat([torch.zeros(5, 64), radii * torch.eye(64)])
+    return torch.cat([points + offset, points - offset])
 
 
 GAUSSIAN = gaussians(300, 24)
@@ -89,6 +96,7 @@ CASES = {
     "huge throughout": search_within(1e37 * GAUSSIAN, 1e37 * VALUES),
     "average": search_within(GAUSSIAN, average=True),
     "average of duplicates": search_within(repeated(gaussians(50, 16)), k=8, average=True),
+    "average of copies and a near tie": search_within(copies_among_near_ties(offset=10), average=True),
     "average on a lattice": search_within(lattice(300, 12, side=1), average=True),
     "batch": search_within(mixed_learners(6, 170, 16)),
     "batch with values": search_within(mixed_learners(6, 170, 16), mixed_learners(6, 170, 1).flip(0)),
@@ -110,7 +118,7 @@ def test_screening_has_the_bits_of_differences(search):
 @pytest.mark.parametrize("way", [nearest_by_screening, nearest_by_differences])
 def test_two_threads_give_the_bits_of_one(name, way):
     search = CASES[name]
-    scale = power_of_two_scale(search)
+    scale = power_of_two_scale(search.queries, search.pool)
     one_thread = way(search, scale)
     torch.set_num_threads(2)
     try:
@@ -180,7 +188,8 @@ def test_only_the_queries_in_doubt_are_searched_in_full(monkeypatch):
 
 
 def test_duplicates_at_distance_0_are_not_searched_in_full(monkeypatch):
-    assert fallbacks(monkeypatch, search_within(repeated(gaussians(50, 16)), k=3)) == 0
+    # More copies than places: no screening tells them apart, and nothing needs to.
+    assert fallbacks(monkeypatch, search_within(torch.full((200, 16), 0.1))) == 0
 
 
 @pytest.mark.parametrize("offset", [1e4, 1e6])
@@ -188,14 +197,14 @@ def test_duplicates_at_distance_0_are_not_searched_in_full(monkeypatch):
 def test_duplicates_are_at_distance_exactly_0(way, offset):
     half = offset + gaussians(100, 512)
     search = search_within(torch.cat([half, half]), k=1)
-    assert torch.equal(way(search, power_of_two_scale(search)).radius, torch.zeros(1, 200))
+    assert torch.equal(way(search, power_of_two_scale(search.queries, search.pool)).radius, torch.zeros(1, 200))
 
 
 @pytest.mark.parametrize("way", [nearest_by_screening, nearest_by_differences])
 def test_duplicates_with_equal_values_are_at_joint_distance_exactly_0(way):
     half, values = 1e4 + gaussians(100, 512), 1e4 + gaussians(100, 1)
     search = search_within(torch.cat([half, half]), torch.cat([values, values]), k=1)
-    found = way(search, power_of_two_scale(search))
+    found = way(search, power_of_two_scale(search.queries, search.pool))
     assert torch.equal(found.radius, torch.zeros(1, 200))
     assert torch.equal(found.value_distance, torch.zeros(1, 200))
 

@@ -47,24 +47,24 @@ class Search(NamedTuple):
     rank: int  # 1 is the nearest, which is the point itself where the pool holds it
     query_values: Float[Tensor, "b n v"] | None = None
     pool_values: Float[Tensor, "b m v"] | None = None
-    average_over: int = 0  # give the sum of the `rank` smallest distances over this number instead of the last
+    # Without values only: give the sum of the `rank` smallest distances over this number instead of the last.
+    average_over: int = 0
 
 
-def power_of_two_scale(search: Search) -> Float[Tensor, "b 1 1"]:
+def power_of_two_scale(*points: Float[Tensor, "b _ _"]) -> Float[Tensor, "b 1 1"]:
     """Give the factor that keeps squares in range; a power of two, so multiplying by it rounds nothing.
 
     The largest coordinate is brought near 2⁵⁰ (in float32), so that differences down to 2⁻¹¹³ of it have
     squares that are still normal numbers, and sums of the largest squares stay far from overflow.
     """
-    points = (search.queries, search.pool, search.query_values, search.pool_values)
-    different = {id(each): each for each in points if each is not None}.values()
+    different = {id(each): each for each in points}.values()
     bounds = [bound for each in different for bound in (each.amax((-2, -1)), -each.amin((-2, -1)))]
     largest = torch.stack(bounds).amax(0)
     integer, mantissa, bias = {
         torch.float32: (torch.int32, 23, 127),
         torch.float64: (torch.int64, 52, 1023),
     }[largest.dtype]
-    wanted = (bias - 20 - search.pool.shape[-1].bit_length()) // 2
+    wanted = (bias - 20 - points[0].shape[-1].bit_length()) // 2
     shift = (wanted + bias - (largest.view(integer) >> mantissa)).clamp(1 - bias, bias - 1)
     return ((shift + bias) << mantissa).view(largest.dtype)[:, None, None]
 
@@ -102,8 +102,9 @@ def value_distances(
     """Distances in the space of the values; a plain absolute difference where values are scalars."""
     if query_values.shape[-1] == 1:
         return (query_values - pool_values.transpose(-1, -2)).abs_()
+    scale = power_of_two_scale(query_values, pool_values)
     squares = query_values.new_empty(*query_values.shape[:-1], pool_values.shape[-2])
-    return squared_distances(query_values, pool_values, out=squares).sqrt_()
+    return squared_distances(query_values * scale, pool_values * scale, out=squares).sqrt_().div_(scale)
 
 
 def smallest(
@@ -178,44 +179,26 @@ def radius_of(nearest: Float[Tensor, "b r c"], search: Search) -> Float[Tensor, 
 
 def nearest_by_differences(search: Search, scale: Float[Tensor, "b 1 1"]) -> Nearest:
     """Find the neighbours by computing every distance; the reference for the faster ways."""
-    queries, pool, query_values, pool_values = scaled_points(search, scale)
+    queries, pool = scaled_points(search, scale)
     (batch, rows, _), points = queries.shape, pool.shape[1]
     radius = queries.new_empty(batch, rows)
-    value_distance = None if query_values is None else torch.empty_like(radius)
+    value_distance = None if search.query_values is None else torch.empty_like(radius)
     for b, r in chunks(batch, rows, points, CUDA_TILE if queries.is_cuda else CPU_TILE):
         padded = queries.new_full((*queries[b, r].shape[:2], padded_width(points, search.rank)), torch.inf)
-        joint = squared_distances(queries[b, r], pool[b], out=padded[..., :points]).sqrt_()
-        if query_values is None or pool_values is None or value_distance is None:
+        joint = squared_distances(queries[b, r], pool[b], out=padded[..., :points]).sqrt_().div_(scale[b])
+        if search.query_values is None or search.pool_values is None or value_distance is None:
             radius[b, r] = radius_of(smallest(padded, search.rank)[0], search)
             continue
-        by_value = value_distances(query_values[b, r], pool_values[b])
+        by_value = value_distances(search.query_values[b, r], search.pool_values[b])
         torch.maximum(joint, by_value, out=joint)
         radius[b, r] = radius_of(smallest(padded, search.rank)[0], search)
         value_distance[b, r] = by_value.mul_(joint == radius[b, r].unsqueeze(-1)).amax(-1)
-    return unscaled(radius, value_distance, scale)
+    return Nearest(radius, value_distance)
 
 
 def scaled_points(
     search: Search, scale: Float[Tensor, "b 1 1"]
-) -> tuple[
-    Float[Tensor, "b n d"],
-    Float[Tensor, "b m d"],
-    Float[Tensor, "b n v"] | None,
-    Float[Tensor, "b m v"] | None,
-]:
-    """Give queries, pool and their values, scaled; where the pool is the queries, they stay one tensor."""
+) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b m d"]]:
+    """Give queries and pool, scaled; where the pool is the queries, they stay one tensor."""
     queries = search.queries * scale
-    pool = queries if search.pool is search.queries else search.pool * scale
-    if search.query_values is None or search.pool_values is None:
-        return queries, pool, None, None
-    query_values = search.query_values * scale
-    same = search.pool_values is search.query_values
-    return queries, pool, query_values, query_values if same else search.pool_values * scale
-
-
-def unscaled(
-    radius: Float[Tensor, "b n"], value_distance: Float[Tensor, "b n"] | None, scale: Float[Tensor, "b 1 1"]
-) -> Nearest:
-    """Undo the scaling: exactly, because it is by a power of two."""
-    per_matrix = scale.squeeze(-1)
-    return Nearest(radius / per_matrix, None if value_distance is None else value_distance / per_matrix)
+    return queries, queries if search.pool is search.queries else search.pool * scale

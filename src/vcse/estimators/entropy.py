@@ -132,8 +132,8 @@ def log_of_distance(
     distance: Float[Tensor, "*batch n"], doubled: bool, log_offset: float, *, check: bool
 ) -> Float[Tensor, "*batch n"]:
     """log(2·distance + offset), or log(distance + offset) where the reading does not double."""
-    if not log_offset >= 0:
-        raise ValueError(f"log_offset must not be negative, got {log_offset}")
+    if not 0 <= log_offset < math.inf:
+        raise ValueError(f"log_offset must be finite and not negative, got {log_offset}")
     if log_offset == 0:
         if not check:
             raise ValueError(
@@ -143,7 +143,7 @@ def log_of_distance(
         refuse_zero("log_offset=0", distance)
     size = 2 * distance if doubled else distance
     if check and not bool(torch.isfinite(size).all()):
-        raise ValueError(f"features lie so far apart that twice a distance between them overflows {size.dtype}")
+        raise ValueError(f"features or values lie so far apart that twice their distance overflows {size.dtype}")
     return torch.log(size + log_offset)
 
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vcse.estimators.distances import CUDA_TILE, Nearest, Search, chunks, scaled_points, unscaled
+from vcse.estimators.distances import CUDA_TILE, Nearest, Search, chunks, scaled_points
 
 # A row of this many floats is the most that fits the registers of one program.
 MOST_POINTS = 1 << 14
@@ -54,7 +54,8 @@ def can_count(points: Tensor) -> bool:
 
 def nearest_by_kernels(search: Search, scale: Float[Tensor, "b 1 1"]) -> Nearest:
     """Find the neighbours; whole matrices at once where they fit, else as many rows as do."""
-    queries, pool, query_values, pool_values = scaled_points(search, scale)
+    queries, pool = scaled_points(search, scale)
+    query_values, pool_values = search.query_values, search.pool_values
     (batch, rows, _), points = queries.shape, pool.shape[1]
     parts = _parts(rows, points, pool.shape[-1])
     symmetric = pool is queries and parts * rows * points <= CUDA_TILE
@@ -66,6 +67,7 @@ def nearest_by_kernels(search: Search, scale: Float[Tensor, "b 1 1"]) -> Nearest
         squares = _squares(query_columns[b, :, r], pool_columns[b], parts, symmetric=symmetric)
         found = _select(
             squares,
+            scale[b],
             None if query_values is None else query_values[b, r].contiguous(),
             None if pool_values is None else pool_values[b].contiguous(),
             search,
@@ -73,7 +75,7 @@ def nearest_by_kernels(search: Search, scale: Float[Tensor, "b 1 1"]) -> Nearest
         radius[b, r] = found.radius
         if value_distance is not None and found.value_distance is not None:
             value_distance[b, r] = found.value_distance
-    return unscaled(radius, value_distance, scale)
+    return Nearest(radius, value_distance)
 
 
 def _parts(rows: int, points: int, dimensions: int) -> int:
@@ -129,6 +131,7 @@ def _squares(
 
 def _select(
     squares: Float[Tensor, "b p r m"],
+    scale: Float[Tensor, "b 1 1"],
     query_values: Float[Tensor, "b r 1"] | None,
     pool_values: Float[Tensor, "b m 1"] | None,
     search: Search,
@@ -139,6 +142,7 @@ def _select(
     block = 1 << (points - 1).bit_length()
     _kernels().select_kernel[(batch * rows,)](
         squares,
+        scale,
         query_values,
         pool_values,
         radius,
@@ -160,7 +164,7 @@ def count_by_kernel(
     queries: Float[Tensor, "b n"], pool: Float[Tensor, "b m"], radius: Float[Tensor, "b n"]
 ) -> Int[Tensor, "b n"]:
     """Count the pool's values strictly inside the radius around each query."""
-    count = torch.empty(queries.shape, dtype=torch.int32, device=queries.device)
+    count = torch.empty(queries.shape, dtype=torch.int64, device=queries.device)
     (batch, rows), points = queries.shape, pool.shape[1]
     block = min(4096, 1 << (points - 1).bit_length())
     _kernels().count_kernel[(batch * rows,)](

@@ -46,6 +46,9 @@ def kth_neighbor_distance(
 ) -> Float[Tensor, "*batch n"]:
     """Give the distance of each feature to its k-th nearest neighbour.
 
+    Equal features are at distance exactly 0, and different ones are not as long as the largest coordinate of a
+    batch is no more than 2¹¹³ (about 1e34) times the smallest difference, in float32.
+
     Args:
         features: The points, in any floating-point type (half precision is computed in float32).
         k: Which neighbour, counted without the point itself.
@@ -180,7 +183,7 @@ def _flat_points(points: Float[Tensor, "*batch n d"]) -> Float[Tensor, "b n d"]:
 
 
 def _nearest(search: Search) -> Nearest:
-    scale = power_of_two_scale(search)
+    scale = power_of_two_scale(search.queries, search.pool)
     if can_search(search):
         return nearest_by_kernels(search, scale)
     if not search.queries.is_cuda and is_worthwhile(search):
@@ -211,18 +214,15 @@ def _count_by_bisection(
     for _ in range(points.bit_length()):
         middle = (low + high) // 2
         there = sorted_twice.gather(-1, middle.clamp(max=points - 1))
-        beyond = (((there - queries) * sign) >= radius) ^ is_start
+        beyond = ~(((there - queries) * sign) < radius) ^ is_start
         high = torch.where(beyond, middle, high)
         low = torch.where(beyond, low, torch.minimum(middle + 1, high))
     return (low[0] - low[1]).clamp(min=0)
 
 
 def _count_vectors(values: Float[Tensor, "b n v"], radius: Float[Tensor, "b n"]) -> Int[Tensor, "b n"]:
-    scale = power_of_two_scale(Search(values, values, 1))
-    scaled = values * scale
-    reach = radius * scale.squeeze(-1)
     count = torch.empty(radius.shape, dtype=torch.int64, device=radius.device)
     batch, rows = radius.shape
     for b, r in chunks(batch, rows, rows, CUDA_TILE if values.is_cuda else CPU_TILE):
-        count[b, r] = (value_distances(scaled[b, r], scaled[b]) < reach[b, r].unsqueeze(-1)).sum(-1)
+        count[b, r] = (value_distances(values[b, r], values[b]) < radius[b, r].unsqueeze(-1)).sum(-1)
     return count

@@ -20,11 +20,11 @@ from vcse.estimators.distances import (
     chunks,
     nearest_by_differences,
     padded_width,
+    power_of_two_scale,
     radius_of,
     scaled_points,
     smallest,
     sum_of_squares,
-    unscaled,
 )
 
 # Screening wins once there are enough points to choose from and a difference is dear enough to save.
@@ -49,27 +49,37 @@ def is_worthwhile(search: Search) -> bool:
 def nearest_by_screening(search: Search, scale: Float[Tensor, "b 1 1"]) -> Nearest:
     """Find the neighbours, in one space or under the joint max-norm with scalar values."""
     rank, points = search.rank, search.pool.shape[1]
-    queries, pool, query_values, pool_values = scaled_points(search, scale)
-    index, screened, error = _screen(queries, pool, query_values, pool_values, rank + SPARE_PLACES)
+    query_values, pool_values = search.query_values, search.pool_values
+    queries, pool = scaled_points(search, scale)
+    if query_values is None or pool_values is None:
+        screen_scale = scale
+        index, screened, error = _screen(queries, pool, None, None, rank + SPARE_PLACES)
+    else:
+        # Features and values meet as squares in the screen, so they need one scale there.
+        screen_scale = power_of_two_scale(search.queries, search.pool, query_values, pool_values)
+        less = screen_scale / scale
+        screen_queries = queries * less
+        screen_pool = screen_queries if pool is queries else pool * less
+        screen_values = query_values * screen_scale, pool_values * screen_scale
+        index, screened, error = _screen(screen_queries, screen_pool, *screen_values, rank + SPARE_PLACES)
     flat_index = index + torch.arange(0, len(index) * points, points)[:, None, None]
-    distance = _candidate_distances(queries, pool, flat_index)
+    distance = _candidate_distances(queries, pool, flat_index).div_(scale)
     value_distance = None
     if query_values is None or pool_values is None:
         radius = radius_of(distance, search)
         reached = distance.kthvalue(rank).values if search.average_over else radius
     else:
-        there = pool_values.take(flat_index)
-        by_value = (query_values - there).abs_()
+        by_value = (query_values - pool_values.take(flat_index)).abs_()
         torch.maximum(distance, by_value, out=distance)
         reached = radius = radius_of(distance, search)
         value_distance = by_value.mul_(distance == radius.unsqueeze(-1)).amax(-1)
     # Whoever was left out must be farther than the radius by more than the error, so that no place is missing
     # and no tie is cut; and the errors that can be seen must keep to their bound, which they do not where
     # the user allows matrix products in bfloat16. Radius 0 needs no proof: nobody is nearer.
-    decided = screened.amax(-1) - error > reached.square()
-    kept_to_bound = (screened - distance.square_()).abs_().amax(-1) <= error
+    decided = screened.amax(-1) - error > (reached * screen_scale.squeeze(-1)).square_()
+    kept_to_bound = (screened - (distance * screen_scale).square_()).abs_().amax(-1) <= error
     uncertain = (reached > 0) & ~(decided & kept_to_bound)
-    found = unscaled(radius, value_distance, scale)
+    found = Nearest(radius, value_distance)
     if uncertain.any():
         _search_in_full(uncertain, search, scale, found)
     return found

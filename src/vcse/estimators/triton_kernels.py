@@ -63,6 +63,7 @@ def square_kernel(
 @no_type_check  # or the checks of shapes that the tests switch on would wrap what Triton compiles
 def select_kernel(
     square_ptr,
+    scale_ptr,
     query_value_ptr,
     pool_value_ptr,
     radius_ptr,
@@ -85,7 +86,7 @@ def select_kernel(
     square = tl.load(square_ptr, mask=inside, other=float("inf"))
     for part in tl.static_range(1, PARTS):
         square += tl.load(square_ptr + part * rows * points, mask=inside, other=0.0)
-    distance = tl.sqrt_rn(square)
+    distance = tl.sqrt_rn(square) / tl.load(scale_ptr + matrix)  # by a power of two: exact
     if HAS_VALUES:
         here = tl.load(query_value_ptr + row)
         there = tl.load(pool_value_ptr + matrix * points + column, mask=inside, other=0.0)
