@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vcse.estimators.checks import checks_run
+from vcse.estimators.checks import checks_run, is_finite
 from vcse.estimators.neighbors import kth_neighbor_distance
 from vcse.estimators.readings import ConditionalReading, StateEntropyReading, state_entropy_reading
 
@@ -142,7 +142,7 @@ def log_of_distance(
             )
         refuse_zero("log_offset=0", distance)
     size = 2 * distance if doubled else distance
-    if check and not bool(torch.isfinite(size).all()):
+    if check and not is_finite(size):
         raise ValueError(f"features or values lie so far apart that twice their distance overflows {size.dtype}")
     return torch.log(size + log_offset)
 

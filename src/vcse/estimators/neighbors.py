@@ -11,10 +11,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vcse.estimators.checks import check_alike, check_all_finite, check_k, check_points, checks_run
+from vcse.estimators.checks import check_alike, check_all_finite, check_k, check_points, checks_run, is_finite
 from vcse.estimators.distances import (
     CPU_TILE,
     CUDA_TILE,
+    SMALL_TILE,
     Nearest,
     Search,
     chunks,
@@ -135,12 +136,14 @@ def count_within(
             f"radius must have one entry per value: got shape {tuple(radius.shape)} for values of {tuple(values.shape)}"
         )
     rows = radius.shape[-1]
-    if values.ndim > radius.ndim and values.shape[-1] > 1:
-        count = _count_vectors(_flat_points(values), _computed(radius).reshape(-1, rows))
+    points, flat_radius = _flat_points(values.reshape(*radius.shape, -1)), _computed(radius).reshape(-1, rows)
+    scalars = points.squeeze(-1)
+    if scalars.ndim == 2 and can_count(scalars):
+        count = count_by_kernel(scalars, scalars, flat_radius)
+    elif scalars.ndim == 2 and len(scalars) * rows * rows > CPU_TILE:
+        count = _count_by_bisection(scalars, scalars, flat_radius)
     else:
-        scalars, flat_radius = _computed(values).reshape(-1, rows), _computed(radius).reshape(-1, rows)
-        count_scalars = count_by_kernel if can_count(scalars) else _count_by_bisection
-        count = count_scalars(scalars, scalars, flat_radius)
+        count = _count_pairwise(points, flat_radius)
     count = count.view(radius.shape)
     return count if count_self else count - (radius > 0).to(count.dtype)
 
@@ -192,7 +195,7 @@ def _nearest(search: Search) -> Nearest:
 
 
 def _check_span(name: str, radius: Tensor) -> None:
-    if not bool(torch.isfinite(radius).all()):
+    if not is_finite(radius):
         raise ValueError(f"{name} lie so far apart that a distance between them overflows {radius.dtype}")
 
 
@@ -220,9 +223,9 @@ def _count_by_bisection(
     return (low[0] - low[1]).clamp(min=0)
 
 
-def _count_vectors(values: Float[Tensor, "b n v"], radius: Float[Tensor, "b n"]) -> Int[Tensor, "b n"]:
+def _count_pairwise(values: Float[Tensor, "b n v"], radius: Float[Tensor, "b n"]) -> Int[Tensor, "b n"]:
     count = torch.empty(radius.shape, dtype=torch.int64, device=radius.device)
     batch, rows = radius.shape
-    for b, r in chunks(batch, rows, rows, CUDA_TILE if values.is_cuda else CPU_TILE):
-        count[b, r] = (value_distances(values[b, r], values[b]) < radius[b, r].unsqueeze(-1)).sum(-1)
+    for b, r in chunks(batch, rows, rows, CUDA_TILE if values.is_cuda else SMALL_TILE):
+        count[b, r] = torch.count_nonzero(value_distances(values[b, r], values[b]) < radius[b, r].unsqueeze(-1), dim=-1)
     return count

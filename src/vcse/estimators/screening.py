@@ -10,7 +10,7 @@ import math
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from vcse.estimators.distances import (
     CPU_TILE,
@@ -18,9 +18,9 @@ from vcse.estimators.distances import (
     Nearest,
     Search,
     chunks,
+    kth_smallest,
     nearest_by_differences,
     padded_width,
-    power_of_two_scale,
     radius_of,
     scaled_points,
     smallest,
@@ -50,24 +50,16 @@ def nearest_by_screening(search: Search, scale: Float[Tensor, "b 1 1"]) -> Neare
     """Find the neighbours, in one space or under the joint max-norm with scalar values."""
     rank, points = search.rank, search.pool.shape[1]
     query_values, pool_values = search.query_values, search.pool_values
+    # The screen works on the numbers as they are. Where their squares leave the range, it decides nothing.
+    index, screened, error = _screen(search, rank + SPARE_PLACES)
     queries, pool = scaled_points(search, scale)
-    if query_values is None or pool_values is None:
-        screen_scale = scale
-        index, screened, error = _screen(queries, pool, None, None, rank + SPARE_PLACES)
-    else:
-        # Features and values meet as squares in the screen, so they need one scale there.
-        screen_scale = power_of_two_scale(search.queries, search.pool, query_values, pool_values)
-        less = screen_scale / scale
-        screen_queries = queries * less
-        screen_pool = screen_queries if pool is queries else pool * less
-        screen_values = query_values * screen_scale, pool_values * screen_scale
-        index, screened, error = _screen(screen_queries, screen_pool, *screen_values, rank + SPARE_PLACES)
-    flat_index = index + torch.arange(0, len(index) * points, points)[:, None, None]
+    offsets = torch.arange(0, len(index) * points, points)[:, None, None]
+    flat_index = index + offsets if len(index) > 1 else index
     distance = _candidate_distances(queries, pool, flat_index).div_(scale)
     value_distance = None
     if query_values is None or pool_values is None:
         radius = radius_of(distance, search)
-        reached = distance.kthvalue(rank).values if search.average_over else radius
+        reached = kth_smallest(distance, rank) if search.average_over else radius
     else:
         by_value = (query_values - pool_values.take(flat_index)).abs_()
         torch.maximum(distance, by_value, out=distance)
@@ -76,8 +68,8 @@ def nearest_by_screening(search: Search, scale: Float[Tensor, "b 1 1"]) -> Neare
     # Whoever was left out must be farther than the radius by more than the error, so that no place is missing
     # and no tie is cut; and the errors that can be seen must keep to their bound, which they do not where
     # the user allows matrix products in bfloat16. Radius 0 needs no proof: nobody is nearer.
-    decided = screened.amax(-1) - error > (reached * screen_scale.squeeze(-1)).square_()
-    kept_to_bound = (screened - (distance * screen_scale).square_()).abs_().amax(-1) <= error
+    decided = screened.amax(-1) - error > reached.square()
+    kept_to_bound = (screened - distance.square()).abs_().amax(-1) <= error
     uncertain = (reached > 0) & ~(decided & kept_to_bound)
     found = Nearest(radius, value_distance)
     if uncertain.any():
@@ -85,40 +77,18 @@ def nearest_by_screening(search: Search, scale: Float[Tensor, "b 1 1"]) -> Neare
     return found
 
 
-def _screen(
-    queries: Float[Tensor, "b n d"],
-    pool: Float[Tensor, "b m d"],
-    query_values: Float[Tensor, "b n 1"] | None,
-    pool_values: Float[Tensor, "b m 1"] | None,
-    places: int,
-) -> tuple[Int[Tensor, "b n c"], Float[Tensor, "b n c"], Float[Tensor, "b n"]]:
+def _screen(search: Search, places: int) -> tuple[Int[Tensor, "b n c"], Float[Tensor, "b n c"], Float[Tensor, "b n"]]:
     """Give the nearest by matrix product: which, their squared distances, the error of these.
 
-    |a|² + |b|² − 2 a·b is one product of (−2a, |a|², 1) and (b, 1, |b|²). Its error: centring is exact to
-    one unit of its result, a sum of d products in any order to d units of the product of the norms, and the
-    differences it is held against to d units of theirs; eight times that covers everything together.
+    |a|² + |b|² − 2 a·b is one product of (−2a, |a|², 1) and (b, 1, |b|²).
     """
-    batch, rows, dimensions = queries.shape
-    points, width = pool.shape[1], padded_width(pool.shape[1], places)
-    center = pool.mean(1, keepdim=True)
-    left = queries.new_ones(batch, rows, dimensions + 2)
-    torch.sub(queries, center, out=left[..., :-2])
-    left[..., -2] = torch.linalg.vector_norm(left[..., :-2], dim=-1).square_()
-    left[..., :-2] *= -2
-    right = pool.new_zeros(batch, width, dimensions + 2)
-    inside = right[:, :points]
-    torch.sub(pool, center, out=inside[..., :-2])
-    inside[..., -2] = 1
-    inside[..., -1] = torch.linalg.vector_norm(inside[..., :-2], dim=-1).square_()
-    right[:, points:, -1] = torch.finfo(right.dtype).max / 8
-    units = 8 * (dimensions + 8) * torch.finfo(right.dtype).eps
-    error = units * (left[..., -2] + inside[..., -1].amax(-1, keepdim=True))
-    right = right.transpose(-1, -2)
+    (batch, rows, _), points = search.queries.shape, search.pool.shape[1]
+    width = padded_width(points, places)
+    left, right, error = _factors(search, width)
     value_row = None
-    if pool_values is not None:
-        value_row = pool_values.new_zeros(batch, 1, width)
-        value_row[..., :points] = pool_values.transpose(-1, -2)
-
+    if search.pool_values is not None:
+        value_row = right.new_zeros(batch, 1, width)
+        value_row[..., :points] = search.pool_values.transpose(-1, -2)
     index = torch.empty(batch, rows, places, dtype=torch.int64)
     screened = right.new_empty(batch, rows, places)
     # One piece of memory for all tiles: fresh pages cost more than the arithmetic.
@@ -127,12 +97,37 @@ def _screen(
     for b, r in chunks(batch, rows, width, tile):
         shape = (*index[b, r].shape[:2], width)
         product, gap = (piece[: math.prod(shape)].view(shape) for piece in memory)
-        torch.bmm(left[b, r], right[b], out=product)
-        if query_values is not None and value_row is not None:
-            torch.sub(query_values[b, r], value_row[b], out=gap)
+        torch.bmm(left[b, r], right[b].transpose(-1, -2), out=product)
+        if search.query_values is not None and value_row is not None:
+            torch.sub(search.query_values[b, r], value_row[b], out=gap)
             torch.maximum(product, gap.mul_(gap), out=product)
         screened[b, r], index[b, r] = smallest(product, places, gap)
     return index, screened, error
+
+
+def _factors(search: Search, width: int) -> tuple[Float[Tensor, "b n e"], Float[Tensor, "b w e"], Float[Tensor, "b n"]]:
+    """Give (−2a, |a|², 1), (b, 1, |b|²) with far points up to the width, and the error of their product.
+
+    The error: centring is exact to one unit of its result, a sum of d products in any order to d units of the
+    product of the norms, and the differences it is held against to d units of theirs; eight times that covers
+    everything together.
+    """
+    points, dimensions = search.pool.shape[1:]
+    center = search.pool.mean(1, keepdim=True)
+    b = search.pool - center
+    b_squared = torch.linalg.vector_norm(b, dim=-1, keepdim=True).square_()
+    if search.pool is search.queries:
+        a, a_squared = b, b_squared
+    else:
+        a = search.queries - center
+        a_squared = torch.linalg.vector_norm(a, dim=-1, keepdim=True).square_()
+    left = torch.cat((a * -2, a_squared, torch.ones_like(a_squared)), -1)
+    right = torch.cat((b, torch.ones_like(b_squared), b_squared), -1)
+    if width > points:
+        right = nn.functional.pad(right, (0, 0, 0, width - points))
+        right[:, points:, -1] = torch.finfo(right.dtype).max / 8
+    units = 8 * (dimensions + 8) * torch.finfo(right.dtype).eps
+    return left, right, (a_squared.squeeze(-1) + b_squared.amax(1)).mul_(units)
 
 
 def _candidate_distances(
