@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcse.estimators import distances
+from vcse.estimators import distances, kth_neighbor_distance
 from vcse.estimators.distances import (
     CPU_TILE,
     Search,
@@ -141,3 +141,10 @@ def test_the_size_of_the_tiles_changes_no_bit(monkeypatch, dimensions):
     in_pieces = nearest_by_differences(search, scale)
     assert torch.equal(at_once.radius, in_pieces.radius)
     assert torch.equal(at_once.value_distance, in_pieces.value_distance)
+
+
+def test_memory_lent_in_inference_mode_serves_outside_it():
+    features = gaussians(40, 20)
+    with torch.inference_mode():
+        expected = kth_neighbor_distance(features, k=3)
+    assert torch.equal(kth_neighbor_distance(features, k=3), expected)

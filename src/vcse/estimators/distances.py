@@ -11,6 +11,7 @@ comes from differences, summed over the coordinates in one fixed order, so that
 """
 
 import math
+import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -23,10 +24,35 @@ from torch import Tensor
 # is the most that a bonus may cost an agent.
 CPU_TILE = 1 << 17
 SMALL_TILE = 1 << 15  # of numbers for which memory is not kept: small enough to be reused by the allocator
+MOST_SCRATCH = 1 << 20  # of numbers that are kept in memory between calls
 CUDA_TILE = 1 << 28
 CUDA_DIFFERENCES = 1 << 24
 # Up to here the coordinates are taken one by one: rows this short are slow to subtract and sum.
 FEW_DIMENSIONS = 8
+
+
+class _Scratch(threading.local):
+    """Memory of this thread, by type, that is kept between calls."""
+
+    def __init__(self) -> None:
+        self.held: dict[torch.dtype, Tensor] = {}
+
+
+_SCRATCH = _Scratch()
+
+
+def scratch(like: Tensor, size: int) -> Float[Tensor, " size"]:
+    """Lend memory that the next call of this function takes back.
+
+    On a CPU fresh pages can cost more than the arithmetic on them. (The allocator for CUDA keeps its own.)
+    """
+    if like.is_cuda or size > MOST_SCRATCH:
+        return like.new_empty(size)
+    held = _SCRATCH.held.get(like.dtype)
+    if held is None or held.numel() < size:
+        with torch.inference_mode(False):  # else a first call in that mode would spoil it for all others
+            held = _SCRATCH.held[like.dtype] = torch.empty(size, dtype=like.dtype)
+    return held[:size]
 
 
 class Nearest(NamedTuple):
@@ -87,7 +113,7 @@ def squared_distances(
             out.add_(difference.mul_(difference))
         return out
     height = max(1, (CUDA_DIFFERENCES if out.is_cuda else CPU_TILE) // (batch * points * dimensions))
-    memory = out.new_empty(batch * min(height, out.shape[1]) * points * dimensions)
+    memory = scratch(out, batch * min(height, out.shape[1]) * points * dimensions)
     for start in range(0, out.shape[1], height):
         rows = slice(start, start + height)
         shape = (*out[:, rows].shape, dimensions)

@@ -23,6 +23,7 @@ from vcse.estimators.distances import (
     padded_width,
     radius_of,
     scaled_points,
+    scratch,
     smallest,
     sum_of_squares,
 )
@@ -91,9 +92,8 @@ def _screen(search: Search, places: int) -> tuple[Int[Tensor, "b n c"], Float[Te
         value_row[..., :points] = search.pool_values.transpose(-1, -2)
     index = torch.empty(batch, rows, places, dtype=torch.int64)
     screened = right.new_empty(batch, rows, places)
-    # One piece of memory for all tiles: fresh pages cost more than the arithmetic.
     tile = min(max(PRODUCT_TILE, LEAST_ROWS * width), batch * rows * width)
-    memory = right.new_empty(2, tile)
+    memory = scratch(right, 2 * tile).view(2, tile)
     for b, r in chunks(batch, rows, width, tile):
         shape = (*index[b, r].shape[:2], width)
         product, gap = (piece[: math.prod(shape)].view(shape) for piece in memory)
@@ -137,7 +137,7 @@ def _candidate_distances(
     dimensions, flat_pool = pool.shape[-1], pool.flatten(0, 1)
     squares = queries.new_empty(flat_index.shape)
     tile = max(flat_index.shape[-1], CPU_TILE // dimensions)
-    memory = queries.new_empty(min(tile, flat_index.numel()), dimensions)
+    memory = scratch(queries, min(tile, flat_index.numel()) * dimensions).view(-1, dimensions)
     batch, rows, places = flat_index.shape
     for b, r in chunks(batch, rows, places, tile):
         wanted = flat_index[b, r]
