@@ -255,7 +255,7 @@ def test_no_call_waits_for_the_device(no_synchronisation, reading):
 
     call()  # compiles the kernels
     no_synchronisation()
-    call()
+    call()  # from here on PyTorch raises at any wait, as the next test shows
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")

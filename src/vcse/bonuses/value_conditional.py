@@ -8,7 +8,7 @@ from vcse.bonuses.bonus import Bonus, BonusOutput
 from vcse.bonuses.normalizers import ValueNormalizer
 from vcse.bonuses.readings import make_value_normalizer
 from vcse.estimators.checks import check_alike, check_all_finite, checks_run
-from vcse.estimators.conditional import value_conditional_terms
+from vcse.estimators.conditional import ConditionalTerms, value_conditional_terms
 from vcse.estimators.entropy import with_overrides
 from vcse.estimators.readings import RadiusOfCount, conditional_reading
 
@@ -66,14 +66,9 @@ class ValueConditionalStateEntropy(Bonus):
         if values is None:
             raise ValueError("values is needed: value-conditional state entropy conditions on the value of each state")
         check_condition("values", values, features, check_finite=self.check_finite)
-        terms = value_conditional_terms(
-            features,
-            self.value_normalizer(values),
-            k=self.k,
-            reading=self.rule,
-            check_finite=self.check_finite,
-        )
-        return BonusOutput(terms.reward, terms.radius, terms.value_distance, terms.value_count, values)
+        scaled = self.value_normalizer(values)
+        terms = value_conditional_terms(features, scaled, k=self.k, reading=self.rule, check_finite=self.check_finite)
+        return output_of(terms, values)
 
 
 class RewardConditionalStateEntropy(Bonus):
@@ -115,14 +110,14 @@ class RewardConditionalStateEntropy(Bonus):
         if rewards is None:
             raise ValueError("rewards is needed: reward-conditional state entropy conditions on the extrinsic reward")
         check_condition("rewards", rewards, features, check_finite=self.check_finite)
-        terms = value_conditional_terms(
-            features,
-            self.reward_normalizer(rewards),
-            k=self.k,
-            reading=self.rule,
-            check_finite=self.check_finite,
-        )
-        return BonusOutput(terms.reward, terms.radius, terms.value_distance, terms.value_count, rewards)
+        scaled = self.reward_normalizer(rewards)
+        terms = value_conditional_terms(features, scaled, k=self.k, reading=self.rule, check_finite=self.check_finite)
+        return output_of(terms, rewards)
+
+
+def output_of(terms: ConditionalTerms, condition: Float[Tensor, "*learners n"]) -> BonusOutput:
+    """Give the reward with its parts and what it was conditioned on, before that was scaled."""
+    return BonusOutput(terms.reward, terms.radius, terms.value_distance, terms.value_count, condition)
 
 
 def check_condition(name: str, condition: Tensor, features: Tensor, *, check_finite: bool) -> None:
