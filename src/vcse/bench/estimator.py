@@ -1,7 +1,8 @@
 """Time and memory of the whole VCSE reward against the plain broadcast formula, in one run.
 
 The plain formula builds the N x N x d tensor of differences, as the released code does. On a CPU both run on one
-thread, and memory is the peak of the resident set of a fresh process, less its start. On a GPU ours is replayed
+thread, timed in turns in one process, and memory is the peak of the resident set of a fresh process, less its
+start. On a GPU ours is replayed
 as a captured CUDA graph, and memory is what PyTorch's allocator had to hand out.
 """
 
@@ -23,7 +24,8 @@ from torch import Tensor
 from vcse.estimators import value_conditional_reward
 
 READING = "release-a2c"
-MOST_SECONDS = 120  # of one way at one size on a CPU; then the median of fewer runs is given
+MOST_SECONDS = 60  # of one way at one size on a CPU; then the median of fewer runs is given
+RUNS_IN_A_TURN = 5
 
 
 class Size(NamedTuple):
@@ -112,11 +114,18 @@ def broadcast_bytes(size: Size) -> int:
 
 
 def _measure_cpu(size: Size, repeats: int) -> Row:
-    available = _available_memory()
-    naive_fits = 1.5 * broadcast_bytes(size) < available
-    ours = _in_fresh_process("ours", size, repeats)
-    naive = _in_fresh_process("broadcast", size, repeats) if naive_fits else (None, None)
-    return Row("cpu", *size, ms=ours[0], naive_ms=naive[0], peak_mib=ours[1], naive_peak_mib=naive[1])
+    """Measure memory in a fresh process for each way, then time both in one process, in turns."""
+    ways = ["ours", "broadcast"] if 1.5 * broadcast_bytes(size) < _available_memory() else ["ours"]
+    peaks = {way: _in_fresh_process("memory", [way], size, repeats)[way] for way in ways}
+    times = _in_fresh_process("time", ways, size, repeats)
+    return Row(
+        "cpu",
+        *size,
+        ms=times["ours"],
+        naive_ms=times.get("broadcast"),
+        peak_mib=peaks["ours"],
+        naive_peak_mib=peaks.get("broadcast"),
+    )
 
 
 def _available_memory() -> int:
@@ -128,9 +137,9 @@ def _available_memory() -> int:
     return kib << 10
 
 
-def _in_fresh_process(which: str, size: Size, repeats: int) -> tuple[float, float]:
-    """Give median milliseconds and peak MiB of one way, measured where nothing else ran before."""
-    request = json.dumps({"which": which, "size": size, "repeats": repeats})
+def _in_fresh_process(what: str, ways: list[str], size: Size, repeats: int) -> dict[str, float]:
+    """Give the median milliseconds or the peak MiB of each way, measured where nothing else ran before."""
+    request = json.dumps({"what": what, "ways": ways, "size": size, "repeats": repeats})
     done = subprocess.run(
         [sys.executable, "-m", "vcse.bench.estimator", request],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -139,29 +148,42 @@ def _in_fresh_process(which: str, size: Size, repeats: int) -> tuple[float, floa
         check=False,
     )
     if done.returncode != 0:
-        raise RuntimeError(f"measuring {which} at {size} failed: {done.stderr.strip().splitlines()[-1:]}")
-    answer = json.loads(done.stdout)
-    return answer["ms"], answer["peak_mib"]
+        raise RuntimeError(f"measuring {ways} at {size} failed: {done.stderr.strip().splitlines()[-1:]}")
+    answer: dict[str, float] = json.loads(done.stdout)
+    return answer
 
 
 def worker() -> None:
-    """Measure one way in this process and print the answer; called by `_in_fresh_process`."""
+    """Measure in this process, on one thread, and print the answer; called by `_in_fresh_process`."""
     request = json.loads(sys.argv[1])
     size = Size(*request["size"])
-    compute = our_reward if request["which"] == "ours" else broadcast_reward
+    ways = {way: our_reward if way == "ours" else broadcast_reward for way in request["ways"]}
     torch.set_num_threads(1)
     features, values = _inputs(size, "cpu")
     small = _inputs(Size(64, 4, 3), "cpu")
-    compute(*small, 3)  # libraries load what they need before the start is read
-    start_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    compute(features, values, size.k)
-    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start_kib
-    times: list[float] = []
-    while len(times) < request["repeats"] and (len(times) < 3 or sum(times) < 1e3 * MOST_SECONDS):
-        begin = time.perf_counter()
-        compute(features, values, size.k)
-        times.append(1e3 * (time.perf_counter() - begin))
-    print(json.dumps({"ms": statistics.median(times), "peak_mib": peak_kib / 1024}))
+    for compute in ways.values():
+        compute(*small, 3)  # libraries load what they need before anything is read
+    if request["what"] == "memory":
+        start_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for compute in ways.values():
+            compute(features, values, size.k)
+        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start_kib
+        print(json.dumps({way: peak_kib / 1024 for way in ways}))
+        return
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    while _asks_for_more(times, request["repeats"]):
+        for way, compute in ways.items():  # in turns, so that what else the machine does meets both
+            compute(features, values, size.k)  # the other one's turn has emptied the cache
+            for _ in range(RUNS_IN_A_TURN):
+                begin = time.perf_counter()
+                compute(features, values, size.k)
+                times[way].append(1e3 * (time.perf_counter() - begin))
+    print(json.dumps({way: statistics.median(each) for way, each in times.items()}))
+
+
+def _asks_for_more(times: dict[str, list[float]], repeats: int) -> bool:
+    done = min(map(len, times.values()))
+    return done == 0 or (done < repeats and max(map(sum, times.values())) < 1e3 * MOST_SECONDS)
 
 
 def _measure_cuda(size: Size, repeats: int) -> Row:

@@ -177,7 +177,7 @@ def _places_of_smallest(matrix: Float[Tensor, "b r m"], count: int) -> Int[Tenso
         limit = np.partition(entries, count - 1, axis=-1)[:, count - 1, None]
         places = np.flatnonzero(entries <= limit)
         if places.size == len(entries) * count:
-            found.append(places.reshape(-1, count) % columns)
+            found.append(places.reshape(-1, count) - np.arange(0, entries.size, columns)[:, None])
         else:
             found.append(np.argpartition(entries, count - 1, axis=-1)[:, :count])
     return torch.from_numpy(np.concatenate(found)).view(*matrix.shape[:-1], count)
