@@ -10,8 +10,12 @@ from vcse import __version__
 from vcse.cli.bench import bench
 from vcse.cli.doctor import doctor
 from vcse.cli.selftest import selftest
+from vcse.cli.train import resume, train
+from vcse.runs.launch import StoppedError
 
 app = SubcommandApp()
+app.command(train)
+app.command(resume)
 app.command(bench)
 app.command(doctor)
 app.command(selftest)
@@ -33,6 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, RuntimeError, OSError) as error:
         print(f"vcse: {error}", file=sys.stderr)
         return 1
+    except StoppedError as error:
+        print(f"vcse: {error}; the same command, or vcse resume, goes on", file=sys.stderr)
+        return 128 + error.number
     except KeyboardInterrupt:
         print("vcse: interrupted", file=sys.stderr)
         return 130

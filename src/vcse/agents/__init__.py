@@ -1,0 +1,1 @@
+"""Agents: one final class in one file each, readable top to bottom."""

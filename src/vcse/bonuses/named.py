@@ -1,0 +1,62 @@
+"""Bonuses by name: what a command line or a run's configuration says, made into a bonus."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from vcse.bonuses.bonus import Bonus
+from vcse.bonuses.memory import FeatureMemory
+from vcse.bonuses.none import NoBonus
+from vcse.bonuses.normalizers import RunningStandardized
+from vcse.bonuses.readings import STATE_ENTROPY_USES
+from vcse.bonuses.state_entropy import MatchedStateEntropy, StateEntropy
+from vcse.bonuses.value_conditional import RewardConditionalStateEntropy, ValueConditionalStateEntropy
+
+BonusName = Literal["none", "se", "vcse", "rcse", "se-matched"]
+BONUS_NAMES: tuple[BonusName, ...] = get_args(BonusName)
+ValueNormalization = Literal["batch", "running"]
+
+
+@dataclass(frozen=True)
+class BonusChoice:
+    """Which bonus, and how it is computed."""
+
+    name: BonusName
+    reading: str  # of the bare functions: paper, clean, release-a2c, ...
+    k: int
+    log_offset: float | None = None  # None: the reading's
+    value_normalization: ValueNormalization = "batch"  # of the values that VCSE conditions on
+
+    def __post_init__(self) -> None:
+        if self.name not in BONUS_NAMES:
+            raise ValueError(f"bonus must be one of {', '.join(BONUS_NAMES)}, got {self.name!r}")
+        if self.k < 1:
+            raise ValueError(f"k must be at least 1, got {self.k}")
+
+
+def make_bonus(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bool = True) -> Bonus:
+    """Build a bonus for so many learners with features of so many dimensions."""
+    match choice.name:
+        case "none":
+            return NoBonus()
+        case "se":
+            capacity = STATE_ENTROPY_USES[choice.reading].memory_capacity
+            memory = None if capacity is None else FeatureMemory(capacity, dimensions, learners=learners)
+            return StateEntropy(
+                k=choice.k, reading=choice.reading, memory=memory, learners=learners, check_finite=check_finite
+            )
+        case "se-matched":
+            return MatchedStateEntropy(
+                k=choice.k, reading=choice.reading, log_offset=choice.log_offset, check_finite=check_finite
+            )
+        case "vcse":
+            return ValueConditionalStateEntropy(
+                k=choice.k,
+                reading=choice.reading,
+                log_offset=choice.log_offset,
+                value_normalizer=RunningStandardized(learners=learners)
+                if choice.value_normalization == "running"
+                else None,
+                check_finite=check_finite,
+            )
+        case "rcse":
+            return RewardConditionalStateEntropy(k=choice.k, reading=choice.reading, check_finite=check_finite)

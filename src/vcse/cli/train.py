@@ -1,0 +1,202 @@
+"""`vcse train` and `vcse resume`: runs to disk."""
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from vcse.agents.a2c import Injection, TimeLimit
+from vcse.bonuses.named import BONUS_NAMES
+from vcse.cli.devices import Device, resolve_device
+from vcse.envs.tasks import check_task, task_spec
+from vcse.runs.config import AGENTS, Reading, RunConfig, ValueSource, a2c_config
+from vcse.runs.launch import train_runs
+from vcse.runs.progress import TrainingProgress
+from vcse.runs.store import read_config, run_directories
+
+Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]
+
+
+def train(
+    task: Names,
+    bonus: Names = ("vcse",),
+    agent: str = "a2c",
+    seeds: int = 1,
+    first_seed: int = 0,
+    frames: int = 100_000,
+    out: Path = Path("runs"),
+    method: str | None = None,
+    reading: Reading = "release",
+    injection: Injection | None = None,
+    time_limit: TimeLimit | None = None,
+    k: int | None = None,
+    beta: float | None = None,
+    log_offset: float | None = None,
+    value_normalization: Literal["batch", "running"] = "batch",
+    values: ValueSource = "network",
+    bonus_features: Literal["auto", "encoder", "position"] = "auto",
+    keep_extrinsic_critic: bool = False,
+    environments: int = 16,
+    backend: Literal["auto", "envpool", "minigrid"] = "auto",
+    eval_every_frames: int = 0,
+    eval_episodes: int = 100,
+    checkpoint_every_frames: int = 50_000,
+    visits_every_frames: int = 0,
+    threads: int | None = None,
+    device: Device = "cpu",
+    quiet: bool = False,
+) -> int:
+    """Train: every task with every bonus and every seed, all at once. Unfinished runs go on, finished are skipped.
+
+    Args:
+        task: One or several, such as minigrid/LavaGapS7; minigrid-full/... shows the whole map.
+        bonus: One or several of none, se, vcse, se-matched.
+        agent: a2c.
+        seeds: How many runs of each.
+        first_seed: The seed of the first; the others follow.
+        frames: How long each run is; 128 frames make an update.
+        out: Where the runs are written: OUT/TASK/METHOD/seedN.
+        method: The label of the runs in comparisons; the bonus' name if not given.
+        reading: Whose definitions are followed: release made the paper's curves, paper is what the paper prints,
+            clean is without anybody's quirks, re3 is for se alone.
+        injection: Deviation from the reading: the bonus joins advantages and returns (after_gae) or the reward.
+        time_limit: Deviation from the reading: a time limit ends the return (ends) or the value goes on (bootstraps).
+        k: Deviation from the reading: which neighbour.
+        beta: Weight of the bonus; 0.005 if not given.
+        log_offset: Deviation from the reading: what is added inside the logarithm of vcse and se-matched.
+        value_normalization: Values are standardised over the batch, or by running estimates.
+        values: What vcse conditions on: the network's value, or exact values (minigrid-table/... only).
+        bonus_features: What the bonus sees: a random encoder's features or the agent's position; auto is the
+            position for minigrid-full/... and the encoder otherwise.
+        keep_extrinsic_critic: Build the extrinsic critic without a bonus too, as the release does.
+        environments: Per run.
+        backend: What simulates MiniGrid; auto is EnvPool where it is installed.
+        eval_every_frames: Evaluate every so many frames; 0 is only at the end.
+        eval_episodes: Episodes of an evaluation, with sampled and again with likeliest actions; 0 is none.
+        checkpoint_every_frames: Save every so many frames.
+        visits_every_frames: Count visits of each cell, in slices of so many frames; 0 does not count.
+        threads: For the environments; all cores if not given.
+        device: Where the networks live.
+        quiet: Show no progress.
+    """
+    if not task:
+        raise ValueError("--task needs at least one name, such as minigrid/LavaGapS7")
+    if agent not in AGENTS:
+        raise ValueError(f"--agent must be one of {', '.join(AGENTS)}, got {agent!r}")
+    if seeds < 1 or first_seed < 0 or frames < 1 or environments < 1:
+        raise ValueError(
+            "--seeds, --frames and --environments must be at least 1 and --first-seed at least 0, got "
+            f"{seeds}, {frames}, {environments} and {first_seed}"
+        )
+    if method is not None and len(bonus) > 1:
+        raise ValueError(f"--method is one label, but there are {len(bonus)} bonuses: train them one after the other")
+    configs = []
+    for each_task in dict.fromkeys(task):
+        check_task(each_task)
+        for each_bonus in dict.fromkeys(bonus):
+            _check_bonus(each_bonus, each_task, values)
+            family = each_task.partition("/")[0]
+            settings = a2c_config(
+                each_bonus,
+                reading,
+                k=k,
+                beta=beta,
+                injection=injection,
+                time_limit=time_limit,
+                log_offset=log_offset,
+                value_normalization=value_normalization,
+                position_features=bonus_features == "position"
+                or (bonus_features == "auto" and family == "minigrid-full"),
+                keeps_extrinsic_critic=keep_extrinsic_critic,
+                environments=environments,
+            )
+            configs += [
+                RunConfig(
+                    task=each_task,
+                    agent=agent,
+                    method=method or each_bonus,
+                    seed=seed,
+                    reading=reading,
+                    frames=frames,
+                    a2c=settings,
+                    backend=_backend(family, backend),
+                    values=values if each_bonus == "vcse" else "network",
+                    eval_every_frames=eval_every_frames,
+                    eval_episodes=eval_episodes,
+                    checkpoint_every_frames=checkpoint_every_frames,
+                    visits_every_frames=visits_every_frames,
+                )
+                for seed in range(first_seed, first_seed + seeds)
+            ]
+    with TrainingProgress(quiet=quiet) as progress:
+        train_runs(configs, out, device=resolve_device(device), threads=threads or _cores(), progress=progress)
+    return 0
+
+
+def resume(
+    directory: Annotated[Path, tyro.conf.Positional],
+    /,
+    frames: int | None = None,
+    threads: int | None = None,
+    device: Device = "cpu",
+    quiet: bool = False,
+) -> int:
+    """Go on with every unfinished run below a directory.
+
+    Args:
+        directory: A run, or a directory of runs.
+        frames: Make the runs longer; as long as they were meant to be if not given.
+        threads: For the environments; all cores if not given.
+        device: Where the networks live.
+        quiet: Show no progress.
+    """
+    paths = run_directories(directory)
+    configs = [read_config(path) for path in paths]
+    if frames is not None:
+        configs = [dataclasses.replace(config, frames=frames) for config in configs]
+    roots = {_root(path, config) for path, config in zip(paths, configs, strict=True)}
+    with TrainingProgress(quiet=quiet) as progress:
+        for root in sorted(roots):
+            mine = [config for path, config in zip(paths, configs, strict=True) if _root(path, config) == root]
+            train_runs(mine, root, device=resolve_device(device), threads=threads or _cores(), progress=progress)
+    return 0
+
+
+def _root(path: Path, config: RunConfig) -> Path:
+    """Give the `--out` directory of a run."""
+    root = path.absolute().parents[2]
+    if root / config.name != path.absolute():
+        raise ValueError(f"{path} was moved: it should be the end of its path to be called {config.name}")
+    return root
+
+
+def _check_bonus(bonus: str, task: str, values: ValueSource) -> None:
+    if bonus not in BONUS_NAMES:
+        raise ValueError(f"--bonus must be one of {', '.join(BONUS_NAMES)}, got {bonus!r}")
+    if bonus == "rcse" and task_spec(task).rewards_only_at_the_goal:
+        raise ValueError(
+            f"--bonus rcse conditions on the reward, which {task} gives only at the goal: nearly every batch would "
+            "hold nothing but zeros"
+        )
+    if values != "network" and not task.startswith("minigrid-table/"):
+        raise ValueError(f"--values {values} needs a task that is enumerated, minigrid-table/..., not {task}")
+
+
+def _backend(family: str, backend: str) -> str:
+    if family == "minigrid-table":
+        return "table"
+    if family == "minigrid-full":
+        return "minigrid"
+    if backend == "auto":
+        from vcse.envs.minigrid import fastest_backend
+
+        return fastest_backend()
+    return backend
+
+
+def _cores() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

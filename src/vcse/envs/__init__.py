@@ -1,0 +1,1 @@
+"""Vectorised environments behind one small protocol."""

@@ -1,0 +1,233 @@
+"""MiniGrid: small grid worlds with a partial view of 7x7 cells.
+
+Two backends give the same worlds. EnvPool steps thousands of grids in C++ threads and is what training uses. The
+`minigrid` package is the reference: it shows the whole map, draws pictures, and serves where EnvPool is not
+installed, at about a tenth of the speed. A seed gives other layouts in the one than in the other.
+"""
+
+import importlib.util
+import re
+import sys
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from vcse.envs.protocol import Environments, Observations, Positions, Step
+
+TASKS = ("LavaGapS7", "Empty-16x16", "DoorKey-6x6", "DoorKey-8x8", "Unlock", "SimpleCrossingS9N1")
+ACTIONS = 7  # left, right, forward, pick up, drop, toggle, done
+VIEW = (7, 7, 3)
+INSTALL = "pip install 'vcse[minigrid]'"
+Backend = Literal["auto", "envpool", "minigrid"]
+
+OBJECTS, COLOURS, STATES = 11, 6, 4
+PLANES = OBJECTS + COLOURS + STATES + 1  # the last says whether the agent carries something
+AGENT = 10  # the object that stands for the agent in the code of a whole map
+
+
+def make(
+    task: str, seeds: Sequence[int], *, full: bool = False, backend: Backend = "auto", threads: int = 1
+) -> Environments:
+    """Make one environment of a task per seed.
+
+    Args:
+        task: Such as LavaGapS7; any registered MiniGrid id without its prefix and without -v0.
+        seeds: One per environment.
+        full: Show the whole map as one-hot planes instead of the agent's view.
+        backend: auto takes EnvPool where it is installed and can serve.
+        threads: That EnvPool may use.
+    """
+    if len(seeds) < 1:
+        raise ValueError("at least one environment is needed, got no seeds")
+    check_task(task)
+    if full:
+        if backend == "envpool":
+            raise ValueError("EnvPool does not show the whole map of a MiniGrid: use the backend minigrid")
+        return ReferenceMiniGrid(task, seeds, full=True)
+    if backend == "auto":
+        backend = fastest_backend()
+    return EnvPoolMiniGrid(task, seeds, threads=threads) if backend == "envpool" else ReferenceMiniGrid(task, seeds)
+
+
+@cache
+def fastest_backend() -> Literal["envpool", "minigrid"]:
+    """Give EnvPool where it is installed; else say, once, what doing without it costs."""
+    if _installed("envpool"):
+        return "envpool"
+    print(
+        f"vcse: EnvPool is not installed; the minigrid package steps about ten times slower ({INSTALL})",
+        file=sys.stderr,
+    )
+    return "minigrid"
+
+
+def check_task(task: str) -> None:
+    """Refuse a task that MiniGrid does not have, and list those of the paper."""
+    known = registered_tasks()
+    if task not in known:
+        raise ValueError(
+            f"task 'minigrid/{task}' does not exist; the paper's are {', '.join(f'minigrid/{name}' for name in TASKS)}"
+            f" (and {len(known)} ids of MiniGrid are registered)"
+        )
+
+
+def registered_tasks() -> tuple[str, ...]:
+    """Give the names of all tasks of whichever backend is installed."""
+    if _installed("envpool"):
+        import envpool
+
+        ids = envpool.list_all_envs()
+    elif _installed("minigrid"):
+        import gymnasium
+        import minigrid  # noqa: F401 - registers its environments
+
+        ids = list(gymnasium.registry)
+    else:
+        raise RuntimeError(f"neither EnvPool nor minigrid is installed: {INSTALL}")
+    return tuple(sorted(name[len("MiniGrid-") :].removesuffix("-v0") for name in ids if name.startswith("MiniGrid-")))
+
+
+class EnvPoolMiniGrid:
+    """MiniGrid stepped by EnvPool.
+
+    EnvPool resets a finished environment at the step after its end and ignores that step's action. Such a step is
+    no frame: finished environments are stepped once more, alone, before anybody sees them.
+    """
+
+    observation_shape = VIEW
+    actions = ACTIONS
+
+    def __init__(self, task: str, seeds: Sequence[int], *, threads: int = 1) -> None:
+        if not _installed("envpool"):
+            raise RuntimeError(f"EnvPool is not installed: {INSTALL}")
+        import envpool
+
+        self.count = len(seeds)
+        self._pool: Any = envpool.make(
+            _id(task),
+            env_type="gymnasium",
+            num_envs=self.count,
+            seed=[int(seed) for seed in seeds],
+            num_threads=min(threads, self.count),
+        )
+        self.most_steps = int(self._pool.spec.config.max_episode_steps)
+
+    def reset(self) -> tuple[Observations, Positions]:
+        """Start every environment's first episode."""
+        observations, information = self._pool.reset()
+        return observations["image"], information["agent_pos"]
+
+    def send(self, actions: Int[np.ndarray, " n"]) -> None:
+        """Begin a step of every environment."""
+        self._pool.send(actions.astype(np.int32))
+
+    def receive(self) -> Step:
+        """Wait for the step, then reset what has finished."""
+        observations, rewards, terminated, truncated, information = self._pool.recv()
+        arrived, arrived_positions = observations["image"], information["agent_pos"]
+        # At the last step a success comes as a time-out with a reward; it is a success.
+        terminated = terminated | (rewards > 0)
+        truncated = truncated & ~terminated
+        finished = np.flatnonzero(terminated | truncated).astype(np.int32)
+        if finished.size == 0:
+            return Step(arrived, arrived, rewards, terminated, truncated, arrived_positions, arrived_positions)
+        self._pool.send(np.zeros(finished.size, dtype=np.int32), finished)
+        fresh, _, _, _, fresh_information = self._pool.recv()
+        shown, positions = arrived.copy(), arrived_positions.copy()
+        shown[finished], positions[finished] = fresh["image"], fresh_information["agent_pos"]
+        return Step(shown, arrived, rewards, terminated, truncated, positions, arrived_positions)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._pool.close()
+
+
+class ReferenceMiniGrid:
+    """MiniGrid stepped by the `minigrid` package, one environment after the other."""
+
+    actions = ACTIONS
+
+    def __init__(self, task: str, seeds: Sequence[int], *, full: bool = False, pictures: bool = False) -> None:
+        if not _installed("minigrid"):
+            raise RuntimeError(f"the minigrid package is not installed: {INSTALL}")
+        import gymnasium
+        import minigrid  # noqa: F401 - registers its environments
+
+        self.count = len(seeds)
+        self.full = full
+        self.seeds = tuple(seeds)
+        mode = "rgb_array" if pictures else None
+        self.worlds: list[Any] = [gymnasium.make(_id(task), render_mode=mode).unwrapped for _ in seeds]
+        world = self.worlds[0]
+        self.most_steps = int(world.max_steps)
+        self.observation_shape = (world.width, world.height, PLANES) if full else VIEW
+        self._sent: Int[np.ndarray, " n"] | None = None
+
+    def reset(self) -> tuple[Observations, Positions]:
+        """Start every environment's first episode."""
+        shown = [world.reset(seed=int(seed))[0] for world, seed in zip(self.worlds, self.seeds, strict=True)]
+        return self._observations(shown), self.positions()
+
+    def positions(self) -> Positions:
+        """Give where the agents stand."""
+        return np.array([world.agent_pos for world in self.worlds], dtype=np.int32)
+
+    def pictures(self) -> list[np.ndarray]:
+        """Draw every environment."""
+        return [world.render() for world in self.worlds]
+
+    def send(self, actions: Int[np.ndarray, " n"]) -> None:
+        """Remember the actions; the work is done when the step is received."""
+        self._sent = actions
+
+    def receive(self) -> Step:
+        """Step every environment and reset what has finished."""
+        if self._sent is None:
+            raise RuntimeError("receive() without send()")
+        taken = [world.step(int(action)) for world, action in zip(self.worlds, self._sent, strict=True)]
+        self._sent = None
+        rewards: Float[np.ndarray, " n"] = np.array([each[1] for each in taken], dtype=np.float32)
+        terminated: Bool[np.ndarray, " n"] = np.array([each[2] for each in taken])
+        truncated: Bool[np.ndarray, " n"] = np.array([each[3] for each in taken]) & ~terminated
+        arrived, arrived_positions = self._observations([each[0] for each in taken]), self.positions()
+        finished = np.flatnonzero(terminated | truncated)
+        if finished.size == 0:
+            return Step(arrived, arrived, rewards, terminated, truncated, arrived_positions, arrived_positions)
+        fresh = [self.worlds[index].reset()[0] for index in finished]
+        shown = arrived.copy()
+        shown[finished] = self._observations(fresh, finished)
+        return Step(shown, arrived, rewards, terminated, truncated, self.positions(), arrived_positions)
+
+    def close(self) -> None:
+        """Close every environment."""
+        for world in self.worlds:
+            world.close()
+
+    def _observations(self, shown: list[Any], which: Sequence[int] | np.ndarray | None = None) -> Observations:
+        if not self.full:
+            return np.stack([each["image"] for each in shown])
+        worlds = self.worlds if which is None else [self.worlds[index] for index in which]
+        return np.stack([map_planes(world) for world in worlds])
+
+
+def map_planes(world: Any) -> np.ndarray:
+    """Give the whole map as one-hot planes: objects, colours, states (the agent's is its direction), and carrying."""
+    cells = world.grid.encode()
+    x, y = world.agent_pos
+    cells[x, y] = (AGENT, 0, world.agent_dir)
+    planes = [
+        np.eye(size, dtype=np.uint8)[cells[..., channel]] for channel, size in enumerate((OBJECTS, COLOURS, STATES))
+    ]
+    carries = np.full((*cells.shape[:2], 1), world.carrying is not None, dtype=np.uint8)
+    return np.concatenate([*planes, carries], -1)
+
+
+def _id(task: str) -> str:
+    return f"MiniGrid-{task}" if re.search(r"-v\d+$", task) else f"MiniGrid-{task}-v0"
+
+
+def _installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None

@@ -1,0 +1,72 @@
+"""Tasks by name: `family/name`, such as minigrid/LavaGapS7, and the environments behind each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from vcse.envs import minigrid
+from vcse.envs.protocol import Environments
+
+FAMILIES = ("minigrid", "minigrid-full", "minigrid-table")
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """What is known of a task before it runs."""
+
+    observation_shape: tuple[int, int, int]
+    actions: int
+    most_steps: int
+    rewards_only_at_the_goal: bool = True  # conditioning on the reward says nothing there
+
+
+def check_task(task: str) -> None:
+    """Refuse a task that does not exist, and say which do."""
+    family, _, name = task.partition("/")
+    if family not in FAMILIES or not name:
+        paper = ", ".join(f"minigrid/{each}" for each in minigrid.TASKS)
+        raise ValueError(f"task {task!r} does not exist; tasks are written family/name, such as {paper}")
+    if family == "minigrid-table":
+        _table_map(name)
+    else:
+        minigrid.check_task(name)
+
+
+@cache
+def task_spec(task: str) -> TaskSpec:
+    """Look a task up."""
+    environments = make_environments(task, [0])
+    spec = TaskSpec(environments.observation_shape, environments.actions, environments.most_steps)
+    environments.close()
+    return spec
+
+
+def make_environments(
+    task: str, seeds: Sequence[int], *, backend: minigrid.Backend = "auto", threads: int = 1
+) -> Environments:
+    """Make one environment of a task per seed.
+
+    Args:
+        task: minigrid/NAME shows the agent's view, minigrid-full/NAME the whole map; minigrid-table/NAME steps
+            an enumeration of all states, with NAME-mapN on one map alone.
+        seeds: One per environment.
+        backend: What steps minigrid/NAME: envpool, minigrid, or auto for the faster that is installed.
+        threads: That stepping may use.
+    """
+    check_task(task)
+    family, _, name = task.partition("/")
+    if family == "minigrid-table":
+        from vcse.envs.crossing import TableCrossing
+
+        return TableCrossing(seeds, fixed_map=_table_map(name))
+    return minigrid.make(name, seeds, full=family == "minigrid-full", backend=backend, threads=threads)
+
+
+def _table_map(name: str) -> int | None:
+    base, found, number = name.partition("-map")
+    if base != "SimpleCrossingS9N1" or (found and not (number.isdigit() and int(number) < 42)):
+        raise ValueError(
+            f"task 'minigrid-table/{name}' does not exist; there are minigrid-table/SimpleCrossingS9N1 and, on one "
+            "map alone, minigrid-table/SimpleCrossingS9N1-map0 to -map41"
+        )
+    return int(number) if found else None

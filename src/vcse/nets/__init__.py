@@ -1,0 +1,1 @@
+"""Networks of many learners at once: parameters with a leading learner axis, and functions of them."""

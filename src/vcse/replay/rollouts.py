@@ -1,0 +1,88 @@
+"""Rollouts: what a cohort saw and did since its last update."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int, UInt8
+from torch import Tensor
+
+
+class Rollout(NamedTuple):
+    """A few steps of every environment of every learner, on the learners' device.
+
+    At step t an environment shows observation t, takes action t and gives the rest of index t. One observation
+    more is there at the end, for the value of what comes after.
+    """
+
+    observations: UInt8[Tensor, "l n t_and_one h w c"]
+    actions: Int[Tensor, "l n t"]
+    rewards: Float[Tensor, "l n t"]
+    terminated: Bool[Tensor, "l n t"]
+    truncated: Bool[Tensor, "l n t"]
+    positions: Float[Tensor, "l n t 2"]  # of the agent on the map, at observation t
+    # What the action led to, which is not observation t + 1 where the episode ended. Only where somebody
+    # bootstraps from the time limit.
+    arrived: UInt8[Tensor, "l n t h w c"] | None
+
+
+class Rollouts:
+    """Memory for one rollout at a time, overwritten by the next."""
+
+    def __init__(
+        self,
+        *,
+        learners: int,
+        environments: int,
+        steps: int,
+        observation_shape: tuple[int, int, int],
+        keep_arrived: bool,
+        device: torch.device,
+    ) -> None:
+        shape = (learners, environments, steps)
+        self.device = device
+        # Small numbers are gathered on the host and sent to the device once per rollout.
+        self._host = {
+            "rewards": torch.zeros(shape),
+            "terminated": torch.zeros(shape, dtype=torch.bool),
+            "truncated": torch.zeros(shape, dtype=torch.bool),
+            "positions": torch.zeros(*shape, 2),
+        }
+        if device.type == "cuda":
+            self._host = {name: each.pin_memory() for name, each in self._host.items()}
+        on_device = {name: each if device.type == "cpu" else each.to(device) for name, each in self._host.items()}
+        self.rollout = Rollout(
+            observations=torch.zeros(
+                learners, environments, steps + 1, *observation_shape, dtype=torch.uint8, device=device
+            ),
+            actions=torch.zeros(shape, dtype=torch.int64, device=device),
+            arrived=torch.zeros(*shape, *observation_shape, dtype=torch.uint8, device=device) if keep_arrived else None,
+            **on_device,
+        )
+
+    def keep(
+        self,
+        learners: slice,
+        step: int,
+        *,
+        rewards: Float[Tensor, "l n"],
+        terminated: Bool[Tensor, "l n"],
+        truncated: Bool[Tensor, "l n"],
+        arrived: UInt8[Tensor, "l n h w c"],
+    ) -> None:
+        """Keep what a step of some learners led to; all on the host."""
+        self._host["rewards"][learners, :, step] = rewards
+        self._host["terminated"][learners, :, step] = terminated
+        self._host["truncated"][learners, :, step] = truncated
+        if self.rollout.arrived is not None:
+            self.rollout.arrived[learners, :, step] = arrived.to(self.device, non_blocking=True)
+
+    def keep_positions(self, learners: slice, step: int, positions: Int[Tensor, "l n 2"]) -> None:
+        """Keep where the agents stand when they take the action of a step."""
+        self._host["positions"][learners, :, step] = positions
+
+    def complete(self) -> Rollout:
+        """Give the rollout, all of it on the device."""
+        if self.device.type == "cuda":
+            for name, each in self._host.items():
+                getattr(self.rollout, name).copy_(each, non_blocking=True)
+        return self.rollout

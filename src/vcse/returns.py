@@ -1,0 +1,42 @@
+"""Advantages and returns: pure functions of rewards, values and where episodes end."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def gae(
+    rewards: Float[Tensor, "*envs t"],
+    values: Float[Tensor, "*envs t"],
+    next_values: Float[Tensor, "*envs t"],
+    terminated: Bool[Tensor, "*envs t"],
+    ended: Bool[Tensor, "*envs t"],
+    *,
+    discount: Float[Tensor, "..."] | float,
+    gae_lambda: Float[Tensor, "..."] | float,
+) -> Float[Tensor, "*envs t"]:
+    """Generalised advantage estimates (Schulman et al. 2016), over the last axis.
+
+    A_t = δ_t + γλ A_{t+1} with δ_t = r_t + γ V(s_{t+1}) − V(s_t).
+
+    Args:
+        rewards: r_t.
+        values: V(s_t).
+        next_values: V of the state that the action led to, before any reset.
+        terminated: Nothing comes after: V(s_{t+1}) counts as 0.
+        ended: The episode ends here, for whatever reason: A_{t+1} belongs to another one.
+        discount: γ, a number or one per learner that broadcasts against `rewards[..., 0]`.
+        gae_lambda: λ, likewise.
+    """
+    deltas = rewards + _last_axis(discount) * next_values * ~terminated - values
+    decay = _last_axis(discount) * _last_axis(gae_lambda) * ~ended
+    advantage = torch.zeros_like(deltas[..., 0])
+    advantages = []
+    for delta, kept in zip(reversed(deltas.unbind(-1)), reversed(decay.unbind(-1)), strict=True):
+        advantage = delta + kept * advantage
+        advantages.append(advantage)
+    return torch.stack(advantages[::-1], -1)
+
+
+def _last_axis(number: Float[Tensor, "..."] | float) -> Float[Tensor, "..."] | float:
+    return number.unsqueeze(-1) if isinstance(number, Tensor) else number

@@ -1,0 +1,97 @@
+"""Checkpoints: written whole or not at all, checked when read, and read without executing code."""
+
+import hashlib
+import io
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+MAGIC = b"vcse checkpoint 1\n"
+KEPT = 2  # the previous one survives until the next but one is whole
+
+
+class Checkpoint(NamedTuple):
+    """A state and the frame at which it was taken."""
+
+    frame: int
+    state: dict[str, Any]
+
+
+class CorruptCheckpointError(ValueError):
+    """A file that is not, or is no longer, a whole checkpoint."""
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that it is either the old one or the new one, also after a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def save(directory: Path, frame: int, state: dict[str, Any]) -> Path:
+    """Write the state at a frame and drop all but the newest two."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    payload = buffer.getvalue()
+    path = directory / f"frame{frame:012d}.pt"
+    write_atomically(path, MAGIC + hashlib.sha256(payload).digest() + payload)
+    for _, old in _newest_first(directory)[KEPT:]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read one checkpoint, or say what is wrong with it."""
+    content = path.read_bytes()
+    start = len(MAGIC) + hashlib.sha256().digest_size
+    payload = content[start:]
+    if not content.startswith(MAGIC) or content[len(MAGIC) : start] != hashlib.sha256(payload).digest():
+        raise CorruptCheckpointError(f"{path} is damaged ({len(content)} bytes)")
+    state: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    return state
+
+
+def frames(directory: Path) -> list[int]:
+    """Give the frames of the checkpoints that are there, the newest first."""
+    return [frame for frame, _ in _newest_first(directory)]
+
+
+def whole(directory: Path) -> Iterator[Checkpoint | CorruptCheckpointError]:
+    """Read the checkpoints, the newest first; what is damaged comes as an error, to be told."""
+    for frame, path in _newest_first(directory):
+        try:
+            yield Checkpoint(frame, load(path))
+        except CorruptCheckpointError as error:
+            yield error
+
+
+def _newest_first(directory: Path) -> list[tuple[int, Path]]:
+    if not directory.is_dir():
+        return []
+    found = []
+    for path in directory.iterdir():
+        match = re.fullmatch(r"frame(\d{12})\.pt", path.name)
+        if match:
+            found.append((int(match[1]), path))
+    return sorted(found, reverse=True)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

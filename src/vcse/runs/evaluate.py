@@ -1,0 +1,92 @@
+"""Evaluation: whole episodes of a policy in environments of their own, sampled or by the likeliest action."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from vcse.agents.a2c import A2C
+from vcse.envs.tasks import make_environments
+from vcse.runs.config import RunConfig
+from vcse.streams import numbers
+
+MOST_ENVIRONMENTS = 25
+
+
+class Evaluation(NamedTuple):
+    """What one learner reached, episode by episode."""
+
+    returns: list[float]
+    lengths: list[int]
+
+    @property
+    def return_mean(self) -> float:
+        """Mean return; NaN where there were no episodes."""
+        return float(np.mean(self.returns)) if self.returns else float("nan")
+
+    @property
+    def success_rate(self) -> float:
+        """Share of episodes that reached the goal."""
+        return float(np.mean([each > 0 for each in self.returns])) if self.returns else float("nan")
+
+
+def evaluate(
+    agent: A2C, configs: Sequence[RunConfig], *, frame: int, episodes: int, sampled: bool, threads: int = 1
+) -> list[Evaluation]:
+    """Play episodes with every learner.
+
+    Each environment plays a fixed number of episodes, so that short ones do not crowd out long ones. Layouts and
+    actions depend on the run's seed and the frame alone.
+    """
+    results = [Evaluation([], []) for _ in configs]
+    width = min(MOST_ENVIRONMENTS, episodes)
+    start = 0
+    while start < len(configs):
+        stop = start
+        while stop < len(configs) and configs[stop].task == configs[start].task:
+            stop += 1
+        _play(agent, configs, slice(start, stop), results, frame, (width, episodes), sampled, threads)
+        start = stop
+    return results
+
+
+def _play(
+    agent: A2C,
+    configs: Sequence[RunConfig],
+    learners: slice,
+    results: list[Evaluation],
+    frame: int,
+    widths: tuple[int, int],
+    sampled: bool,
+    threads: int,
+) -> None:
+    width, episodes = widths
+    if episodes == 0:
+        return
+    mine = configs[learners]
+    generators = [numbers(config.seed, "evaluation", frame) for config in mine]
+    seeds = [int(seed) for each in generators for seed in each.integers(2**31 - 1, size=width)]
+    environments = make_environments(mine[0].task, seeds, backend=mine[0].backend, threads=threads)  # type: ignore[arg-type]
+    quota = np.array([episodes // width + (place < episodes % width) for place in range(width)])
+    left = np.tile(quota, len(mine))
+    returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), dtype=np.int64)
+    observations, _ = environments.reset()
+    while (left > 0).any():
+        shown = torch.from_numpy(observations).view(len(mine), width, *observations.shape[1:]).to(agent.device)
+        noise = None
+        if sampled:
+            drawn = np.stack([each.random(width, dtype=np.float32) for each in generators])
+            noise = torch.from_numpy(drawn).to(agent.device)
+        environments.send(agent.act(shown, noise, learners).flatten().cpu().numpy())
+        step = environments.receive()
+        returns += step.rewards
+        lengths += 1
+        for place in np.flatnonzero(step.ended & (left > 0)):
+            result = results[learners.start + place // width]
+            result.returns.append(float(returns[place]))
+            result.lengths.append(int(lengths[place]))
+        left -= step.ended
+        returns[step.ended], lengths[step.ended] = 0, 0
+        observations = step.observations
+    environments.close()

@@ -1,0 +1,139 @@
+"""Training many runs: which are done, which go on from where, which share a cohort; and stopping cleanly."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+
+from vcse.envs.tasks import task_spec
+from vcse.runs.checkpoint import Checkpoint
+from vcse.runs.config import RunConfig
+from vcse.runs.on_policy import Cohort
+from vcse.runs.progress import TrainingProgress
+from vcse.runs.store import RunDirectory
+
+
+class StoppedError(Exception):
+    """Training was asked to stop, and did so with everything saved."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}, everything is saved")
+        self.number = number
+
+
+class Plan(NamedTuple):
+    """Runs that can be trained together, and what each starts from."""
+
+    directories: list[RunDirectory]
+    checkpoints: list[Checkpoint | None]
+
+    @property
+    def frame(self) -> int:
+        """Where they start."""
+        first = self.checkpoints[0]
+        return 0 if first is None else first.frame
+
+
+def train_runs(
+    configs: Sequence[RunConfig], out: Path, *, device: str, threads: int, progress: TrainingProgress
+) -> list[Path]:
+    """Train runs to their last frame, in as few cohorts as possible, and give their directories.
+
+    Finished runs are skipped and unfinished ones go on from their last checkpoint.
+    """
+    names = [config.name for config in configs]
+    if len(set(names)) < len(names):
+        raise ValueError(f"several runs have the name {next(name for name in names if names.count(name) > 1)}")
+    torch.set_num_threads(1)  # for networks this small, more threads wait for each other longer than they help
+    with ExitStack() as stack:
+        unfinished = []
+        for config in configs:
+            directory = RunDirectory(out / config.name, config)
+            stack.callback(directory.close)
+            if directory.done_frame >= config.frames:
+                print(f"{directory.path} is done: {directory.done_frame:,} frames", file=sys.stderr)
+            else:
+                unfinished.append(directory)
+        with _stop_on_signals() as stopped:
+            for alike in _alike(unfinished):
+                for plan in _plans(alike):
+                    _train(plan, device=device, threads=threads, progress=progress, stopped=stopped)
+    return [out / name for name in names]
+
+
+def _train(plan: Plan, *, device: str, threads: int, progress: TrainingProgress, stopped: Callable[[], int]) -> None:
+    configs = [directory.config for directory in plan.directories]
+    frames = configs[0].frames
+    tasks = {config.task for config in configs}
+    what = tasks.pop() if len(tasks) == 1 else f"{len(tasks)} tasks"
+    runs = "1 run" if len(configs) == 1 else f"{len(configs)} runs"
+    progress.start(f"{what}, {configs[0].agent}, {runs}", frames, plan.frame)
+    cohort = Cohort(plan.directories, device=device, threads=threads)
+    steps = configs[0].a2c.frames_per_update
+    updates = plan.frame // steps
+    for directory in plan.directories:
+        directory.cut(plan.frame, updates * steps)
+    if plan.checkpoints[0] is not None:
+        cohort.load([found.state for found in plan.checkpoints if found is not None])
+    finished = cohort.train(frames, report=progress.report, should_stop=lambda: stopped() != 0)
+    if not finished:
+        raise StoppedError(stopped())
+
+
+def _alike(directories: Sequence[RunDirectory]) -> list[list[RunDirectory]]:
+    """Sort runs into those that fit one cohort; within it, runs of one task stand side by side."""
+    groups: dict[Any, list[RunDirectory]] = {}
+    for directory in directories:
+        config = directory.config
+        spec = task_spec(config.task)
+        key = (
+            (config.agent, spec.observation_shape, spec.actions, config.frames),
+            (config.a2c.environments, config.a2c.rollout_steps, config.a2c.bonus_features),
+            (config.row_every_frames, config.eval_every_frames, config.eval_episodes),
+            (config.checkpoint_every_frames, config.visits_every_frames),
+        )
+        groups.setdefault(key, []).append(directory)
+    return [sorted(group, key=lambda each: each.config.task) for group in groups.values()]
+
+
+def _plans(directories: Sequence[RunDirectory]) -> Iterator[Plan]:
+    """Let runs that stopped at the same frame go on together.
+
+    A process that dies while it writes checkpoints leaves some runs one checkpoint ahead of others: those go back
+    to the one before, which gives the same numbers again, so that all can stay together.
+    """
+    newest = {directory.path: directory.newest_checkpoint() for directory in directories}
+    frames = [0 if found is None else found.frame for found in newest.values()]
+    for directory in directories:
+        found = newest[directory.path]
+        if found is not None and found.frame > min(frames):
+            before = directory.newest_checkpoint(at_most=min(frames))
+            if before is not None and before.frame == min(frames):
+                newest[directory.path] = before
+    for frame in sorted({0 if found is None else found.frame for found in newest.values()}):
+        mine = [each for each in directories if (newest[each.path] or Checkpoint(0, {})).frame == frame]
+        yield Plan(mine, [newest[each.path] for each in mine])
+
+
+@contextmanager
+def _stop_on_signals() -> Iterator[Callable[[], int]]:
+    """Turn SIGTERM and Ctrl-C into a wish to stop; a second Ctrl-C interrupts at once."""
+    received: list[int] = []
+
+    def wish(number: int, frame: FrameType | None) -> None:
+        del frame
+        if number == signal.SIGINT and received:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    before = {number: signal.signal(number, wish) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield lambda: received[0] if received else 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,390 @@
+"""On-policy training: a cohort of runs in lockstep, from its first frame or its last checkpoint to its last frame."""
+
+import itertools
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vcse.agents.a2c import A2C, A2CSpec
+from vcse.envs.minigrid import Backend
+from vcse.envs.protocol import Environments, Observations, Positions, Step
+from vcse.envs.tasks import make_environments, task_spec
+from vcse.replay.rollouts import Rollouts
+from vcse.runs.evaluate import evaluate
+from vcse.runs.store import RunDirectory
+from vcse.streams import uniforms
+
+RECENT_EPISODES = 100
+ENVIRONMENT_SEED_STRIDE = 10_000  # environment i of a run has seed + 10,000 i, as in the release
+MAP_SIDE = 25  # no MiniGrid is larger
+BONUS_COLUMNS = (
+    "bonus_std",
+    "bonus_min",
+    "bonus_max",
+    "radius_mean",
+    "zero_radius_share",
+    "decided_by_value_share",
+    "value_count_mean",
+    "value_mean",
+    "value_std",
+)
+
+
+class Status(NamedTuple):
+    """Where a cohort is, for a progress display."""
+
+    frame: int
+    frames: int
+    runs: int
+    frames_per_s: float  # of all runs together
+    success: dict[str, float]  # by method
+    bonus: dict[str, float]  # by method, before beta
+
+
+class Episodes:
+    """What the training episodes of every learner gave: counts, and returns of the last hundred."""
+
+    def __init__(self, learners: int, environments: int) -> None:
+        self.finished = [0] * learners
+        self.recent: list[deque[float]] = [deque(maxlen=RECENT_EPISODES) for _ in range(learners)]
+        self.running = np.zeros((learners, environments))
+
+    def take(self, learners: slice, step: Step) -> None:
+        """Take a step of some learners in."""
+        running = self.running[learners]
+        running += step.rewards.reshape(running.shape)
+        for place in np.flatnonzero(step.ended):
+            learner, environment = divmod(int(place), running.shape[1])
+            self.finished[learners.start + learner] += 1
+            self.recent[learners.start + learner].append(float(running[learner, environment]))
+            running[learner, environment] = 0
+
+    def return_mean(self, learner: int) -> float:
+        """Mean return of the last hundred episodes."""
+        recent = self.recent[learner]
+        return math.fsum(recent) / len(recent) if recent else math.nan
+
+    def success_rate(self, learner: int) -> float:
+        """Share of the last hundred episodes that reached the goal."""
+        recent = self.recent[learner]
+        return sum(each > 0 for each in recent) / len(recent) if recent else math.nan
+
+    def learner_state(self, learner: int) -> dict[str, Any]:
+        """Give one learner's part."""
+        running = torch.from_numpy(self.running[learner].copy())
+        return {"finished": self.finished[learner], "recent": list(self.recent[learner]), "running": running}
+
+    def load_learner_state(self, learner: int, state: dict[str, Any]) -> None:
+        """Take one learner's part back."""
+        self.finished[learner] = state["finished"]
+        self.recent[learner] = deque(state["recent"], maxlen=RECENT_EPISODES)
+        self.running[learner] = state["running"].numpy()
+
+
+class Group:
+    """Learners of one task, whose environments are stepped together while other groups choose their actions."""
+
+    def __init__(self, learners: slice, environments: Environments) -> None:
+        self.learners = learners
+        self.environments = environments
+        self.observations: Observations
+        self.positions: Positions
+        self.observations, self.positions = environments.reset()
+
+
+class Cohort:
+    """Runs that are trained in lockstep.
+
+    A run's numbers do not depend on the others. Runs of one task must stand side by side.
+    """
+
+    def __init__(self, directories: Sequence[RunDirectory], *, device: str = "cpu", threads: int = 1) -> None:
+        self.directories = list(directories)
+        self.configs = [directory.config for directory in directories]
+        self.threads = threads
+        first = self.configs[0].a2c
+        spec = task_spec(self.configs[0].task)
+        self.agent = A2C(
+            A2CSpec(spec.observation_shape, spec.actions),
+            [config.a2c for config in self.configs],
+            [config.seed for config in self.configs],
+            device=device,
+        )
+        learners = len(self.configs)
+        self.rollouts = Rollouts(
+            learners=learners,
+            environments=first.environments,
+            steps=first.rollout_steps,
+            observation_shape=spec.observation_shape,
+            keep_arrived=self.agent.needs_arrived,
+            device=self.agent.device,
+        )
+        self.update = 0
+        self.frames_per_update = first.frames_per_update
+        self.episodes = Episodes(learners, first.environments)
+        self.bonus_sum = torch.zeros(learners, device=self.agent.device)
+        self.bonus_updates = 0
+        self.visits = np.zeros((learners, MAP_SIDE, MAP_SIDE), dtype=np.int64)
+        self.counts_visits = any(config.visits_every_frames for config in self.configs)
+        self.new_actions: list[np.ndarray] = []
+        self.metrics: dict[str, Tensor] = {}
+        self.groups = self._make_groups()
+        self.seconds = dict.fromkeys(("env", "act", "update"), 0.0)
+
+    @property
+    def frame(self) -> int:
+        """Frames that every run has had so far."""
+        return self.update * self.frames_per_update
+
+    def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
+        """Go on until every run has had so many frames. False: stopped before, with a checkpoint."""
+        begin, begin_frame = time.monotonic(), self.frame
+        try:
+            while self.frame < frames:
+                if should_stop():
+                    self.save()
+                    return False
+                self.step()
+                if self._is_due("row_every_frames") or self.frame >= frames:
+                    speed = (self.frame - begin_frame) / (time.monotonic() - begin)
+                    self._write_rows(speed)
+                    report(self._status(frames, speed * len(self.configs)))
+                if self._is_due("eval_every_frames") and self.frame < frames:
+                    self._evaluate()
+                if self._is_due("checkpoint_every_frames") and self.frame < frames:
+                    self.save()
+            self._evaluate()
+            self.save()
+            for directory in self.directories:
+                directory.finish(self.frame)
+        finally:
+            for group in self.groups:
+                group.environments.close()
+        return True
+
+    def step(self) -> None:
+        """Collect one rollout and learn from it."""
+        self._collect()
+        begin = time.perf_counter()
+        self.metrics = self.agent.update(self.rollouts.complete())
+        self.update += 1
+        if len(self.agent.paid):
+            self.bonus_sum.index_add_(0, self.agent.paid, self.agent.bonus_output.reward.mean(-1))
+        self.bonus_updates += 1
+        self.seconds["update"] += time.perf_counter() - begin
+
+    def _collect(self) -> None:
+        """Let every environment take the steps of a rollout. Groups take turns: one acts, the others are stepped."""
+        shape = tuple(self.rollouts.rollout.actions.shape)
+        drawn = [uniforms(config.seed, "actions", self.update, shape[1:]) for config in self.configs]
+        noise = torch.from_numpy(np.stack(drawn)).to(self.agent.device)
+        for t in range(shape[2]):
+            for group in self.groups:
+                if t > 0:
+                    self._receive(group, t - 1)
+                self._send(group, t, noise)
+        for group in self.groups:
+            self._receive(group, shape[2] - 1)
+            self._show(group, shape[2])
+        self.new_actions.append(self.rollouts.rollout.actions.to("cpu", torch.uint8).numpy())
+
+    def _show(self, group: Group, t: int) -> Tensor:
+        """Put what a group's environments show into the rollout."""
+        observations = self.rollouts.rollout.observations[group.learners, :, t]
+        shown = torch.from_numpy(group.observations).view(observations.shape)
+        observations.copy_(shown, non_blocking=True)
+        return shown if self.agent.device.type == "cpu" else observations
+
+    def _send(self, group: Group, t: int, noise: Tensor) -> None:
+        begin = time.perf_counter()
+        shown = self._show(group, t)
+        positions = torch.from_numpy(group.positions).view(*shown.shape[:2], 2)
+        self.rollouts.keep_positions(group.learners, t, positions)
+        actions = self.agent.act(shown, noise[group.learners, :, t], group.learners)
+        self.rollouts.rollout.actions[group.learners, :, t] = actions
+        group.environments.send(actions.flatten().cpu().numpy())
+        self.seconds["act"] += time.perf_counter() - begin
+
+    def _receive(self, group: Group, t: int) -> None:
+        begin = time.perf_counter()
+        step = group.environments.receive()
+        shape = (-1, self.rollouts.rollout.actions.shape[1])
+        self.rollouts.keep(
+            group.learners,
+            t,
+            rewards=torch.from_numpy(step.rewards).view(shape),
+            terminated=torch.from_numpy(step.terminated).view(shape),
+            truncated=torch.from_numpy(step.truncated).view(shape),
+            arrived=torch.from_numpy(step.arrived).view(*shape, *step.arrived.shape[1:]),
+        )
+        self.episodes.take(group.learners, step)
+        if self.counts_visits:
+            learner = np.repeat(np.arange(group.learners.start, group.learners.stop), shape[1])
+            np.add.at(self.visits, (learner, *step.arrived_positions.T), 1)
+        group.observations, group.positions = step.observations, step.positions
+        self.seconds["env"] += time.perf_counter() - begin
+
+    def _is_due(self, name: str) -> bool:
+        """Whether the last update passed a multiple of a setting, which all runs of a cohort share."""
+        every: int = getattr(self.configs[0], name)
+        return every > 0 and self.frame // every > (self.frame - self.frames_per_update) // every
+
+    def _write_rows(self, frames_per_s: float) -> None:
+        metrics = {name: each.tolist() for name, each in self.metrics.items()}
+        norms = zip(self.configs, metrics["gradient_norm"], strict=True)
+        bad = [config.name for config, norm in norms if not math.isfinite(norm)]
+        if bad:
+            raise RuntimeError(f"the gradient of {', '.join(bad)} is not finite at frame {self.frame:,}")
+        bonus_mean = (self.bonus_sum / self.bonus_updates).tolist()
+        shown = self.agent.bonus_output.diagnostics() if len(self.agent.paid) else {}
+        diagnostics = {name: shown[name].tolist() for name in BONUS_COLUMNS if name in shown}
+        paid = {learner: row for row, learner in enumerate(self.agent.paid.tolist())}
+        for learner, directory in enumerate(self.directories):
+            row: dict[str, Any] = {
+                "frame": self.frame,
+                "episodes": self.episodes.finished[learner],
+                "return_mean": self.episodes.return_mean(learner),
+                "success_rate": self.episodes.success_rate(learner),
+                "bonus_mean": bonus_mean[learner],
+            }
+            row |= {name: each[learner] for name, each in metrics.items()}
+            for name in BONUS_COLUMNS:
+                has_it = learner in paid and name in diagnostics
+                row[name] = diagnostics[name][paid[learner]] if has_it else math.nan
+            directory.append_row("train.csv", row)
+            directory.append_row(
+                "timing.csv",
+                {
+                    "frame": self.frame,
+                    "unix_time": time.time(),
+                    "frames_per_s": frames_per_s,
+                    "runs": len(self.configs),
+                },
+            )
+        self.bonus_means = bonus_mean
+        self.bonus_sum.zero_()
+        self.bonus_updates = 0
+
+    def _evaluate(self) -> None:
+        """Play episodes with every policy and write what they gave."""
+        episodes = self.configs[0].eval_episodes
+        if episodes == 0:
+            return
+        settings: dict[str, Any] = {"frame": self.frame, "episodes": episodes, "threads": self.threads}
+        sampled = evaluate(self.agent, self.configs, sampled=True, **settings)
+        likeliest = evaluate(self.agent, self.configs, sampled=False, **settings)
+        for directory, one, other in zip(self.directories, sampled, likeliest, strict=True):
+            directory.append_row(
+                "eval.csv",
+                {
+                    "frame": self.frame,
+                    "episodes": episodes,
+                    "return_mean": one.return_mean,
+                    "success_rate": one.success_rate,
+                    "argmax_return_mean": other.return_mean,
+                    "argmax_success_rate": other.success_rate,
+                },
+            )
+
+    def save(self) -> None:
+        """Write a checkpoint of every run."""
+        actions = np.stack(self.new_actions, 1) if self.new_actions else None  # [learners, updates, envs, steps]
+        self.new_actions = []
+        bonus_sum = self.bonus_sum.tolist()
+        for learner, directory in enumerate(self.directories):
+            if actions is not None:
+                directory.append_actions(actions[learner])
+            state = {
+                "update": self.update,
+                "agent": self.agent.learner_state(learner),
+                "episodes": self.episodes.learner_state(learner),
+                "bonus_sum": bonus_sum[learner],
+                "bonus_updates": self.bonus_updates,
+                "observations": torch.from_numpy(self._observations(learner).copy()),
+            }
+            directory.save_checkpoint(self.frame, state)
+
+    def load(self, states: Sequence[dict[str, Any]]) -> None:
+        """Go back to a checkpoint of every run, all at the same update, and replay the environments to there."""
+        self.update = states[0]["update"]
+        self.bonus_updates = states[0]["bonus_updates"]
+        for learner, state in enumerate(states):
+            self.agent.load_learner_state(learner, state["agent"])
+            self.episodes.load_learner_state(learner, state["episodes"])
+            self.bonus_sum[learner] = state["bonus_sum"]
+        self._replay()
+        for learner, state in enumerate(states):
+            if not np.array_equal(self._observations(learner), state["observations"].numpy()):
+                raise RuntimeError(
+                    f"{self.directories[learner].path}: the environments, replayed, show something else than when the "
+                    "checkpoint was written; was another version of the simulator installed then?"
+                )
+
+    def _replay(self) -> None:
+        """Bring the environments, which cannot be saved, to where they were: the same actions from the start."""
+        environments, steps = self.rollouts.rollout.actions.shape[1:]
+        count = self.update * environments * steps
+        taken = np.stack([directory.read_actions(count) for directory in self.directories])
+        taken = taken.reshape(len(taken), self.update, environments, steps)
+        for update in range(self.update):
+            for t in range(steps):
+                for group in self.groups:
+                    group.environments.send(taken[group.learners, update, :, t].reshape(-1).astype(np.int64))
+                for group in self.groups:
+                    step = group.environments.receive()
+                    group.observations, group.positions = step.observations, step.positions
+
+    def _observations(self, learner: int) -> Observations:
+        for group in self.groups:
+            if group.learners.start <= learner < group.learners.stop:
+                environments = self.rollouts.rollout.actions.shape[1]
+                start = (learner - group.learners.start) * environments
+                return group.observations[start : start + environments]
+        raise IndexError(learner)
+
+    def _make_groups(self) -> list[Group]:
+        """Make a group per task; a single task is cut in two, so that one half acts while the other is stepped."""
+        tasks = [config.task for config in self.configs]
+        bounds = [0, *(i for i in range(1, len(tasks)) if tasks[i] != tasks[i - 1]), len(tasks)]
+        if len(set(tasks)) < len(bounds) - 1:
+            raise ValueError("runs of one task must stand side by side in a cohort")
+        if len(bounds) == 2 and len(tasks) > 1:
+            bounds.insert(1, len(tasks) // 2)
+        groups = []
+        for start, stop in itertools.pairwise(bounds):
+            mine = self.configs[start:stop]
+            seeds = [
+                config.seed + ENVIRONMENT_SEED_STRIDE * environment
+                for config in mine
+                for environment in range(config.a2c.environments)
+            ]
+            backend: Backend = mine[0].backend  # type: ignore[assignment]
+            environments = make_environments(mine[0].task, seeds, backend=backend, threads=self.threads)
+            groups.append(Group(slice(start, stop), environments))
+        return groups
+
+    def _status(self, frames: int, frames_per_s: float) -> Status:
+        success: dict[str, list[float]] = {}
+        bonus: dict[str, list[float]] = {}
+        for learner, config in enumerate(self.configs):
+            success.setdefault(config.method, []).append(self.episodes.success_rate(learner))
+            bonus.setdefault(config.method, []).append(self.bonus_means[learner])
+        return Status(
+            self.frame,
+            frames,
+            len(self.configs),
+            frames_per_s,
+            {method: _mean_of_known(rates) for method, rates in success.items()},
+            {method: float(np.mean(means)) for method, means in bonus.items()},
+        )
+
+
+def _mean_of_known(numbers: Sequence[float]) -> float:
+    known = [number for number in numbers if not math.isnan(number)]
+    return math.fsum(known) / len(known) if known else math.nan

@@ -1,0 +1,73 @@
+"""Progress of training: a bar on a terminal, plain lines in a pipe."""
+
+import sys
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from vcse.runs.on_policy import Status
+
+SECONDS_BETWEEN_LINES = 10
+
+
+class TrainingProgress:
+    """Shows how far training is, how fast, and how well each method does."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.console = Console(file=sys.stderr)
+        self.bar: Progress | None = None
+        self.task: TaskID | None = None
+        self.last_line = 0.0
+
+    def __enter__(self) -> "TrainingProgress":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def start(self, title: str, frames: int, frame: int) -> None:
+        """Begin a cohort."""
+        self.title = title
+        if self.quiet:
+            return
+        if not self.console.is_terminal:
+            print(f"{title}: {frame:,} of {frames:,} frames", file=sys.stderr, flush=True)
+            return
+        if self.bar is not None:
+            self.bar.stop()
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed:,.0f} of {task.total:,.0f} frames"),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+        )
+        self.bar = Progress(*columns, console=self.console)
+        self.bar.start()
+        self.task = self.bar.add_task(title, total=frames, completed=frame, note="")
+
+    def report(self, status: Status) -> None:
+        """Show where a cohort is."""
+        if self.quiet:
+            return
+        note = f"{status.frames_per_s:,.0f} frames/s, success {_by_method(status.success, '{:.0%}')}"
+        if self.bar is not None and self.task is not None:
+            note += f", bonus {_by_method(status.bonus, '{:.3g}')}"
+            self.bar.update(self.task, completed=min(status.frame, status.frames), note=note)
+            return
+        now = time.monotonic()
+        if now - self.last_line >= SECONDS_BETWEEN_LINES or status.frame >= status.frames:
+            self.last_line = now
+            left = (status.frames - status.frame) / max(status.frames_per_s / max(status.runs, 1), 1e-9)
+            line = f"{self.title}: {status.frame:,} of {status.frames:,} frames, {note}"
+            line += f", bonus {_by_method(status.bonus, '{:.3g}')}, {max(left, 0):.0f} s left"
+            print(line, file=sys.stderr, flush=True)
+
+
+def _by_method(numbers: dict[str, float], form: str) -> str:
+    return " ".join(f"{method} {form.format(number)}" for method, number in numbers.items())

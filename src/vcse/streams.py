@@ -1,0 +1,29 @@
+"""Random numbers that depend on nothing but a run's seed, what they are for, and how far the run is.
+
+They come from a counter (Philox), so that a stopped run goes on with the numbers it would have had, and a run
+in a cohort has the same numbers as alone.
+"""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Purpose = Literal["parameters", "random encoder", "actions", "evaluation"]
+_PURPOSES: dict[Purpose, int] = {"parameters": 1, "random encoder": 2, "actions": 3, "evaluation": 4}
+
+
+def numbers(seed: int, purpose: Purpose, index: int = 0) -> np.random.Generator:
+    """Give the generator of a seed for a purpose; with an index, the one of a moment in the run."""
+    return np.random.Generator(np.random.Philox(key=[seed, _PURPOSES[purpose]], counter=[0, 0, 0, index]))
+
+
+def uniforms(seed: int, purpose: Purpose, index: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Give numbers in [0, 1) of a moment in the run."""
+    return numbers(seed, purpose, index).random(shape, dtype=np.float32)
+
+
+def torch_generator(seed: int, purpose: Purpose) -> torch.Generator:
+    """Give a generator for PyTorch's own initialisers, on the CPU."""
+    return torch.Generator().manual_seed(int(numbers(seed, purpose).integers(2**62)))
