@@ -9,9 +9,9 @@ from vcse.bonuses.memory import FeatureMemory
 from vcse.bonuses.normalizers import Normalizer
 from vcse.bonuses.readings import STATE_ENTROPY_USES, make_normalizer
 from vcse.estimators.checks import check_all_finite, checks_run
-from vcse.estimators.entropy import log_of_distance, state_entropy_terms, with_overrides
+from vcse.estimators.entropy import log_of_distance, state_entropy_terms
 from vcse.estimators.neighbors import kth_neighbor_distance
-from vcse.estimators.readings import conditional_reading, state_entropy_reading
+from vcse.estimators.readings import conditional_reading, state_entropy_reading, with_overrides
 
 
 class StateEntropy(Bonus):
@@ -76,7 +76,7 @@ class StateEntropy(Bonus):
         )
         if self.normalizes_before_log:
             scaled = self.normalizer(terms.distance)
-            reward = log_of_distance(scaled, self.rule.doubled, self.rule.log_offset, check=False)
+            reward = log_of_distance(scaled, self.rule, check=False)
             return BonusOutput(reward, terms.distance)
         return BonusOutput(self.normalizer(terms.reward), terms.distance)
 
@@ -117,4 +117,4 @@ class MatchedStateEntropy(Bonus):
             features, k=self.k, self_in_k=self.rule.self_in_k, check_finite=self.check_finite
         )
         check = checks_run(self.check_finite, features)
-        return BonusOutput(log_of_distance(radius, self.rule.doubled, self.rule.log_offset, check=check), radius)
+        return BonusOutput(log_of_distance(radius, self.rule, check=check), radius)

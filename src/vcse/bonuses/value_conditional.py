@@ -7,10 +7,9 @@ from torch import Tensor
 from vcse.bonuses.bonus import Bonus, BonusOutput
 from vcse.bonuses.normalizers import ValueNormalizer
 from vcse.bonuses.readings import make_value_normalizer
-from vcse.estimators.checks import check_alike, check_all_finite, checks_run
+from vcse.estimators.checks import check_alike, check_all_finite, check_numbers, checks_run, wrong_shape
 from vcse.estimators.conditional import ConditionalTerms, value_conditional_terms
-from vcse.estimators.entropy import with_overrides
-from vcse.estimators.readings import RadiusOfCount, conditional_reading
+from vcse.estimators.readings import RadiusOfCount, conditional_reading, with_overrides
 
 
 class ValueConditionalStateEntropy(Bonus):
@@ -122,8 +121,9 @@ def output_of(terms: ConditionalTerms, condition: Float[Tensor, "*learners n"]) 
 
 def check_condition(name: str, condition: Tensor, features: Tensor, *, check_finite: bool) -> None:
     """Refuse what cannot be conditioned on, before a normaliser's statistics have seen it."""
-    check_alike(name, condition, "features", features, shape=features.shape[:-1])
-    if not condition.is_floating_point():
-        raise ValueError(f"{name} must be a floating-point tensor, got {condition.dtype}")
+    check_numbers(name, condition)
+    if condition.shape != features.shape[:-1]:
+        raise wrong_shape(name, condition, str(tuple(features.shape[:-1])), "features", features)
+    check_alike(name, condition, "features", features)
     if checks_run(check_finite, condition):
         check_all_finite(name, condition)
