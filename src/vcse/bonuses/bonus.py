@@ -1,12 +1,13 @@
 """What a bonus is: features in, an intrinsic reward and its diagnostics out."""
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+from vcse.estimators.checks import whole_number
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,6 @@ class Bonus(nn.Module):
     needs_values: ClassVar[bool] = False  # wants the extrinsic value of each state
     needs_rewards: ClassVar[bool] = False  # wants the extrinsic reward of each transition
 
-    @abstractmethod
     def forward(
         self,
         features: Float[Tensor, "*learners n d"],
@@ -60,12 +60,11 @@ class Bonus(nn.Module):
         rewards: Float[Tensor, "*learners n"] | None = None,
     ) -> BonusOutput:
         """Give the reward of each feature, with no gradient."""
+        raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
 
 def learner_shape(learners: int | None) -> tuple[int, ...]:
     """Give the shape of one number per learner: none without a learner axis."""
     if learners is None:
         return ()
-    if learners < 1:
-        raise ValueError(f"learners must be at least 1, or None for no learner axis, got {learners}")
-    return (learners,)
+    return (whole_number("learners", learners, least=1),)

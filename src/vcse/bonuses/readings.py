@@ -36,7 +36,7 @@ STATE_ENTROPY_USES = {
     "re3": StateEntropyUse("released-std", normalizes_before_log=True, memory_capacity=10_000),
 }
 
-# The epsilon in the value's standard deviation.
+# The epsilon that is added to the value's variance.
 VALUE_EPSILON = {
     "paper": 0.0,
     "clean": 0.0,
