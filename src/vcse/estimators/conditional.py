@@ -140,7 +140,7 @@ def value_conditional_terms(
         check=checks_run(check_finite, features),
         which="joint distances to the k-th neighbour",
     )
-    reward = count_term + log_epsilon  # ψ(n_v + 1)/d_s + log ε
+    reward = count_term + log_epsilon  # Eq. (8): ψ(n_v + 1)/d_s + log ε
     return ConditionalTerms(reward, neighbors.radius, neighbors.value_distance, value_count)
 
 
