@@ -1,9 +1,11 @@
 """The bonus at work on a made-up cloud of states and values, as a picture.
 
 Three rooms of equal size lead to a goal; the nearer, the higher the value. The agent has begun to prefer high values:
-most of its states lie in the last room, few in the first. Plain state entropy pays where few states are, and that is
-the first room, wherever in it: the agent is paid to turn back. Value-conditional state entropy pays where few states
-*of the same value* are: the seldom visited corners of every room, and no room more than another.
+most of its states lie in the last room, few in the first. State entropy pays where few states are, and that is the
+first room, wherever in it: the agent is paid to turn back. Value-conditional state entropy pays where few states *of
+the same value* are: the seldom visited corners of every room, and no room more than another.
+
+State entropy is drawn in its matched form (`MatchedStateEntropy`), which differs from the other in the value alone.
 
     python examples/cloud.py --out out/demo
 """
@@ -48,7 +50,7 @@ def main(args: Args) -> None:
         raise SystemExit(f"--states must be at least 30, got {args.states}")
     states, values, rooms = make_cloud(args.states, torch.Generator().manual_seed(args.seed))
     outputs = {
-        "state entropy": MatchedStateEntropy(k=args.k)(states),
+        "state entropy (matched)": MatchedStateEntropy(k=args.k, reading="clean")(states),
         "value-conditional state entropy": ValueConditionalStateEntropy(k=args.k, reading="clean")(
             states, values=values
         ),

@@ -22,36 +22,73 @@ def test_the_oldest_are_forgotten_first():
     assert remembered(memory) == [5, 6, 7, 8]
 
 
-def test_of_too_large_a_batch_the_end_is_kept():
-    memory = FeatureMemory(3, 1)
-    memory.push(rows(1, 2, 3, 4, 5))
-    assert remembered(memory) == [3, 4, 5]
-
-
 def test_learners_have_memories_of_their_own():
     memory = FeatureMemory(2, 1, learners=2)
-    memory.push(torch.stack((rows(1, 2, 3), rows(7, 8, 9))))
+    memory.push(torch.stack((rows(1, 2), rows(7, 8))))
+    memory.push(torch.stack((rows(3), rows(9))))
     assert sorted(memory.pool()[0].flatten().tolist()) == [2, 3]
     assert sorted(memory.pool()[1].flatten().tolist()) == [8, 9]
 
 
-def test_state_dict_continues_where_it_was(tmp_path):
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_the_dtype_of_the_first_batch_is_kept(dtype):
     memory = FeatureMemory(4, 1)
-    memory.push(rows(1, 2, 3))
+    memory.push(rows(1, 2).to(dtype) / 3)
+    assert torch.equal(memory.pool(), rows(1, 2).to(dtype) / 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_state_dict_continues_where_it_was(tmp_path, dtype):
+    memory = FeatureMemory(4, 1)
+    memory.push(rows(1, 2, 3).to(dtype))
     torch.save(memory.state_dict(), tmp_path / "memory.pt")
     restored = FeatureMemory(4, 1)
     restored.load_state_dict(torch.load(tmp_path / "memory.pt", weights_only=True))
     assert remembered(restored) == [1, 2, 3]
     for each in (memory, restored):
-        each.push(rows(4, 5))
+        each.push(rows(4, 5).to(dtype) / 3)
     assert torch.equal(memory.pool(), restored.pool())
 
 
-def test_features_that_do_not_fit_are_named():
-    with pytest.raises(ValueError, match=r"\(5, 3\) do not fit a memory of shape \(4, 2\)"):
-        FeatureMemory(4, 2).push(torch.zeros(5, 3))
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (torch.zeros(3, 3), r"\(3, 3\) do not fit a memory of shape \(4, 2\)"),
+        (torch.zeros(1, 3, 2), r"\(1, 3, 2\) do not fit a memory of shape \(4, 2\)"),
+        (torch.zeros(2), r"features must have shape \[..., points, dimensions\], got \(2,\)"),
+        (torch.zeros(0, 2), r"features is empty: its shape is \(0, 2\)"),
+        (torch.zeros(5, 2), "a batch of 5 features does not fit a memory of 4"),
+        (torch.zeros(3, 2).long(), r"features must be a floating-point tensor, got torch\.int64"),
+        (torch.zeros(3, 2).double(), r"features has dtype torch\.float64 but the memory holds torch\.float32"),
+        (torch.zeros(3, 2, device="meta"), "features is on meta but the memory is on cpu"),
+        ([[0.0, 0.0]], "features must be a torch tensor, got a list"),
+    ],
+)
+def test_features_that_do_not_fit_are_named_and_leave_the_memory_alone(features, message, without_type_checks):
+    memory = FeatureMemory(4, 2)
+    memory.push(torch.ones(3, 2))
+    with pytest.raises(ValueError, match=message):
+        memory.push(features)
+    assert torch.equal(memory.pool(), torch.ones(3, 2))
 
 
-def test_sizes_below_one_are_refused():
-    with pytest.raises(ValueError, match="at least 1, got 0 and 2"):
-        FeatureMemory(0, 2)
+def test_numbers_that_could_overflow_later_are_refused():
+    # Two features of ±1e38 in every one of 64 coordinates lie 1.6e39 apart, which no float32 holds.
+    memory = FeatureMemory(4, 64)
+    memory.check_numbers(torch.full((3, 64), 1e37))
+    with pytest.raises(ValueError, match=r"features reach 1e\+38, and beyond 1\.06e\+37 .* overflow torch\.float32"):
+        memory.check_numbers(torch.full((3, 64), -1e38))
+    memory.check_numbers(torch.full((3, 64), -1e38, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((0, 2), "capacity must be at least 1, got 0"),
+        ((4, 0), "dimensions must be at least 1, got 0"),
+        ((4.0, 2), r"capacity must be an integer, got 4\.0"),
+    ],
+)
+def test_sizes_that_make_no_memory_are_refused(sizes, message, without_type_checks):
+    with pytest.raises(ValueError, match=message):
+        FeatureMemory(*sizes)

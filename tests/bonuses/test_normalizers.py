@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 
@@ -6,11 +8,13 @@ from vcse.bonuses import (
     BatchStd,
     EmaAbs,
     NoNormalizer,
+    Normalizer,
     RawValues,
     ReleasedRunning,
     RunningMean,
     RunningStandardized,
     RunningStd,
+    ValueNormalizer,
 )
 
 STREAM = torch.randn(6, 4, 50, generator=torch.Generator().manual_seed(0)) * 2 + 3  # updates, learners, batch
@@ -32,8 +36,8 @@ def test_running_moments_are_those_of_everything_seen():
     for batch in STREAM:
         result = normalizer(batch)
     seen = STREAM.transpose(0, 1).flatten(1)
-    torch.testing.assert_close(normalizer.moments.mean, seen.mean(-1))
-    torch.testing.assert_close(normalizer.moments.variance, seen.var(-1, correction=0))
+    torch.testing.assert_close(normalizer.moments.mean, seen.double().mean(-1))
+    torch.testing.assert_close(normalizer.moments.variance, seen.double().var(-1, correction=0))
     torch.testing.assert_close(result, STREAM[-1] / seen.std(-1, correction=0).unsqueeze(-1))
 
 
@@ -41,7 +45,7 @@ def test_running_moments_weigh_batches_by_their_size():
     normalizer = RunningMean()
     normalizer(torch.full((90,), 1.0))
     normalizer(torch.full((10,), 11.0))
-    torch.testing.assert_close(normalizer.moments.mean, torch.tensor(2.0))
+    torch.testing.assert_close(normalizer.moments.mean, torch.tensor(2.0, dtype=torch.float64))
 
 
 def test_running_mean_divides_by_the_mean():
@@ -102,6 +106,76 @@ def test_equal_numbers_give_equal_finite_numbers(normalizer):
         assert (result == result[0]).all()
 
 
+@pytest.mark.parametrize("size", [7, 50, 100])
+def test_equal_numbers_have_no_running_deviation(size):
+    normalizer = RunningStd()
+    for _ in range(3):
+        assert torch.equal(normalizer(torch.full((size,), 0.7)), torch.full((size,), 0.7))
+
+
+@pytest.mark.parametrize("exponent", [-120, -83, 83, 120])
+@pytest.mark.parametrize("make", [BatchStandardized, lambda: RunningStandardized(learners=4)])
+def test_values_of_any_scale_are_standardised_alike(make, exponent):
+    # Squares of 2⁸³, about 1e25, overflow float32; those of 2⁻⁸³ vanish in it.
+    torch.testing.assert_close(make()(STREAM[0] * 2.0**exponent), make()(STREAM[0]))
+
+
+def test_values_up_to_the_largest_number_are_standardised():
+    largest = torch.finfo(torch.float32).max
+    for normalizer in (BatchStandardized(), RunningStandardized()):
+        assert torch.equal(normalizer(torch.tensor([-largest, largest])), torch.tensor([-1.0, 1.0]))
+    assert torch.equal(
+        BatchStandardized()(torch.tensor([-1e300, 1e300], dtype=torch.float64)),
+        torch.tensor([-1.0, 1.0], dtype=torch.float64),
+    )
+
+
+def test_epsilon_counts_at_the_scale_of_the_values():
+    for scale in (1e-30, 1e-10, 1e25):
+        values = scale * torch.tensor([-1.0, 1.0], dtype=torch.float64)
+        expected = values / torch.tensor(scale**2 + 1e-5, dtype=torch.float64).sqrt()
+        torch.testing.assert_close(BatchStandardized(epsilon=1e-5)(values.float()), expected.float(), atol=0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("name", [*stateful(None), "batch-values"])
+def test_a_batch_keeps_its_dtype(name, dtype):
+    one, another = (stateful(4) | {"batch-values": BatchStandardized()} for _ in range(2))
+    result = one[name](STREAM[0].to(dtype))
+    assert result.dtype == dtype
+    torch.testing.assert_close(result.float(), another[name](STREAM[0]), rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("name", stateful(None))
+@pytest.mark.parametrize(
+    ("learners", "shape", "remedy"),
+    [
+        (None, (4, 50), "learners=4"),
+        (3, (4, 50), "learners=4"),
+        (1, (4, 50), "learners=4"),
+        (4, (50,), "learners=None"),
+        (4, (1, 4, 50), "learners= and one leading axis"),
+    ],
+)
+def test_a_batch_of_other_learners_is_refused_and_leaves_the_statistics_alone(name, learners, shape, remedy):
+    normalizer = stateful(learners)[name]
+    before = {key: value.clone() for key, value in normalizer.state_dict().items()}
+    kept = (learners,) if learners else ()
+    with pytest.raises(ValueError, match=re.escape(f"shape {shape} does not fit statistics of shape {kept}")) as error:
+        normalizer(torch.ones(shape))
+    assert str(error.value).endswith(remedy)
+    assert all(torch.equal(value, before[key]) for key, value in normalizer.state_dict().items())
+
+
+@pytest.mark.parametrize("interface", [Normalizer, ValueNormalizer])
+def test_a_normaliser_without_a_forward_says_so(interface):
+    class Unfinished(interface):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Unfinished does not define forward"):
+        Unfinished()(STREAM[0])
+
+
 @pytest.mark.parametrize("name", stateful(None))
 def test_a_learner_axis_equals_a_loop(name):
     together = stateful(4)[name]
@@ -129,14 +203,20 @@ def test_no_normalizer_changes_nothing():
     ("make", "message"),
     [
         (lambda: EmaAbs(momentum=1.5), "momentum must lie between 0 and 1, got 1.5"),
-        (lambda: BatchStandardized(epsilon=-1.0), "epsilon must not be negative, got -1.0"),
-        (lambda: RunningStd(learners=0), "learners must be at least 1"),
+        (lambda: BatchStandardized(epsilon=-1.0), "epsilon must be finite and not negative, got -1.0"),
+        (lambda: RunningStd(learners=0), "learners must be at least 1, got 0"),
         (lambda: BatchStd()(torch.ones(3, 1)), "at least 2, got 1"),
     ],
 )
 def test_bad_settings_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_learners_that_are_no_number_are_named(without_type_checks):
+    for learners in (True, 2.0, "3"):
+        with pytest.raises(ValueError, match=f"learners must be an integer, got {learners!r}"):
+            RunningStd(learners=learners)
 
 
 def test_unknown_statistic_is_named(without_type_checks):

@@ -1,8 +1,16 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
-from vcse.bonuses import FeatureMemory, MatchedStateEntropy, NoNormalizer, StateEntropy
-from vcse.estimators import state_entropy_reward
+from vcse.bonuses import Bonus, FeatureMemory, MatchedStateEntropy, NoNormalizer, ReleasedRunning, StateEntropy
+from vcse.estimators import (
+    CONDITIONAL_READINGS,
+    STATE_ENTROPY_READINGS,
+    kth_neighbor_distance,
+    state_entropy_reward,
+)
 
 FEATURES = torch.randn(3, 40, 6, generator=torch.Generator().manual_seed(1))  # learners, batch, dimensions
 
@@ -74,14 +82,51 @@ def test_matched_is_the_logarithm_of_twice_the_distance():
     )
 
 
-def test_a_nan_does_not_enter_the_memory():
-    bonus = make("release-a2c", learners=None)
-    bonus(FEATURES[0])
-    broken = FEATURES[1].clone()
-    broken[0, 0] = torch.nan
-    with pytest.raises(ValueError, match="features must be finite, but 1 of its 240"):
-        bonus(broken)
-    assert torch.isfinite(bonus(FEATURES[1]).reward).all()
+def with_first(features, number):
+    return features.index_fill(0, torch.tensor(0), number)
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (with_first(FEATURES[1], torch.nan), "features must be finite, but 6 of its 240"),
+        (with_first(FEATURES[1], 1e38), r"features reach 1e\+38"),
+        (torch.randn(101, 6), "a batch of 101 features does not fit a memory of 100"),
+        (FEATURES[1].double(), r"features has dtype torch\.float64 but the memory holds torch\.float32"),
+        (FEATURES[1].long(), r"features must be a floating-point tensor, got torch\.int64"),
+        (FEATURES[1, :, 0], r"features must have shape \[..., points, dimensions\], got \(40,\)"),
+        (FEATURES[1, :1], "a standard deviation needs a batch of at least 2, got 1"),
+        (FEATURES, r"a batch of shape \(3, 40\) does not fit statistics of shape \(\)"),
+    ],
+)
+def test_a_refused_batch_leaves_memory_and_statistics_alone(features, message, without_type_checks):
+    bonus, undisturbed = make("release-a2c", learners=None), make("release-a2c", learners=None)
+    for each in (bonus, undisturbed):
+        each(FEATURES[0])
+    with pytest.raises(ValueError, match=message):
+        bonus(features)
+    assert torch.equal(bonus(FEATURES[2]).reward, undisturbed(FEATURES[2]).reward)
+    assert torch.equal(bonus.memory.pool(), undisturbed.memory.pool())
+
+
+def test_a_k_that_the_memory_cannot_answer_leaves_it_alone():
+    bonus = StateEntropy(k=5, reading="release-a2c", memory=FeatureMemory(100, 6))
+    with pytest.raises(ValueError, match="k=5 needs at least 6 points in memory, got 4"):
+        bonus(FEATURES[0, :4])
+    assert bonus.memory.filled == 0
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_float64_features_stay_what_they_are(reading):
+    original, restored = make(reading, capacity=70), make(reading, capacity=70)
+    expected = make(reading, capacity=70)
+    for scale in (1, 2):
+        output = original(FEATURES.double() * scale)
+        torch.testing.assert_close(output.reward.float(), expected(FEATURES * scale).reward, rtol=1e-4, atol=1e-5)
+    assert output.reward.dtype == torch.float64
+    restored.load_state_dict(original.state_dict())
+    features = FEATURES.double() / 3
+    assert torch.equal(original(features).reward, restored(features).reward)
 
 
 def test_a_reading_that_needs_a_memory_asks_for_it():
@@ -89,12 +134,72 @@ def test_a_reading_that_needs_a_memory_asks_for_it():
         StateEntropy(k=5, reading="release-a2c")
 
 
-def test_a_memory_with_too_few_for_k_is_named():
-    bonus = StateEntropy(k=5, reading="release-a2c", memory=FeatureMemory(100, 6))
-    with pytest.raises(ValueError, match="k=5 needs at least 6 points in pool, got 4"):
-        bonus(FEATURES[0, :4])
+def test_a_reading_of_ones_own_is_taken_with_a_normaliser():
+    own = replace(STATE_ENTROPY_READINGS["paper"], log_offset=0.5)
+    found = StateEntropy(k=5, reading=own, normalizer=NoNormalizer())(FEATURES).reward
+    assert torch.equal(found, state_entropy_reward(FEATURES, k=5, log_offset=0.5))
+    with pytest.raises(ValueError, match=r"pass normalizer, such as RunningStd\(learners=3\)"):
+        StateEntropy(k=5, reading=own, learners=3)
+    before = StateEntropy(
+        k=5,
+        reading=STATE_ENTROPY_READINGS["re3"],
+        normalizer=ReleasedRunning("std", learners=3),
+        normalizes_before_log=True,
+        memory=FeatureMemory(100, 6, learners=3),
+        learners=3,
+    )
+    assert torch.equal(before(FEATURES).reward, make("re3")(FEATURES).reward)
 
 
-def test_unknown_reading_is_named():
-    with pytest.raises(ValueError, match="got 'folklore'"):
-        StateEntropy(k=5, reading="folklore")
+def test_matched_takes_a_reading_of_ones_own():
+    own = replace(CONDITIONAL_READINGS["paper"], self_in_k=True, log_offset=0.5)
+    expected = torch.log(2 * kth_neighbor_distance(FEATURES, k=3) + 0.5)
+    assert torch.equal(MatchedStateEntropy(k=4, reading=own)(FEATURES).reward, expected)
+
+
+@pytest.mark.parametrize(
+    ("make_bonus", "message"),
+    [
+        (lambda: StateEntropy(k=5, reading="folklore"), "got 'folklore'"),
+        (lambda: StateEntropy(k=0), "k must be at least 1, got 0"),
+        (lambda: StateEntropy(k=2.0), r"k must be an integer, got 2\.0"),
+        (lambda: MatchedStateEntropy(k=-1), "k must be at least 1, got -1"),
+        (lambda: StateEntropy(k=1, reading="release-sac"), "k=1 with self_in_k=True .* the same constant"),
+        (lambda: MatchedStateEntropy(k=1, reading="release-mwm"), "k=1 with self_in_k=True .* the same constant"),
+        (lambda: MatchedStateEntropy(k=5, log_offset=-1.0), r"log_offset must be finite and not negative, got -1\.0"),
+        (lambda: StateEntropy(k=5, check_finite="no"), "check_finite must be True or False, got 'no'"),
+        (lambda: MatchedStateEntropy(k=5, check_finite=1), "check_finite must be True or False, got 1"),
+        (lambda: StateEntropy(k=5, normalizes_before_log=1), "normalizes_before_log must be True or False, got 1"),
+        (lambda: StateEntropy(k=5, learners=0), "learners must be at least 1, got 0"),
+        (lambda: StateEntropy(k=5, normalizer="batch-std"), "normalizer must be a Normalizer, got a str"),
+        (lambda: StateEntropy(k=5, memory=torch.zeros(4, 6)), "memory must be a FeatureMemory, got a Tensor"),
+        (
+            lambda: StateEntropy(k=5, memory=FeatureMemory(9, 6, learners=3)),
+            r"a memory of shape \(3, 9, 6\) does not fit a bonus with learners=None",
+        ),
+        (
+            lambda: StateEntropy(
+                k=5,
+                reading=replace(STATE_ENTROPY_READINGS["paper"], log_offset=0.0),
+                normalizer=NoNormalizer(),
+                memory=FeatureMemory(9, 6),
+            ),
+            "log_offset=0 refuses duplicates",
+        ),
+    ],
+)
+def test_bad_settings_are_named(make_bonus, message, without_type_checks):
+    with pytest.raises(ValueError, match=message):
+        make_bonus()
+
+
+def test_k_may_be_a_whole_number_of_any_type(without_type_checks):
+    assert torch.equal(StateEntropy(k=np.int64(5))(FEATURES).reward, make("paper")(FEATURES).reward)
+
+
+def test_a_bonus_without_a_forward_says_so():
+    class Unfinished(Bonus):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Unfinished does not define forward"):
+        Unfinished()(FEATURES)

@@ -1,9 +1,11 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from vcse.bonuses import (
+    BatchStd,
     MatchedStateEntropy,
     NoBonus,
     RawValues,
@@ -11,7 +13,7 @@ from vcse.bonuses import (
     RunningStandardized,
     ValueConditionalStateEntropy,
 )
-from vcse.estimators import value_conditional_reward
+from vcse.estimators import CONDITIONAL_READINGS, value_conditional_reward
 
 GENERATOR = torch.Generator().manual_seed(2)
 FEATURES = torch.randn(3, 40, 6, generator=GENERATOR)  # learners, batch, dimensions
@@ -69,6 +71,39 @@ def test_rcse_is_vcse_with_rewards():
     expected = ValueConditionalStateEntropy(k=3, reading="release-drqv2")(FEATURES, values=VALUES)
     output = RewardConditionalStateEntropy(k=3, reading="release-drqv2")(FEATURES, rewards=VALUES)
     assert torch.equal(output.reward, expected.reward)
+
+
+def test_rcse_logs_rewards_by_their_name():
+    shown = RewardConditionalStateEntropy(k=3)(FEATURES, rewards=VALUES).diagnostics()
+    expected = ValueConditionalStateEntropy(k=3)(FEATURES, values=VALUES).diagnostics()
+    assert not [name for name in shown if "value" in name]
+    for name in ("decided_by_{}_share", "{}_count_mean", "{}_mean", "{}_std"):
+        assert torch.equal(shown[name.format("reward")], expected[name.format("value")])
+
+
+@pytest.mark.parametrize(("features", "values"), [(FEATURES, VALUES), (FEATURES[0], VALUES[0])])
+def test_a_trailing_axis_of_one_is_taken_off(features, values):
+    expected = ValueConditionalStateEntropy(k=3)(features, values=values)
+    output = ValueConditionalStateEntropy(k=3)(features, values=values.unsqueeze(-1))
+    assert torch.equal(output.reward, expected.reward)
+    assert torch.equal(output.values, values)
+    rewarded = RewardConditionalStateEntropy(k=3)(features, rewards=values.unsqueeze(-1))
+    assert torch.equal(rewarded.reward, expected.reward)
+
+
+def test_values_of_any_scale_condition_alike():
+    expected = ValueConditionalStateEntropy(k=3)(FEATURES, values=VALUES)
+    output = ValueConditionalStateEntropy(k=3)(FEATURES, values=2.0**83 * VALUES)
+    assert torch.equal(output.reward, expected.reward)
+
+
+def test_a_reading_of_ones_own_is_taken_with_a_normaliser():
+    own = replace(CONDITIONAL_READINGS["clean"], self_in_nv=True, log_offset=0.5)
+    expected = value_conditional_reward(FEATURES, VALUES, k=3, reading=own)
+    bonus = ValueConditionalStateEntropy(k=3, reading=own, value_normalizer=RawValues())
+    assert torch.equal(bonus(FEATURES, values=VALUES).reward, expected)
+    ablation = RewardConditionalStateEntropy(k=3, reading=own, reward_normalizer=RawValues())
+    assert torch.equal(ablation(FEATURES, rewards=VALUES).reward, expected)
 
 
 @pytest.mark.parametrize("reading", READINGS)
@@ -130,6 +165,19 @@ def test_no_bonus_pays_nothing():
         (RewardConditionalStateEntropy(k=3), {"rewards": VALUES[0]}, r"rewards must have shape \(3, 40\)"),
         (ValueConditionalStateEntropy(k=3), {"values": VALUES / 0}, "values must be finite, but 120 of its 120"),
         (ValueConditionalStateEntropy(k=40), {"values": VALUES}, "k=40 needs at least 41 points in features, got 40"),
+        (ValueConditionalStateEntropy(k=3), {"values": VALUES.numpy()}, "values must be a torch tensor, got a ndarray"),
+        (ValueConditionalStateEntropy(k=3), {"values": VALUES.long()}, "values must be a floating-point tensor"),
+        (ValueConditionalStateEntropy(k=3), {"values": VALUES.double()}, r"values has dtype torch\.float64 but"),
+        (
+            ValueConditionalStateEntropy(k=3),
+            {"values": VALUES[..., None, None]},
+            r"values must have shape \(3, 40\) .*, got \(3, 40, 1, 1\)",
+        ),
+        (
+            ValueConditionalStateEntropy(k=3),
+            {"values": VALUES[..., None].expand(3, 40, 2)},
+            r"values must have shape \(3, 40\) .*, got \(3, 40, 2\)",
+        ),
     ],
 )
 def test_bad_input_is_named(bonus, given, message, without_type_checks):
@@ -137,9 +185,61 @@ def test_bad_input_is_named(bonus, given, message, without_type_checks):
         bonus(FEATURES, **given)
 
 
-def test_bad_values_leave_the_statistics_alone():
+@pytest.mark.parametrize("bonus", [NoBonus(), MatchedStateEntropy(k=3), ValueConditionalStateEntropy(k=3)])
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (FEATURES.long(), r"features must be a floating-point tensor, got torch\.int64"),
+        (FEATURES.numpy(), "features must be a torch tensor, got a ndarray"),
+        (FEATURES[0, 0], r"features must have shape \[..., points, dimensions\], got \(6,\)"),
+    ],
+)
+def test_features_are_looked_at_before_their_values(bonus, features, message, without_type_checks):
+    with pytest.raises(ValueError, match=message):
+        bonus(features, values=VALUES)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ValueConditionalStateEntropy(k=0), "k must be at least 1, got 0"),
+        (lambda: RewardConditionalStateEntropy(k="3"), "k must be an integer, got '3'"),
+        (lambda: ValueConditionalStateEntropy(k=1, self_in_k=True), "k=1 with self_in_k=True .* the same constant"),
+        (lambda: RewardConditionalStateEntropy(k=1, reading="release-sac"), "k=1 with self_in_k=True"),
+        (lambda: ValueConditionalStateEntropy(k=3, nv_radius="both"), "nv_radius must be 'value' or 'joint'"),
+        (lambda: ValueConditionalStateEntropy(k=3, self_in_nv=1), "self_in_nv must be True or False, got 1"),
+        (lambda: ValueConditionalStateEntropy(k=3, log_offset=math.nan), "log_offset must be finite"),
+        (lambda: ValueConditionalStateEntropy(k=3, check_finite=None), "check_finite must be True or False, got None"),
+        (
+            lambda: ValueConditionalStateEntropy(k=3, value_normalizer=BatchStd()),
+            "value_normalizer must be a ValueNormalizer, got a BatchStd",
+        ),
+        (
+            lambda: RewardConditionalStateEntropy(k=3, reward_normalizer=RunningStandardized),
+            "reward_normalizer must be a ValueNormalizer, got a type",
+        ),
+        (
+            lambda: ValueConditionalStateEntropy(k=3, reading=CONDITIONAL_READINGS["clean"]),
+            r"pass value_normalizer, such as BatchStandardized\(\)",
+        ),
+        (
+            lambda: RewardConditionalStateEntropy(k=3, reading=CONDITIONAL_READINGS["clean"]),
+            r"pass reward_normalizer, such as BatchStandardized\(\)",
+        ),
+    ],
+)
+def test_bad_settings_are_named(make, message, without_type_checks):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("features", "values", "k"),
+    [(FEATURES, VALUES * torch.nan, 3), (FEATURES * torch.nan, VALUES, 3), (FEATURES, VALUES, 40)],
+)
+def test_a_refused_batch_leaves_the_statistics_alone(features, values, k):
     normalizer = RunningStandardized(learners=3)
-    bonus = ValueConditionalStateEntropy(k=3, value_normalizer=normalizer)
-    with pytest.raises(ValueError, match="values must be finite"):
-        bonus(FEATURES, values=VALUES * torch.nan)
+    bonus = ValueConditionalStateEntropy(k=k, value_normalizer=normalizer)
+    with pytest.raises(ValueError, match=r"must be finite|needs at least 41 points"):
+        bonus(features, values=values)
     assert normalizer.moments.count.sum() == 0

@@ -26,6 +26,12 @@ def test_help_of_every_verb(arguments, capsys):
     assert "usage: vcse" in capsys.readouterr().out
 
 
+def test_help_mentions_the_version(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "vcse --version" in capsys.readouterr().out
+
+
 def test_unknown_verb_is_a_wrong_call(capsys):
     with pytest.raises(SystemExit) as exit_:
         main(["trian"])
@@ -56,15 +62,17 @@ def test_doctor_gives_the_command_for_a_missing_extra(capsys, monkeypatch):
     monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"report": ("no_such_module_anywhere",)})
     assert main(["doctor", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)[-1]
-    assert (row["status"], row["remedy"]) == ("missing", "pip install 'vcse[report]'")
+    assert (row["status"], row["remedy"]) == ("missing", "in a clone of vcse: pip install -e '.[report]'")
 
 
 def test_doctor_fails_where_an_installed_extra_is_broken(capsys, monkeypatch, tmp_path):
     (tmp_path / "broken_extra.py").write_text("raise ImportError('libGL.so.1 not found')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"report": ("broken_extra",)})
-    assert main(["doctor"]) == 1
-    assert "libGL.so.1" in capsys.readouterr().out
+    assert main(["doctor", "--json"]) == 1
+    row = json.loads(capsys.readouterr().out)[-1]
+    assert "libGL.so.1" in row["found"]
+    assert row["remedy"] == "pip install --force-reinstall broken_extra"
 
 
 def test_selftest_passes_and_prints_bias_and_spread(capsys):
@@ -97,6 +105,8 @@ def test_bench_prints_flat_rows(capsys):
     ("arguments", "message"),
     [
         (["bench", "estimator", "--sizes", "64x8"], "a size is written NxDxK"),
+        (["bench", "estimator", "--sizes", "3x2x12"], "K from 1 to N - 1, got '3x2x12'"),
+        (["bench", "estimator", "--sizes", "8x0x3"], "D of at least 1 and K from 1 to N - 1, got '8x0x3'"),
         (["bench", "estimator", "--repeats", "0"], "--repeats must be at least 1, got 0"),
         (["selftest", "--draws", "1"], "--draws must be at least 2, got 1"),
     ],

@@ -32,18 +32,19 @@ def numbers(count: int, side: int) -> st.SearchStrategy[list[int]]:
 
 
 @st.composite
-def lattices(draw: st.DrawFn, *, most_points: int = 9, most_dimensions: int = 3) -> Tensor:
+def lattices(draw: st.DrawFn, *, least_points: int = 2, most_points: int = 9, most_dimensions: int = 3) -> Tensor:
     """A few points on a small lattice."""
-    points = draw(st.integers(2, most_points))
+    points = draw(st.integers(least_points, most_points))
     dimensions = draw(st.integers(1, most_dimensions))
     return torch.tensor(draw(numbers(points * dimensions, 2))).float().view(points, dimensions)
 
 
 @st.composite
-def problems(draw: st.DrawFn, *, most_value_dimensions: int = 1) -> tuple[Tensor, Tensor, int]:
-    """Features and values on small lattices, and a k that they can answer."""
-    features = draw(lattices())
+def problems(draw: st.DrawFn, *, most_value_dimensions: int = 1, self_in_k: bool = False) -> tuple[Tensor, Tensor, int]:
+    """Features and values on small lattices, and a k that they can answer and a reward can take."""
+    least_k = 2 if self_in_k else 1
+    features = draw(lattices(least_points=least_k + 1))
     points = len(features)
     dimensions = draw(st.integers(1, most_value_dimensions))
     values = torch.tensor(draw(numbers(points * dimensions, 3))).float().view(points, dimensions)
-    return features, values if most_value_dimensions > 1 else values[:, 0], draw(st.integers(1, points - 1))
+    return features, values if most_value_dimensions > 1 else values[:, 0], draw(st.integers(least_k, points - 1))

@@ -2,12 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from vcse.estimators import (
-    ConditionalReading,
-    StateEntropyReading,
+    CONDITIONAL_READINGS,
+    STATE_ENTROPY_READINGS,
     count_within,
     joint_neighbors,
     kl_entropy,
@@ -112,6 +113,13 @@ def test_k_that_is_no_integer(estimator, k):
         of_any(estimator, gaussians(10, 2), k=k)
 
 
+@of_any_estimator
+def test_k_may_be_a_whole_number_of_any_type(estimator):
+    inputs = (gaussians(10, 2), gaussians(10)) if estimator in OF_BOTH else (gaussians(10, 2),)
+    found, expected = (estimator(*inputs, k=k) for k in (np.int64(2), 2))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
 @of_features
 def test_a_pool_smaller_than_k(estimator):
     with pytest.raises(ValueError, match="k=5 needs at least 5 points in pool, got 4"):
@@ -145,15 +153,14 @@ def test_a_pool_of_another_shape(estimator, shape):
 @of_both
 @pytest.mark.parametrize("shape", [(9,), (11,), (1,), (0,), (9, 2), (10, 0), (2, 10), (10, 2, 2)])
 def test_values_of_another_length(estimator, shape):
-    with pytest.raises(
-        ValueError, match=rf"values must have shape \(10,.* features of shape \(10, 2\), got \({shape[0]},"
-    ):
+    wanted = r"values must have shape \(10,\) or \(10, v\) to fit features of shape \(10, 2\)"
+    with pytest.raises(ValueError, match=rf"{wanted}, got \({shape[0]},"):
         estimator(gaussians(10, 2), torch.zeros(shape), k=1)
 
 
 @of_both
 def test_values_of_other_learners(estimator):
-    with pytest.raises(ValueError, match=r"values must have shape \(3, 10\).*, got \(2, 10\)"):
+    with pytest.raises(ValueError, match=r"values must have shape \(3, 10\) or \(3, 10, v\) .*, got \(2, 10\)"):
         estimator(gaussians(3, 10, 2), gaussians(2, 10), k=1)
 
 
@@ -162,6 +169,27 @@ def test_values_of_other_learners(estimator):
 def test_features_that_are_not_real_numbers(estimator, dtype):
     with pytest.raises(ValueError, match=f"features must be a floating-point tensor, got {dtype}"):
         of_any(estimator, torch.ones(10, 2, dtype=dtype))
+
+
+@of_any_estimator
+@pytest.mark.parametrize("convert", [np.asarray, torch.Tensor.tolist], ids=["array", "list"])
+def test_features_that_are_no_tensor(estimator, convert):
+    features = convert(gaussians(10, 2))
+    values = (gaussians(10),) if estimator in OF_BOTH else ()
+    with pytest.raises(ValueError, match=f"features must be a torch tensor, got a {type(features).__name__}"):
+        estimator(features, *values, k=1)
+
+
+@of_both
+def test_values_that_are_no_tensor(estimator):
+    with pytest.raises(ValueError, match="values must be a torch tensor, got a ndarray"):
+        estimator(gaussians(10, 2), gaussians(10).numpy(), k=1)
+
+
+@of_features
+def test_a_pool_that_is_no_tensor(estimator):
+    with pytest.raises(ValueError, match="pool must be a torch tensor, got a ndarray"):
+        estimator(gaussians(10, 2), k=1, pool=gaussians(10, 2).numpy())
 
 
 @of_both
@@ -208,10 +236,22 @@ def test_a_pool_on_another_device(estimator):
 
 
 def test_readings_that_do_not_exist():
-    with pytest.raises(ValueError, match=r"reading must be one of paper, .*release-mwm, re3, got 'release'"):
+    with pytest.raises(
+        ValueError, match=r"reading must be one of paper, .*re3, or a StateEntropyReading, got 'release'"
+    ):
         state_entropy_reward(gaussians(10, 2), k=1, reading="release")
-    with pytest.raises(ValueError, match=r"reading must be one of paper, .*release-mwm, got 're3'"):
+    with pytest.raises(
+        ValueError, match=r"reading must be one of paper, .*release-mwm, or a ConditionalReading, got 're3'"
+    ):
         value_conditional_reward(gaussians(10, 2), gaussians(10), k=1, reading="re3")
+
+
+def test_a_reading_of_the_other_reward():
+    of_states, conditional = STATE_ENTROPY_READINGS["paper"], CONDITIONAL_READINGS["paper"]
+    with pytest.raises(ValueError, match="or a ConditionalReading, got StateEntropyReading"):
+        value_conditional_reward(gaussians(10, 2), gaussians(10), k=1, reading=of_states)
+    with pytest.raises(ValueError, match="or a StateEntropyReading, got ConditionalReading"):
+        state_entropy_terms(gaussians(10, 2), k=1, reading=conditional)
 
 
 @pytest.mark.parametrize("estimator", [ksg_conditional_entropy, value_conditional_reward])
@@ -238,7 +278,7 @@ def test_a_log_offset_of_0_with_duplicates():
     features = gaussians(10, 2)
     features[7] = features[2]
     for reward in rewards(features, log_offset=0.0):
-        with pytest.raises(ValueError, match="log_offset=0: 2 of 10 distances to the k-th neighbour are 0"):
+        with pytest.raises(ValueError, match=r"log_offset=0: 2 of 10 .*distances to the k-th .* a log_offset above 0"):
             reward()
 
 
@@ -253,13 +293,23 @@ def test_a_log_offset_of_0_that_cannot_be_checked():
             reward()
 
 
-def test_readings_of_ones_own_are_checked_too():
-    of_states = StateEntropyReading(self_in_k=False, average=False, doubled=True, log_offset=-1.0)
-    with pytest.raises(ValueError, match=r"log_offset must be finite and not negative, got -1\.0"):
-        state_entropy_terms(gaussians(10, 2), k=1, reading=of_states)
-    conditional = ConditionalReading("none", self_in_k=False, self_in_nv=False, doubled=True, log_offset=1.0)
-    with pytest.raises(ValueError, match="nv_radius must be 'value' or 'joint', got 'none'"):
-        value_conditional_terms(gaussians(10, 2), gaussians(10), k=1, reading=conditional)
+def test_a_k_that_finds_only_the_point_itself():
+    constant = r"k=1 with self_in_k=True .* the same constant: k must be at least 2"
+    for reward in rewards(gaussians(10, 2), self_in_k=True):
+        with pytest.raises(ValueError, match=constant):
+            reward()
+    with pytest.raises(ValueError, match=constant):
+        state_entropy_reward(gaussians(10, 2), k=1, reading="re3")
+    with pytest.raises(ValueError, match=constant):
+        state_entropy_reward(gaussians(4, 2), k=1, self_in_k=True, pool=gaussians(10, 2), pool_holds_features=True)
+    with pytest.raises(ValueError, match=constant):
+        value_conditional_terms(gaussians(10, 2), gaussians(10), k=1, reading="release-mwm")
+
+
+def test_a_pool_without_the_point_itself_has_a_first_neighbour():
+    features, pool = gaussians(4, 2), gaussians(10, 2, seed=1)
+    found = state_entropy_reward(features, k=1, pool=pool, self_in_k=True)
+    assert torch.equal(found, state_entropy_reward(features, k=1, pool=pool))
 
 
 @of_features
@@ -289,6 +339,20 @@ def test_a_reward_is_refused_or_finite_where_twice_the_distance_overflows():
         except ValueError:
             continue
         assert torch.isfinite(given).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "radius", "message"),
+    [
+        (torch.arange(5), torch.ones(5), r"values must be a floating-point tensor, got torch\.int64"),
+        (torch.zeros(5), torch.ones(5).int(), r"radius must be a floating-point tensor, got torch\.int32"),
+        ([0.0, 1.0], torch.ones(2), "values must be a torch tensor, got a list"),
+        (torch.zeros(2), 1.0, "radius must be a torch tensor, got a float"),
+    ],
+)
+def test_counts_of_what_is_no_number(values, radius, message):
+    with pytest.raises(ValueError, match=message):
+        count_within(values, radius)
 
 
 def test_radii_of_another_shape():

@@ -72,6 +72,11 @@ def test_the_scale_is_a_power_of_two_that_keeps_sums_of_squares_in_range(size):
     assert 0 < (2 * scaled).square().sum(-1).max() < math.inf
 
 
+def test_the_scale_of_the_worked_example():
+    points = torch.tensor([[[1e20, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+    assert power_of_two_scale(points).item() == 2.0**-14
+
+
 def test_each_matrix_has_its_own_scale():
     points = torch.stack([gaussians(5, 3), 1e20 * gaussians(5, 3)])
     both = power_of_two_scale(points, points)

@@ -178,7 +178,8 @@ def test_learners_side_by_side_have_the_bits_of_learners_alone(leading, points, 
     def everything(features, values, pool):
         yield from joint_neighbors(features, values, k=k)
         yield from value_conditional_terms(features, values, k=k)
-        yield from value_conditional_terms(features, values, k=k, reading="release-drqv2")
+        yield from value_conditional_terms(features, values, k=k, reading="release-a2c")
+        yield from joint_neighbors(features, values, k=k, self_in_k=True)
         yield kth_neighbor_distance(features, k=k)
         yield kth_neighbor_distance(features, k=k, average=True)
         yield kth_neighbor_distance(features, k=k, pool=pool)

@@ -11,6 +11,7 @@ def test_the_demo_draws_its_picture_and_shows_the_point(tmp_path):
         [sys.executable, str(SCRIPT), "--out", str(tmp_path)], capture_output=True, text=True, check=True
     )
     assert (tmp_path / "cloud.png").stat().st_size > 10_000
+    assert "state entropy (matched)" in done.stdout
     blind, conditional = (
         [int(share) for share in re.findall(r"(\d+)%", line)] for line in done.stdout.splitlines()[1:3]
     )

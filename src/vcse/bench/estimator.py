@@ -39,9 +39,12 @@ class Size(NamedTuple):
     def parse(cls, text: str) -> "Size":
         """Read 1024x512x12."""
         parts = text.split("x")
-        if len(parts) != 3 or not all(part.isdigit() for part in parts):
+        if len(parts) != 3 or not all(part.isdecimal() for part in parts):
             raise ValueError(f"a size is written NxDxK, such as 1024x512x12, got {text!r}")
-        return cls(*map(int, parts))
+        size = cls(*map(int, parts))
+        if size.d < 1 or not 1 <= size.k < size.n:
+            raise ValueError(f"a size NxDxK needs D of at least 1 and K from 1 to N - 1, got {text!r}")
+        return size
 
 
 CPU_SIZES = (
@@ -148,7 +151,8 @@ def _in_fresh_process(what: str, ways: list[str], size: Size, repeats: int) -> d
         check=False,
     )
     if done.returncode != 0:
-        raise RuntimeError(f"measuring {ways} at {size} failed: {done.stderr.strip().splitlines()[-1:]}")
+        *_, reason = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        raise RuntimeError(f"measuring {' and '.join(ways)} at {size} failed: {reason}")
     answer: dict[str, float] = json.loads(done.stdout)
     return answer
 

@@ -8,11 +8,13 @@ from vcse.bonuses.normalizers import (
     BatchStd,
     EmaAbs,
     NoNormalizer,
+    Normalizer,
     RawValues,
     ReleasedRunning,
     RunningMean,
     RunningStandardized,
     RunningStd,
+    ValueNormalizer,
 )
 from vcse.bonuses.state_entropy import MatchedStateEntropy, StateEntropy
 from vcse.bonuses.value_conditional import RewardConditionalStateEntropy, ValueConditionalStateEntropy
@@ -27,6 +29,7 @@ __all__ = [
     "MatchedStateEntropy",
     "NoBonus",
     "NoNormalizer",
+    "Normalizer",
     "RawValues",
     "ReleasedRunning",
     "RewardConditionalStateEntropy",
@@ -35,4 +38,5 @@ __all__ = [
     "RunningStd",
     "StateEntropy",
     "ValueConditionalStateEntropy",
+    "ValueNormalizer",
 ]

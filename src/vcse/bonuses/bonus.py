@@ -1,6 +1,5 @@
 """What a bonus is: features in, an intrinsic reward and its diagnostics out."""
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,19 +7,29 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from vcse.estimators.checks import check_pays, whole_number
+
+# One number per feature; a critic's output with its trailing axis of 1 will do.
+PerFeature = Float[Tensor, "*learners n"] | Float[Tensor, "*learners n 1"]
+
 
 @dataclass(frozen=True)
 class BonusOutput:
     """The intrinsic reward of each feature, before beta, and what it was made of."""
 
     reward: Float[Tensor, "*learners n"]
-    radius: Float[Tensor, "*learners n"] | None = None  # distance to the k-th neighbour; ε/2 with values
-    value_distance: Float[Tensor, "*learners n"] | None = None  # the neighbour's distance in value: ε_v/2
+    radius: Float[Tensor, "*learners n"] | None = None  # distance to the k-th neighbour; ε/2 under a condition
+    value_distance: Float[Tensor, "*learners n"] | None = None  # the neighbour's distance in the condition: ε_v/2
     value_count: Int[Tensor, "*learners n"] | None = None  # n_v
-    values: Float[Tensor, "*learners n"] | None = None  # what was conditioned on, before it was normalised
+    # What was conditioned on, before it was normalised: values, or extrinsic rewards in their place.
+    values: Float[Tensor, "*learners n"] | None = None
+    rewards: Float[Tensor, "*learners n"] | None = None
 
     def diagnostics(self) -> dict[str, Float[Tensor, "*learners"]]:
-        """Give the numbers to log, one per learner. Computed when asked for, so that not asking is free."""
+        """Give the numbers to log, one per learner. Computed when asked for, so that not asking is free.
+
+        Where rewards were conditioned on, the names that begin with or hold "value" have "reward" there.
+        """
         spread, mean = torch.std_mean(self.reward, dim=-1, correction=0)
         shown = {
             "bonus_mean": mean,
@@ -28,16 +37,17 @@ class BonusOutput:
             "bonus_min": self.reward.amin(-1),
             "bonus_max": self.reward.amax(-1),
         }
+        name, condition = ("value", self.values) if self.rewards is None else ("reward", self.rewards)
         if self.radius is not None:
             shown["radius_mean"] = self.radius.mean(-1)
             shown["zero_radius_share"] = (self.radius == 0).to(self.radius.dtype).mean(-1)
         if self.radius is not None and self.value_distance is not None:
             by_value = (self.value_distance == self.radius) & (self.radius > 0)
-            shown["decided_by_value_share"] = by_value.to(self.radius.dtype).mean(-1)
+            shown[f"decided_by_{name}_share"] = by_value.to(self.radius.dtype).mean(-1)
         if self.value_count is not None:
-            shown["value_count_mean"] = self.value_count.to(self.reward.dtype).mean(-1)
-        if self.values is not None:
-            shown["value_std"], shown["value_mean"] = torch.std_mean(self.values, dim=-1, correction=0)
+            shown[f"{name}_count_mean"] = self.value_count.to(self.reward.dtype).mean(-1)
+        if condition is not None:
+            shown[f"{name}_std"], shown[f"{name}_mean"] = torch.std_mean(condition, dim=-1, correction=0)
         return shown
 
 
@@ -51,21 +61,26 @@ class Bonus(nn.Module):
     needs_values: ClassVar[bool] = False  # wants the extrinsic value of each state
     needs_rewards: ClassVar[bool] = False  # wants the extrinsic reward of each transition
 
-    @abstractmethod
     def forward(
         self,
         features: Float[Tensor, "*learners n d"],
         *,
-        values: Float[Tensor, "*learners n"] | None = None,
-        rewards: Float[Tensor, "*learners n"] | None = None,
+        values: PerFeature | None = None,
+        rewards: PerFeature | None = None,
     ) -> BonusOutput:
         """Give the reward of each feature, with no gradient."""
+        raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
 
 def learner_shape(learners: int | None) -> tuple[int, ...]:
     """Give the shape of one number per learner: none without a learner axis."""
     if learners is None:
         return ()
-    if learners < 1:
-        raise ValueError(f"learners must be at least 1, or None for no learner axis, got {learners}")
-    return (learners,)
+    return (whole_number("learners", learners, least=1),)
+
+
+def paying_k(k: int, *, self_in_k: bool) -> int:
+    """Give k as an int, or refuse one with which a bonus pays nobody, or all the same."""
+    wanted = whole_number("k", k, least=1)
+    check_pays(wanted, self_in_k=self_in_k)
+    return wanted

@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vcse.bonuses.bonus import Bonus, BonusOutput
+from vcse.bonuses.bonus import Bonus, BonusOutput, PerFeature
+from vcse.estimators.checks import check_points
 
 
 class NoBonus(Bonus):
@@ -15,9 +16,10 @@ class NoBonus(Bonus):
         self,
         features: Float[Tensor, "*learners n d"],
         *,
-        values: Float[Tensor, "*learners n"] | None = None,
-        rewards: Float[Tensor, "*learners n"] | None = None,
+        values: PerFeature | None = None,
+        rewards: PerFeature | None = None,
     ) -> BonusOutput:
         """Give zeros."""
         del values, rewards
+        check_points("features", features)
         return BonusOutput(torch.zeros_like(features[..., 0]))

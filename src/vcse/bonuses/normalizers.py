@@ -5,7 +5,8 @@ buffers, and update it at each call, before they divide. A scale of 0 (a batch o
 1 instead: nothing here makes a NaN of finite numbers.
 """
 
-from abc import abstractmethod
+import math
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -13,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vcse.bonuses.bonus import learner_shape
+from vcse.estimators.distances import power_of_two_scale
 
 PerLearner = Float[Tensor, "*learners"]
 Batch = Float[Tensor, "*learners n"]
@@ -21,9 +23,12 @@ Batch = Float[Tensor, "*learners n"]
 class Normalizer(nn.Module):
     """Interface of a normaliser: a batch in, the batch divided by its scale out."""
 
-    @abstractmethod
+    def check_fits(self, shape: Sequence[int]) -> None:
+        """Refuse the shape of a batch that `forward` would refuse; without statistics, any will do."""
+
     def forward(self, batch: Batch) -> Batch:
         """Update the statistics with the batch and divide it."""
+        raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
 
 class NoNormalizer(Normalizer):
@@ -37,14 +42,21 @@ class NoNormalizer(Normalizer):
 class BatchStd(Normalizer):
     """Divides by the standard deviation of the batch: the paper's state entropy in MiniGrid."""
 
+    def check_fits(self, shape: Sequence[int]) -> None:
+        """Refuse a batch of one."""
+        check_two(shape)
+
     def forward(self, batch: Batch) -> Batch:
         """Divide by the batch's own standard deviation."""
-        check_two(batch)
+        self.check_fits(batch.shape)
         return divided(batch, batch.std(-1))
 
 
 class RunningMoments(nn.Module):
-    """Mean and variance of everything seen so far, by the parallel update of Chan et al. 1979."""
+    """Mean and variance of everything seen so far, by the parallel update of Chan et al. 1979.
+
+    In float64, where the square of any float32 is in range.
+    """
 
     mean: PerLearner
     variance: PerLearner
@@ -53,18 +65,23 @@ class RunningMoments(nn.Module):
     def __init__(self, *, learners: int | None = None) -> None:
         super().__init__()
         shape = learner_shape(learners)
-        self.register_buffer("mean", torch.zeros(shape))
-        self.register_buffer("variance", torch.zeros(shape))
-        self.register_buffer("count", torch.zeros(shape))
+        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("variance", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros(shape, dtype=torch.float64))
+
+    def check_fits(self, shape: Sequence[int]) -> None:
+        """Refuse the shape of a batch of other learners."""
+        check_learners(shape, self.mean)
 
     def update(self, batch: Batch) -> None:
         """Take a batch in."""
+        self.check_fits(batch.shape)
         size = batch.shape[-1]
-        variance, mean = torch.var_mean(batch, dim=-1, correction=0)
+        variance, mean = torch.var_mean(batch.double(), dim=-1, correction=0)
         total = self.count + size
         delta = mean - self.mean
         squares = self.variance * self.count + variance * size + delta**2 * self.count * size / total
-        self.mean.add_(delta * size / total)
+        self.mean.add_(delta * (size / total))  # exact at first, so that equal numbers have no variance later
         self.variance.copy_(squares / total)
         self.count.copy_(total)
 
@@ -75,6 +92,10 @@ class RunningStd(Normalizer):
     def __init__(self, *, learners: int | None = None) -> None:
         super().__init__()
         self.moments = RunningMoments(learners=learners)
+
+    def check_fits(self, shape: Sequence[int]) -> None:
+        """Refuse the shape of a batch of other learners."""
+        self.moments.check_fits(shape)
 
     def forward(self, batch: Batch) -> Batch:
         """Update and divide."""
@@ -88,6 +109,10 @@ class RunningMean(Normalizer):
     def __init__(self, *, learners: int | None = None) -> None:
         super().__init__()
         self.moments = RunningMoments(learners=learners)
+
+    def check_fits(self, shape: Sequence[int]) -> None:
+        """Refuse the shape of a batch of other learners."""
+        self.moments.check_fits(shape)
 
     def forward(self, batch: Batch) -> Batch:
         """Update and divide."""
@@ -107,14 +132,19 @@ class EmaAbs(Normalizer):
         self.momentum = momentum
         self.register_buffer("magnitude", torch.ones(learner_shape(learners)))
 
+    def check_fits(self, shape: Sequence[int]) -> None:
+        """Refuse the shape of a batch of other learners."""
+        check_learners(shape, self.magnitude)
+
     def forward(self, batch: Batch) -> Batch:
         """Update and divide; the 1e-8 is the release's."""
-        self.magnitude.lerp_(batch.abs().mean(-1), 1 - self.momentum)
+        self.check_fits(batch.shape)
+        self.magnitude.lerp_(batch.abs().mean(-1).to(self.magnitude.dtype), 1 - self.momentum)
         return divided(batch, self.magnitude + 1e-8)
 
 
 class ReleasedRunning(Normalizer):
-    """Divides by the running statistic of the released code, its mistake included. For `release` readings only.
+    """Divides by the running statistic of the released code, its mistake included. For the readings release-* and re3.
 
     The release (after RE3) adds n/total to the running mean where it should multiply the difference by it. Its
     "mean" is therefore the current batch's plus 1/t at the t-th update, and its variance is inflated by about
@@ -135,9 +165,14 @@ class ReleasedRunning(Normalizer):
         self.register_buffer("variance", torch.ones(shape))
         self.register_buffer("count", torch.full(shape, 1e-4))
 
+    def check_fits(self, shape: Sequence[int]) -> None:
+        """Refuse a batch of one, and the shape of a batch of other learners."""
+        check_two(shape)
+        check_learners(shape, self.mean)
+
     def forward(self, batch: Batch) -> Batch:
         """Update, wrongly, and divide."""
-        check_two(batch)
+        self.check_fits(batch.shape)
         size = batch.shape[-1]
         variance, mean = torch.var_mean(batch, dim=-1)
         total = self.count + size
@@ -152,9 +187,9 @@ class ReleasedRunning(Normalizer):
 class ValueNormalizer(nn.Module):
     """Interface of what is done to the values before they meet the features in one norm."""
 
-    @abstractmethod
     def forward(self, values: Batch) -> Batch:
         """Give the values, shifted and scaled."""
+        raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
 
 class RawValues(ValueNormalizer):
@@ -174,14 +209,19 @@ class BatchStandardized(ValueNormalizer):
 
     def __init__(self, *, epsilon: float = 0.0) -> None:
         super().__init__()
-        if not epsilon >= 0:
-            raise ValueError(f"epsilon must not be negative, got {epsilon}")
+        if not 0 <= epsilon < math.inf:
+            raise ValueError(f"epsilon must be finite and not negative, got {epsilon}")
         self.epsilon = epsilon
 
     def forward(self, values: Batch) -> Batch:
         """Standardise over the batch."""
-        variance, mean = torch.var_mean(values, dim=-1, correction=0)
-        return divided(values - mean.unsqueeze(-1), (variance + self.epsilon).sqrt())
+        computed = values if values.dtype == torch.float64 else values.float()
+        # By a power of two, which rounds nothing, to where squares of values of 1e25 or 1e-25 are in range.
+        scale = power_of_two_scale(computed.reshape(-1, 1, values.shape[-1])).reshape(values.shape[:-1])
+        scaled = computed * scale.unsqueeze(-1)
+        variance, mean = torch.var_mean(scaled, dim=-1, correction=0)
+        deviation = torch.hypot(variance.sqrt(), scale * math.sqrt(self.epsilon))
+        return divided(scaled - mean.unsqueeze(-1), deviation).to(values.dtype)
 
 
 class RunningStandardized(ValueNormalizer):
@@ -194,16 +234,28 @@ class RunningStandardized(ValueNormalizer):
     def forward(self, values: Batch) -> Batch:
         """Update and standardise."""
         self.moments.update(values)
-        return divided(values - self.moments.mean.unsqueeze(-1), self.moments.variance.sqrt())
+        centred = values.double() - self.moments.mean.unsqueeze(-1)
+        return divided(centred, self.moments.variance.sqrt()).to(values.dtype)
 
 
 def divided(batch: Batch, scale: PerLearner) -> Batch:
     """Divide each learner's batch by its scale, and by 1 where the scale is 0."""
     usable = scale.abs() > torch.finfo(scale.dtype).tiny
-    return batch / torch.where(usable, scale, torch.ones_like(scale)).unsqueeze(-1)
+    return (batch / torch.where(usable, scale, torch.ones_like(scale)).unsqueeze(-1)).to(batch.dtype)
 
 
-def check_two(batch: Batch) -> None:
+def check_two(shape: Sequence[int]) -> None:
     """Refuse a batch of one, which has no standard deviation."""
-    if batch.shape[-1] < 2:
-        raise ValueError(f"a standard deviation needs a batch of at least 2, got {batch.shape[-1]}")
+    if shape[-1] < 2:
+        raise ValueError(f"a standard deviation needs a batch of at least 2, got {shape[-1]}")
+
+
+def check_learners(shape: Sequence[int], statistic: PerLearner) -> None:
+    """Refuse a batch whose leading axes are not the learners that statistics are kept for."""
+    leading = tuple(shape[:-1])
+    if leading != tuple(statistic.shape):
+        remedy = f"learners={leading[0] if leading else None}" if len(leading) < 2 else "learners= and one leading axis"
+        raise ValueError(
+            f"a batch of shape {tuple(shape)} does not fit statistics of shape {tuple(statistic.shape)}, "
+            f"one per learner: make the bonus or its normaliser with {remedy}"
+        )

@@ -11,6 +11,7 @@ from vcse.bonuses.normalizers import (
     ReleasedRunning,
     RunningStd,
 )
+from vcse.estimators.readings import ConditionalReading, StateEntropyReading
 
 NormalizerName = Literal["none", "batch-std", "running-std", "released-std", "released-mean"]
 
@@ -19,7 +20,7 @@ NormalizerName = Literal["none", "batch-std", "running-std", "released-std", "re
 class StateEntropyUse:
     """How a reading uses the state entropy reward."""
 
-    normalizer: NormalizerName
+    normalizer: NormalizerName | None  # None: the reading does not say
     normalizes_before_log: bool = False  # log(1 + D/scale) instead of log(1 + D)/scale
     memory_capacity: int | None = None  # neighbours come from that many past features, the batch among them
 
@@ -36,7 +37,7 @@ STATE_ENTROPY_USES = {
     "re3": StateEntropyUse("released-std", normalizes_before_log=True, memory_capacity=10_000),
 }
 
-# The epsilon in the value's standard deviation.
+# The epsilon that is added to the value's variance.
 VALUE_EPSILON = {
     "paper": 0.0,
     "clean": 0.0,
@@ -47,9 +48,19 @@ VALUE_EPSILON = {
 }
 
 
-def make_normalizer(name: NormalizerName, *, learners: int | None) -> Normalizer:
+def state_entropy_use(reading: str | StateEntropyReading) -> StateEntropyUse:
+    """Tell how a reading uses its reward; one's own reading says nothing about that."""
+    return STATE_ENTROPY_USES[reading] if isinstance(reading, str) else StateEntropyUse(normalizer=None)
+
+
+def make_normalizer(name: NormalizerName | None, *, learners: int | None) -> Normalizer:
     """Build the normaliser that a reading names."""
     match name:
+        case None:
+            raise ValueError(
+                "a StateEntropyReading does not say what the reward is divided by: "
+                f"pass normalizer, such as RunningStd(learners={learners}) or NoNormalizer()"
+            )
         case "none":
             return NoNormalizer()
         case "batch-std":
@@ -62,6 +73,11 @@ def make_normalizer(name: NormalizerName, *, learners: int | None) -> Normalizer
             return ReleasedRunning("mean", learners=learners)
 
 
-def make_value_normalizer(reading: str) -> BatchStandardized:
-    """Build the standardisation of the values that a reading asks for."""
+def make_value_normalizer(reading: str | ConditionalReading, *, argument: str) -> BatchStandardized:
+    """Build the standardisation of the values, or of what stands for them, that a reading asks for."""
+    if isinstance(reading, ConditionalReading):
+        raise ValueError(
+            f"a ConditionalReading does not say how what is conditioned on is scaled: pass {argument}, such as "
+            "BatchStandardized() of the paper or BatchStandardized(epsilon=1e-5) of the release"
+        )
     return BatchStandardized(epsilon=VALUE_EPSILON[reading])

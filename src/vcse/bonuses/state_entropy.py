@@ -4,14 +4,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vcse.bonuses.bonus import Bonus, BonusOutput
+from vcse.bonuses.bonus import Bonus, BonusOutput, PerFeature, learner_shape, paying_k
 from vcse.bonuses.memory import FeatureMemory
 from vcse.bonuses.normalizers import Normalizer
-from vcse.bonuses.readings import STATE_ENTROPY_USES, make_normalizer
-from vcse.estimators.checks import check_all_finite, checks_run
-from vcse.estimators.entropy import log_of_distance, state_entropy_terms, with_overrides
+from vcse.bonuses.readings import make_normalizer, state_entropy_use
+from vcse.estimators.checks import check_booleans, check_instance, check_k, check_points, checks_run
+from vcse.estimators.entropy import log_of_distance, state_entropy_terms
 from vcse.estimators.neighbors import kth_neighbor_distance
-from vcse.estimators.readings import conditional_reading, state_entropy_reading
+from vcse.estimators.readings import (
+    ConditionalReading,
+    StateEntropyReading,
+    conditional_reading,
+    state_entropy_reading,
+    with_overrides,
+)
 
 
 class StateEntropy(Bonus):
@@ -19,8 +25,10 @@ class StateEntropy(Bonus):
 
     Args:
         k: Which neighbour, counted as the reading says.
-        reading: paper, clean, release-a2c, release-drqv2, release-sac, release-mwm or re3.
+        reading: paper, clean, release-a2c, release-drqv2, release-sac, release-mwm or re3; or a `StateEntropyReading`
+            of one's own, which leaves the choice of the normaliser to be made here.
         normalizer: What the reward is divided by; the reading's if not given.
+        normalizes_before_log: Deviation from the reading: log(1 + D/scale), as re3, instead of log(1 + D)/scale.
         memory: Where neighbours are looked for, the current batch among them; the batch alone if not given. The
             readings release-a2c and re3 are defined with one of 10,000 features and ask for it.
         learners: The size of the leading learner axis, or None where there is none.
@@ -31,20 +39,32 @@ class StateEntropy(Bonus):
         self,
         *,
         k: int,
-        reading: str = "paper",
+        reading: str | StateEntropyReading = "paper",
         normalizer: Normalizer | None = None,
+        normalizes_before_log: bool | None = None,
         memory: FeatureMemory | None = None,
         learners: int | None = None,
         check_finite: bool = True,
     ) -> None:
         super().__init__()
-        self.k = k
         self.rule = state_entropy_reading(reading)
-        self.check_finite = check_finite
-        use = STATE_ENTROPY_USES[reading]
-        self.normalizes_before_log = use.normalizes_before_log
-        self.normalizer = normalizer or make_normalizer(use.normalizer, learners=learners)
-        if use.memory_capacity is not None and memory is None:
+        self.k = paying_k(k, self_in_k=self.rule.self_in_k)
+        use = state_entropy_use(reading)
+        own_learners = learner_shape(learners)
+        if normalizes_before_log is None:
+            normalizes_before_log = use.normalizes_before_log
+        check_booleans(normalizes_before_log=normalizes_before_log, check_finite=check_finite)
+        self.normalizes_before_log, self.check_finite = normalizes_before_log, check_finite
+        self.normalizer = make_normalizer(use.normalizer, learners=learners) if normalizer is None else normalizer
+        check_instance("normalizer", self.normalizer, Normalizer)
+        if memory is not None:
+            check_instance("memory", memory, FeatureMemory)
+            if memory.features.shape[:-2] != own_learners:
+                shape = tuple(memory.features.shape)
+                raise ValueError(f"a memory of shape {shape} does not fit a bonus with learners={learners}")
+            if self.rule.log_offset == 0:
+                raise ValueError("log_offset=0 refuses duplicates, but a memory would have taken them by then")
+        elif use.memory_capacity is not None:
             raise ValueError(
                 f"reading {reading!r} looks for neighbours among past features: "
                 f"pass memory=FeatureMemory({use.memory_capacity}, dimensions of the features, learners={learners})"
@@ -56,33 +76,43 @@ class StateEntropy(Bonus):
         self,
         features: Float[Tensor, "*learners n d"],
         *,
-        values: Float[Tensor, "*learners n"] | None = None,
-        rewards: Float[Tensor, "*learners n"] | None = None,
+        values: PerFeature | None = None,
+        rewards: PerFeature | None = None,
     ) -> BonusOutput:
         """Give the normalised entropy reward of each feature."""
         del values, rewards
-        if self.memory is not None:
-            # Looked at before they are remembered: a NaN in the memory would stay. What is there is known good.
-            if checks_run(self.check_finite, features):
-                check_all_finite("features", features)
-            self.memory.push(features)
+        check_points("features", features)
+        self.normalizer.check_fits(features.shape[:-1])
+        check = checks_run(self.check_finite, features)
+        pool = None if self.memory is None else self._remembered(features, self.memory, check=check)
         terms = state_entropy_terms(
             features,
             k=self.k,
             reading=self.rule,
-            pool=None if self.memory is None else self.memory.pool(),
-            pool_holds_features=self.memory is not None,
-            check_finite=self.check_finite and self.memory is None,
+            pool=pool,
+            pool_holds_features=pool is not None,
+            check_finite=self.check_finite and pool is None,  # what is remembered has been checked
         )
         if self.normalizes_before_log:
-            scaled = self.normalizer(terms.distance)
-            reward = log_of_distance(scaled, self.rule.doubled, self.rule.log_offset, check=False)
-            return BonusOutput(reward, terms.distance)
-        return BonusOutput(self.normalizer(terms.reward), terms.distance)
+            reward = log_of_distance(self.normalizer(terms.distance), self.rule, check=check)
+        else:
+            reward = self.normalizer(terms.reward)
+        return BonusOutput(reward, terms.distance)
+
+    def _remembered(
+        self, features: Float[Tensor, "*learners n d"], memory: FeatureMemory, *, check: bool
+    ) -> Float[Tensor, "*learners m d"]:
+        """Put the features into the memory and give all that it holds; what is refused does not enter it."""
+        memory.check_fits(features)
+        check_k(self.k, points=memory.filled_after(features.shape[-2]), within_points=True, name="memory")
+        if check:
+            memory.check_numbers(features)
+        memory.push(features)
+        return memory.pool()
 
 
 class MatchedStateEntropy(Bonus):
-    """SE made like VCSE (`se-matched`): log(2 e_s + offset), with the value and the ψ term left out.
+    """SE made like VCSE (`se-matched` among the agents' bonuses): log(2 e_s + offset), without value and ψ term.
 
     e_s is the distance to the k-th neighbour among the states of the batch. The neighbours' pool, k, the offset and
     the lack of a normaliser are those of VCSE in the same reading, so that comparing the two shows what
@@ -90,17 +120,24 @@ class MatchedStateEntropy(Bonus):
 
     Args:
         k: Which neighbour, counted as the reading says.
-        reading: A reading of VCSE: paper, clean, release-a2c, release-drqv2, release-sac or release-mwm.
+        reading: A reading of VCSE: paper, clean, release-a2c, release-drqv2, release-sac or release-mwm; or a
+            `ConditionalReading` of one's own.
         log_offset: What is added inside the logarithm; the reading's if not given.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
     """
 
     def __init__(
-        self, *, k: int, reading: str = "paper", log_offset: float | None = None, check_finite: bool = True
+        self,
+        *,
+        k: int,
+        reading: str | ConditionalReading = "paper",
+        log_offset: float | None = None,
+        check_finite: bool = True,
     ) -> None:
         super().__init__()
-        self.k = k
         self.rule = with_overrides(conditional_reading(reading), log_offset=log_offset)
+        self.k = paying_k(k, self_in_k=self.rule.self_in_k)
+        check_booleans(check_finite=check_finite)
         self.check_finite = check_finite
 
     @torch.no_grad()
@@ -108,13 +145,12 @@ class MatchedStateEntropy(Bonus):
         self,
         features: Float[Tensor, "*learners n d"],
         *,
-        values: Float[Tensor, "*learners n"] | None = None,
-        rewards: Float[Tensor, "*learners n"] | None = None,
+        values: PerFeature | None = None,
+        rewards: PerFeature | None = None,
     ) -> BonusOutput:
         """Give the entropy reward of each feature."""
         del values, rewards
         radius = kth_neighbor_distance(
             features, k=self.k, self_in_k=self.rule.self_in_k, check_finite=self.check_finite
         )
-        check = checks_run(self.check_finite, features)
-        return BonusOutput(log_of_distance(radius, self.rule.doubled, self.rule.log_offset, check=check), radius)
+        return BonusOutput(log_of_distance(radius, self.rule, check=checks_run(self.check_finite, features)), radius)

@@ -4,13 +4,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vcse.bonuses.bonus import Bonus, BonusOutput
+from vcse.bonuses.bonus import Bonus, BonusOutput, PerFeature, paying_k
 from vcse.bonuses.normalizers import ValueNormalizer
 from vcse.bonuses.readings import make_value_normalizer
-from vcse.estimators.checks import check_alike, check_all_finite, checks_run
-from vcse.estimators.conditional import ConditionalTerms, value_conditional_terms
-from vcse.estimators.entropy import with_overrides
-from vcse.estimators.readings import RadiusOfCount, conditional_reading
+from vcse.estimators.checks import (
+    check_alike,
+    check_all_finite,
+    check_booleans,
+    check_instance,
+    check_k,
+    check_numbers,
+    check_points,
+    checks_run,
+    wrong_shape,
+)
+from vcse.estimators.conditional import value_conditional_terms
+from vcse.estimators.readings import ConditionalReading, RadiusOfCount, conditional_reading, with_overrides
 
 
 class ValueConditionalStateEntropy(Bonus):
@@ -18,8 +27,9 @@ class ValueConditionalStateEntropy(Bonus):
 
     Args:
         k: Which neighbour, counted as the reading says.
-        reading: paper, clean, release-a2c, release-drqv2, release-sac or release-mwm.
-        value_normalizer: How the values are scaled; standardised over the batch if not given.
+        reading: paper, clean, release-a2c, release-drqv2, release-sac or release-mwm; or a `ConditionalReading` of
+            one's own, which leaves the choice of the value_normalizer to be made here.
+        value_normalizer: How the values are scaled; standardised over the batch, as the reading says, if not given.
         nv_radius: Deviation from the reading: n_v is counted within ε_v/2 ("value") or ε/2 ("joint").
         self_in_k: Deviation from the reading: the point itself counts as its first neighbour.
         self_in_nv: Deviation from the reading: the point itself is counted in n_v.
@@ -33,7 +43,7 @@ class ValueConditionalStateEntropy(Bonus):
         self,
         *,
         k: int,
-        reading: str = "paper",
+        reading: str | ConditionalReading = "paper",
         value_normalizer: ValueNormalizer | None = None,
         nv_radius: RadiusOfCount | None = None,
         self_in_k: bool | None = None,
@@ -42,7 +52,6 @@ class ValueConditionalStateEntropy(Bonus):
         check_finite: bool = True,
     ) -> None:
         super().__init__()
-        self.k = k
         self.rule = with_overrides(
             conditional_reading(reading),
             nv_radius=nv_radius,
@@ -50,7 +59,12 @@ class ValueConditionalStateEntropy(Bonus):
             self_in_nv=self_in_nv,
             log_offset=log_offset,
         )
-        self.value_normalizer = value_normalizer or make_value_normalizer(reading)
+        self.k = paying_k(k, self_in_k=self.rule.self_in_k)
+        if value_normalizer is None:
+            value_normalizer = make_value_normalizer(reading, argument="value_normalizer")
+        check_instance("value_normalizer", value_normalizer, ValueNormalizer)
+        check_booleans(check_finite=check_finite)
+        self.value_normalizer = value_normalizer
         self.check_finite = check_finite
 
     @torch.no_grad()
@@ -58,17 +72,17 @@ class ValueConditionalStateEntropy(Bonus):
         self,
         features: Float[Tensor, "*learners n d"],
         *,
-        values: Float[Tensor, "*learners n"] | None = None,
-        rewards: Float[Tensor, "*learners n"] | None = None,
+        values: PerFeature | None = None,
+        rewards: PerFeature | None = None,
     ) -> BonusOutput:
-        """Give the value-conditional reward of each feature."""
+        """Give the value-conditional reward of each feature; its values may have a trailing axis of 1."""
         del rewards
         if values is None:
             raise ValueError("values is needed: value-conditional state entropy conditions on the value of each state")
-        check_condition("values", values, features, check_finite=self.check_finite)
-        scaled = self.value_normalizer(values)
+        condition = checked_condition("values", values, features, k=self.k, check_finite=self.check_finite)
+        scaled = self.value_normalizer(condition)
         terms = value_conditional_terms(features, scaled, k=self.k, reading=self.rule, check_finite=self.check_finite)
-        return output_of(terms, values)
+        return BonusOutput(**terms._asdict(), values=condition)
 
 
 class RewardConditionalStateEntropy(Bonus):
@@ -76,7 +90,8 @@ class RewardConditionalStateEntropy(Bonus):
 
     Args:
         k: Which neighbour, counted as the reading says.
-        reading: paper, clean, release-a2c, release-drqv2, release-sac or release-mwm.
+        reading: paper, clean, release-a2c, release-drqv2, release-sac or release-mwm; or a `ConditionalReading` of
+            one's own, which leaves the choice of the reward_normalizer to be made here.
         reward_normalizer: How the rewards are scaled; standardised over the batch if not given, as values are.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
     """
@@ -87,14 +102,18 @@ class RewardConditionalStateEntropy(Bonus):
         self,
         *,
         k: int,
-        reading: str = "paper",
+        reading: str | ConditionalReading = "paper",
         reward_normalizer: ValueNormalizer | None = None,
         check_finite: bool = True,
     ) -> None:
         super().__init__()
-        self.k = k
         self.rule = conditional_reading(reading)
-        self.reward_normalizer = reward_normalizer or make_value_normalizer(reading)
+        self.k = paying_k(k, self_in_k=self.rule.self_in_k)
+        if reward_normalizer is None:
+            reward_normalizer = make_value_normalizer(reading, argument="reward_normalizer")
+        check_instance("reward_normalizer", reward_normalizer, ValueNormalizer)
+        check_booleans(check_finite=check_finite)
+        self.reward_normalizer = reward_normalizer
         self.check_finite = check_finite
 
     @torch.no_grad()
@@ -102,28 +121,37 @@ class RewardConditionalStateEntropy(Bonus):
         self,
         features: Float[Tensor, "*learners n d"],
         *,
-        values: Float[Tensor, "*learners n"] | None = None,
-        rewards: Float[Tensor, "*learners n"] | None = None,
+        values: PerFeature | None = None,
+        rewards: PerFeature | None = None,
     ) -> BonusOutput:
-        """Give the reward-conditional reward of each feature."""
+        """Give the reward-conditional reward of each feature; the rewards may have a trailing axis of 1."""
         del values
         if rewards is None:
             raise ValueError("rewards is needed: reward-conditional state entropy conditions on the extrinsic reward")
-        check_condition("rewards", rewards, features, check_finite=self.check_finite)
-        scaled = self.reward_normalizer(rewards)
+        condition = checked_condition("rewards", rewards, features, k=self.k, check_finite=self.check_finite)
+        scaled = self.reward_normalizer(condition)
         terms = value_conditional_terms(features, scaled, k=self.k, reading=self.rule, check_finite=self.check_finite)
-        return output_of(terms, rewards)
+        return BonusOutput(**terms._asdict(), rewards=condition)
 
 
-def output_of(terms: ConditionalTerms, condition: Float[Tensor, "*learners n"]) -> BonusOutput:
-    """Give the reward with its parts and what it was conditioned on, before that was scaled."""
-    return BonusOutput(terms.reward, terms.radius, terms.value_distance, terms.value_count, condition)
+def checked_condition(
+    name: str, condition: Tensor, features: Tensor, *, k: int, check_finite: bool
+) -> Float[Tensor, "*learners n"]:
+    """Give what is conditioned on as one number per feature.
 
-
-def check_condition(name: str, condition: Tensor, features: Tensor, *, check_finite: bool) -> None:
-    """Refuse what cannot be conditioned on, before a normaliser's statistics have seen it."""
-    check_alike(name, condition, "features", features, shape=features.shape[:-1])
-    if not condition.is_floating_point():
-        raise ValueError(f"{name} must be a floating-point tensor, got {condition.dtype}")
-    if checks_run(check_finite, condition):
+    Whatever is wrong is refused here, before a normaliser's statistics have seen it. A trailing axis of 1, as a critic
+    gives it, is taken off; it cannot be meant otherwise, since all axes before it are those of the features.
+    """
+    check_points("features", features)
+    check_numbers(name, condition)
+    shape = features.shape[:-1]
+    if condition.shape == (*shape, 1):
+        condition = condition.squeeze(-1)
+    if condition.shape != shape:
+        raise wrong_shape(name, condition, str(tuple(shape)), "features", features)
+    check_alike(name, condition, "features", features)
+    check_k(k, points=features.shape[-2], within_points=True, name="features")
+    if checks_run(check_finite, features):
+        check_all_finite("features", features)
         check_all_finite(name, condition)
+    return condition

@@ -1,4 +1,4 @@
-"""The command line: one file per verb."""
+"""The command line: a file per verb, what they share, and `main`, which chooses."""
 
 from vcse.cli.main import main
 

@@ -85,9 +85,9 @@ def _estimators_on(device: str) -> Finding:
 
 
 def _extra(extra: str, modules: tuple[str, ...]) -> Finding:
-    remedy = f"pip install 'vcse[{extra}]'"
     absent = [module for module in modules if importlib.util.find_spec(module) is None]
     if absent:
+        remedy = f"in a clone of vcse: pip install -e '.[{extra}]'"
         return Finding(f"extra {extra}", "missing", f"not installed: {', '.join(absent)}", remedy)
     versions = []
     for module in modules:
@@ -95,14 +95,21 @@ def _extra(extra: str, modules: tuple[str, ...]) -> Finding:
             importlib.import_module(module)
         except Exception as error:  # an installed package can fail in any way when it is imported
             found = f"{module} is installed but does not import: {type(error).__name__}: {error}"
-            return Finding(f"extra {extra}", "broken", found, f"pip install --force-reinstall 'vcse[{extra}]'")
+            return Finding(f"extra {extra}", "broken", found, f"pip install --force-reinstall {_package(module)}")
         versions.append(f"{module} {_version(module)}")
     return Finding(f"extra {extra}", "ok", ", ".join(versions))
 
 
+def _package(module: str) -> str:
+    """Give the name under which pip knows a module."""
+    return importlib.metadata.packages_distributions().get(module, [module])[0]
+
+
 def _version(module: str) -> str:
-    distributions = importlib.metadata.packages_distributions().get(module, [])
-    return importlib.metadata.version(distributions[0]) if distributions else ""
+    try:
+        return importlib.metadata.version(_package(module))
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _table(findings: list[Finding]) -> Table:

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = app.cli(
             prog="vcse",
-            description="Value-conditional state entropy exploration.",
+            description="Value-conditional state entropy exploration. vcse --version prints the version.",
             args=arguments,
             config=(tyro.conf.OmitSubcommandPrefixes,),
         )

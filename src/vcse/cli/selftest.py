@@ -3,7 +3,7 @@
 import json as json_format
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -14,8 +14,6 @@ from torch import Tensor
 
 from vcse.cli.devices import Device, resolve_device
 from vcse.estimators import kl_entropy, ksg_conditional_entropy, state_entropy_reward, value_conditional_reward
-
-Estimate = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)

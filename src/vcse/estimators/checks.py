@@ -1,44 +1,102 @@
 """What the estimators accept, and the errors that name what they do not."""
 
 import math
+import operator
+from numbers import Real
+from typing import Any
 
 import torch
 from torch import Tensor
 
 
-def check_points(name: str, points: Tensor) -> None:
+def whole_number(name: str, given: Any, *, least: int) -> int:
+    """Give a whole number of any type (of NumPy, say) as an int, or refuse what is none or too small."""
+    try:
+        number = operator.index(given)
+    except TypeError:
+        raise ValueError(f"{name} must be an integer, got {given!r}") from None
+    if isinstance(given, bool):
+        raise ValueError(f"{name} must be an integer, got {given!r}")
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}")
+    return number
+
+
+def check_booleans(**flags: Any) -> None:
+    """Refuse anything but True and False: a misplaced number or word would count as True."""
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise ValueError(f"{name} must be True or False, got {flag!r}")
+
+
+def check_instance(name: str, given: Any, kind: type) -> None:
+    """Refuse what is not of a kind."""
+    if not isinstance(given, kind):
+        raise ValueError(f"{name} must be a {kind.__name__}, got a {type(given).__name__}")
+
+
+def check_nv_radius(nv_radius: Any) -> None:
+    """Refuse a radius of the count n_v that does not exist."""
+    if nv_radius not in ("value", "joint"):
+        raise ValueError(f"nv_radius must be 'value' or 'joint', got {nv_radius!r}")
+
+
+def check_log_offset(log_offset: Any) -> None:
+    """Refuse what cannot be added to a distance inside a logarithm."""
+    if isinstance(log_offset, bool) or not isinstance(log_offset, Real) or not 0 <= float(log_offset) < math.inf:
+        raise ValueError(f"log_offset must be finite and not negative, got {log_offset!r}")
+
+
+def check_numbers(name: str, given: Any) -> None:
+    """Refuse anything but a floating-point tensor."""
+    if not isinstance(given, Tensor):
+        raise ValueError(f"{name} must be a torch tensor, got a {type(given).__name__}")
+    if not given.is_floating_point():
+        raise ValueError(f"{name} must be a floating-point tensor, got {given.dtype}")
+
+
+def check_points(name: str, points: Any) -> None:
     """Refuse anything but floating-point points of shape [..., n, d] with n and d of at least 1."""
-    if not points.is_floating_point():
-        raise ValueError(f"{name} must be a floating-point tensor, got {points.dtype}")
+    check_numbers(name, points)
     if points.ndim < 2:
         raise ValueError(f"{name} must have shape [..., points, dimensions], got {tuple(points.shape)}")
     if 0 in points.shape:
         raise ValueError(f"{name} is empty: its shape is {tuple(points.shape)}")
 
 
-def check_alike(name: str, tensor: Tensor, other_name: str, other: Tensor, *, shape: torch.Size) -> None:
-    """Refuse a tensor whose shape, device or dtype does not fit the other's."""
-    if tensor.shape != shape:
-        raise ValueError(
-            f"{name} must have shape {tuple(shape)} to fit {other_name} of shape {tuple(other.shape)}, "
-            f"got {tuple(tensor.shape)}"
-        )
+def wrong_shape(name: str, tensor: Tensor, wanted: str, other_name: str, other: Tensor) -> ValueError:
+    """Give the error for a tensor that does not fit the other."""
+    fitting = f"{wanted} to fit {other_name} of shape {tuple(other.shape)}"
+    return ValueError(f"{name} must have shape {fitting}, got {tuple(tensor.shape)}")
+
+
+def check_alike(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
+    """Refuse a tensor whose device or dtype is not the other's."""
     if tensor.device != other.device:
         raise ValueError(f"{name} is on {tensor.device} but {other_name} is on {other.device}")
     if tensor.dtype != other.dtype:
         raise ValueError(f"{name} has dtype {tensor.dtype} but {other_name} has {other.dtype}")
 
 
-def check_k(k: int, *, points: int, within_points: bool, name: str) -> None:
-    """Refuse a k that the points cannot answer; a point is not its own neighbour, so k < points."""
-    if isinstance(k, bool) or not isinstance(k, int):
-        raise ValueError(f"k must be an integer, got {k!r}")
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
-    if within_points and k >= points:
-        raise ValueError(f"k={k} needs at least {k + 1} points in {name}, got {points}")
-    if k > points:
-        raise ValueError(f"k={k} needs at least {k} points in {name}, got {points}")
+def check_k(k: Any, *, points: int, within_points: bool, name: str) -> int:
+    """Give k as an int, or refuse one that the points cannot answer.
+
+    Where the points find themselves among those that are searched, they are no neighbours of their own: k < points.
+    """
+    wanted = whole_number("k", k, least=1)
+    least = wanted + 1 if within_points else wanted
+    if points < least:
+        raise ValueError(f"k={wanted} needs at least {least} points in {name}, got {points}")
+    return wanted
+
+
+def check_pays(k: int, *, self_in_k: bool) -> None:
+    """Refuse a reward that is the same for all: where the point itself counts, it is its own first neighbour."""
+    if self_in_k and k == 1:
+        raise ValueError(
+            "k=1 with self_in_k=True makes each point its own neighbour at distance 0, "
+            "so that all earn the same constant: k must be at least 2"
+        )
 
 
 def checks_run(check_finite: bool, tensor: Tensor) -> bool:
@@ -56,3 +114,13 @@ def check_all_finite(name: str, tensor: Tensor) -> None:
     if not is_finite(tensor):
         bad = tensor.numel() - int(torch.isfinite(tensor).sum())
         raise ValueError(f"{name} must be finite, but {bad} of its {tensor.numel()} entries are NaN or infinite")
+
+
+def check_above_zero(name: str, distance: Tensor, *, which: str, remedy: str) -> None:
+    """Refuse distances of 0, whose logarithm is minus infinity, and say which they are and what helps."""
+    zeros = int((distance == 0).sum())
+    if zeros:
+        raise ValueError(
+            f"{name}: {zeros} of {distance.numel()} {which} are 0 (duplicates), "
+            f"and their logarithm is minus infinity; {remedy}"
+        )

@@ -1,12 +1,14 @@
 """Conditional entropy: the Kraskov-Stögbauer-Grassberger estimates, Eq. (3) to (7), and the VCSE reward, Eq. (8).
 
-Equation numbers are those of Kim et al. 2023. In the paper's symbols, with z = (x, y) under the norm
-max(‖x − x'‖, ‖y − y'‖) and k-th neighbours found there:
+Equation numbers are those of Kim et al. 2023. With pairs of a state s and a value v under the norm
+max(‖s − s'‖, ‖v − v'‖), k-th neighbours found there, and d_s and d_v the dimensions of the two spaces:
 
-    ε(i)/2 = joint radius      ε_x(i)/2 = the neighbour's distance in x      n_x(i) = #{j ≠ i : ‖x_j − x_i‖ < ε_x(i)/2}
+    ε(i)/2   = the joint radius
+    ε_v(i)/2 = the neighbour's distance in value
+    n_v(i)   = #{j ≠ i : ‖v_j − v_i‖ < ε_v(i)/2}
 
-VCSE has the value for x and the state for y. All entropies are in nats, with radius and unit-radius ball; the
-paper's doubled distances with the same ball would be d·log 2 too much (see `kl_entropy`).
+(Eq. (3) to (5) call them y and x.) All entropies are in nats, with radius and unit-radius ball; the paper's doubled
+distances with the same ball would be d·log 2 too much (see `kl_entropy`).
 """
 
 from typing import NamedTuple
@@ -15,10 +17,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vcse.estimators.checks import checks_run
-from vcse.estimators.entropy import digamma, log_of_distance, log_of_radius, log_unit_ball, with_overrides
-from vcse.estimators.neighbors import count_within, joint_neighbors, values_as_points
-from vcse.estimators.readings import ConditionalReading, RadiusOfCount, conditional_reading
+from vcse.estimators.checks import check_above_zero, check_nv_radius, check_pays, checks_run
+from vcse.estimators.entropy import MORE_NEIGHBORS, digamma, log_of_distance, log_unit_ball
+from vcse.estimators.neighbors import JointNeighbors, count_within, joint_neighbors, values_as_points
+from vcse.estimators.readings import (
+    ConditionalReading,
+    RadiusOfCount,
+    conditional_reading,
+    with_overrides,
+)
 
 Values = Float[Tensor, "..."]  # [*batch, n], or [*batch, n, v] for vectors
 
@@ -27,28 +34,37 @@ Values = Float[Tensor, "..."]  # [*batch, n], or [*batch, n, v] for vectors
 def ksg_joint_entropy(
     features: Float[Tensor, "*batch n d"], values: Values, *, k: int, check_finite: bool = True
 ) -> Float[Tensor, "*batch"]:
-    """Joint entropy, Eq. (3): −ψ(k) + ψ(N) + log(c_dX c_dY) + (d_X + d_Y)/N Σ log(ε/2)."""
-    neighbors = joint_neighbors(features, values, k=k, check_finite=check_finite)
-    log_radius = log_of_radius("features and values", neighbors.radius, check=checks_run(check_finite, features))
-    (count, d_y), d_x = features.shape[-2:], values_as_points(values, features).shape[-1]
-    constant = digamma(count) - digamma(k) + log_unit_ball(d_x) + log_unit_ball(d_y)
-    return constant + (d_x + d_y) * log_radius.mean(-1)
+    """Entropy of features and values together, H(S, V), Eq. (3).
+
+    −ψ(k) + ψ(N) + log(c_ds c_dv) + (d_s + d_v)/N Σ log(ε/2)
+    """
+    radius = joint_neighbors(features, values, k=k, check_finite=check_finite).radius
+    if checks_run(check_finite, features):
+        _check_joint_radius(radius)
+    (count, d_s), d_v = features.shape[-2:], values_as_points(values, features).shape[-1]
+    constant = digamma(count) - digamma(k) + log_unit_ball(d_s) + log_unit_ball(d_v)
+    return constant + (d_s + d_v) * radius.log().mean(-1)
 
 
 @torch.no_grad()
 def ksg_marginal_entropy(
     features: Float[Tensor, "*batch n d"], values: Values, *, k: int, check_finite: bool = True
 ) -> Float[Tensor, "*batch"]:
-    """Entropy of the values at the scale of their joint neighbours, Eq. (4).
+    """Entropy of the values alone, H(V), Eq. (4).
 
-    −(1/N) Σ ψ(n_x + 1) + ψ(N) + log c_dX + (d_X/N) Σ log(ε_x/2), with the values for x.
+    The features only set the scale: distances reach as far in value as the k-th joint neighbour, so that the errors
+    of H(S, V) and H(V) cancel in their difference, H(S | V).
+
+    −(1/N) Σ ψ(n_v + 1) + ψ(N) + log c_dv + (d_v/N) Σ log(ε_v/2)
     """
-    neighbors = joint_neighbors(features, values, k=k, check_finite=check_finite)
-    value_distance = neighbors.value_distance
-    log_radius = log_of_radius("values", value_distance, check=checks_run(check_finite, features))
-    inside = torch.digamma(count_within(values, value_distance).to(value_distance.dtype) + 1)
-    count, d_x = features.shape[-2], values_as_points(values, features).shape[-1]
-    return -inside.mean(-1) + digamma(count) + log_unit_ball(d_x) + d_x * log_radius.mean(-1)
+    value_distance = joint_neighbors(features, values, k=k, check_finite=check_finite).value_distance
+    if checks_run(check_finite, features):
+        _check_value_distance(
+            value_distance, remedy="discrete values have no finite H(V) (an H(S | V) they have, at nv_radius='joint')"
+        )
+    digamma_count = _digamma_count(count_within(values, value_distance), value_distance)
+    count, d_v = features.shape[-2], values_as_points(values, features).shape[-1]
+    return -digamma_count.mean(-1) + digamma(count) + log_unit_ball(d_v) + d_v * value_distance.log().mean(-1)
 
 
 @torch.no_grad()
@@ -64,11 +80,11 @@ def ksg_conditional_entropy(
 ) -> Float[Tensor, "*batch"]:
     """Entropy of the features given the values, H(S | V), Eq. (5) and (6).
 
-    (1/N) Σ [ ψ(n_v + 1) + d_V (log ε − log ε_v) + d_S log(ε/2) ] − ψ(k) + log c_dS
+    (1/N) Σ [ ψ(n_v + 1) + d_v (log ε − log ε_v) + d_s log(ε/2) ] − ψ(k) + log c_ds
 
     Args:
-        features: The states, y in the paper's Eq. (5).
-        values: The values, x in the paper's Eq. (5): a number or a vector per feature.
+        features: The states.
+        values: The values: a number or a vector per feature.
         k: Which neighbour in the joint space, counted without the point itself.
         nv_radius: Where n_v is counted: within ε_v/2 ("value", the paper) or within ε/2 ("joint"). The second is
             the first algorithm of Kraskov et al. 2004: ε takes the place of ε_v and the middle term vanishes.
@@ -76,16 +92,19 @@ def ksg_conditional_entropy(
         self_in_nv: Count the point itself in n_v, as the release does.
         check_finite: Refuse NaN and infinity, and radii of 0; see `kth_neighbor_distance`.
     """
-    check = checks_run(check_finite, features)
+    check_nv_radius(nv_radius)
     neighbors = joint_neighbors(features, values, k=k, check_finite=check_finite)
-    radius = neighbors.radius
-    log_radius = log_of_radius("features and values", radius, check=check)
-    counted = _radius_of_count(neighbors.value_distance, radius, nv_radius)
-    inside = torch.digamma(count_within(values, counted, count_self=self_in_nv).to(radius.dtype) + 1)
+    count_radius = _count_radius(neighbors, nv_radius)
+    if checks_run(check_finite, features):
+        _check_joint_radius(neighbors.radius)
+        if not lower_bound:
+            _check_value_distance(count_radius, remedy="for discrete values take nv_radius='joint'")
+    digamma_count = _digamma_count(count_within(values, count_radius, count_self=self_in_nv), count_radius)
     d_s, d_v = features.shape[-1], values_as_points(values, features).shape[-1]
-    terms = inside + d_s * log_radius
+    log_radius = neighbors.radius.log()
+    terms = digamma_count + d_s * log_radius
     if not lower_bound:
-        terms = terms + d_v * (log_radius - log_of_radius("values", counted, check=check))
+        terms = terms + d_v * (log_radius - count_radius.log())
     return terms.mean(-1) - digamma(k) + log_unit_ball(d_s)
 
 
@@ -108,14 +127,21 @@ def value_conditional_terms(
     check_finite: bool = True,
 ) -> ConditionalTerms:
     """Compute `value_conditional_reward` and keep its parts."""
-    rule = conditional_reading(reading) if isinstance(reading, str) else reading
+    rule = conditional_reading(reading)
+    check_pays(k, self_in_k=rule.self_in_k)
     neighbors = joint_neighbors(features, values, k=k, self_in_k=rule.self_in_k, check_finite=check_finite)
-    counted = _radius_of_count(neighbors.value_distance, neighbors.radius, rule.nv_radius)
-    value_count = count_within(values, counted, count_self=rule.self_in_nv)
-    density = torch.digamma(value_count.to(neighbors.radius.dtype) + 1) / features.shape[-1]
-    check = checks_run(check_finite, features)
-    size = log_of_distance(neighbors.radius, rule.doubled, rule.log_offset, check=check)
-    return ConditionalTerms(density + size, neighbors.radius, neighbors.value_distance, value_count)
+    count_radius = _count_radius(neighbors, rule.nv_radius)
+    value_count = count_within(values, count_radius, count_self=rule.self_in_nv)
+    d_s = features.shape[-1]
+    count_term = _digamma_count(value_count, count_radius) / d_s
+    log_epsilon = log_of_distance(
+        neighbors.radius,
+        rule,
+        check=checks_run(check_finite, features),
+        which="joint distances to the k-th neighbour",
+    )
+    reward = count_term + log_epsilon  # Eq. (8): ψ(n_v + 1)/d_s + log ε
+    return ConditionalTerms(reward, neighbors.radius, neighbors.value_distance, value_count)
 
 
 def value_conditional_reward(
@@ -123,7 +149,7 @@ def value_conditional_reward(
     values: Values,
     *,
     k: int,
-    reading: str = "paper",
+    reading: str | ConditionalReading = "paper",
     nv_radius: RadiusOfCount | None = None,
     self_in_k: bool | None = None,
     self_in_nv: bool | None = None,
@@ -131,7 +157,7 @@ def value_conditional_reward(
     log_offset: float | None = None,
     check_finite: bool = True,
 ) -> Float[Tensor, "*batch n"]:
-    """Value-conditional state entropy reward of each feature, Eq. (8): ψ(n_v(i) + 1)/d_S + log ε(i).
+    """Value-conditional state entropy reward of each feature, Eq. (8): ψ(n_v(i) + 1)/d_s + log ε(i).
 
     The values are used as given: normalising them belongs to the bonus.
 
@@ -139,7 +165,8 @@ def value_conditional_reward(
         features: The states, or what stands for them.
         values: What the entropy is conditioned on: a number per feature, or a vector.
         k: Which neighbour, counted without the point itself unless the reading says otherwise.
-        reading: Whose definition is followed: paper, clean, release-a2c, release-drqv2, release-sac or release-mwm.
+        reading: Whose definition is followed: paper, clean, release-a2c, release-drqv2, release-sac or release-mwm;
+            or a `ConditionalReading` of one's own.
         nv_radius: Deviation: n_v is counted within ε_v/2 ("value", the paper) or ε/2 ("joint", the release).
             None: as the reading says; so for all deviations.
         self_in_k: Deviation: the point itself counts as its first neighbour.
@@ -161,7 +188,20 @@ def value_conditional_reward(
     return value_conditional_terms(features, values, k=k, reading=rule, check_finite=check_finite).reward
 
 
-def _radius_of_count(value_distance: Tensor, radius: Tensor, nv_radius: RadiusOfCount) -> Tensor:
-    if nv_radius not in ("value", "joint"):
-        raise ValueError(f"nv_radius must be 'value' or 'joint', got {nv_radius!r}")
-    return value_distance if nv_radius == "value" else radius
+def _count_radius(neighbors: JointNeighbors, nv_radius: RadiusOfCount) -> Float[Tensor, "*batch n"]:
+    return neighbors.value_distance if nv_radius == "value" else neighbors.radius
+
+
+def _digamma_count(value_count: Int[Tensor, "*batch n"], like: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
+    """ψ(n_v + 1), in the type of the distances."""
+    return torch.digamma(value_count.to(like.dtype) + 1)
+
+
+def _check_joint_radius(radius: Tensor) -> None:
+    which = "joint distances to the k-th neighbour"
+    check_above_zero("features and values", radius, which=which, remedy=MORE_NEIGHBORS)
+
+
+def _check_value_distance(value_distance: Tensor, *, remedy: str) -> None:
+    which = "distances in value to the k-th joint neighbour"
+    check_above_zero("values", value_distance, which=which, remedy=remedy)

@@ -42,9 +42,10 @@ _SCRATCH = _Scratch()
 
 
 def scratch(like: Tensor, size: int) -> Float[Tensor, " size"]:
-    """Lend memory that the next call of this function takes back.
+    """Lend memory that the next call of this function, in the same thread and dtype, lends again.
 
-    On a CPU fresh pages can cost more than the arithmetic on them. (The allocator for CUDA keeps its own.)
+    So never hold two at once: ask for one piece of the sum of the sizes and divide it. On a CPU fresh pages can
+    cost more than the arithmetic on them. (The allocator for CUDA keeps its own.)
     """
     if like.is_cuda or size > MOST_SCRATCH:
         return like.new_empty(size)
@@ -83,6 +84,9 @@ def power_of_two_scale(*points: Float[Tensor, "b _ _"]) -> Float[Tensor, "b 1 1"
 
     The largest coordinate is brought near 2⁵⁰ (in float32), so that differences down to 2⁻¹¹³ of it have
     squares that are still normal numbers, and sums of the largest squares stay far from overflow.
+
+    For example, in float32 with d = 3 coordinates and the largest 1e20 = 2⁶⁶·1.36: the largest is wanted at
+    2^((127 − 20 − 2) // 2) = 2⁵² and up, so the factor is 2⁵²⁻⁶⁶ = 2⁻¹⁴, and 1e20 becomes 2⁵²·1.36.
     """
     different = {id(each): each for each in points}.values()
     bounds = [bound for each in different for bound in (each.amax((-2, -1)), -each.amin((-2, -1)))]
@@ -91,6 +95,7 @@ def power_of_two_scale(*points: Float[Tensor, "b _ _"]) -> Float[Tensor, "b 1 1"
         torch.float32: (torch.int32, 23, 127),
         torch.float64: (torch.int64, 52, 1023),
     }[largest.dtype]
+    # The bits of a positive float, shifted right by its mantissa, are its exponent plus the bias.
     wanted = (bias - 20 - points[0].shape[-1].bit_length()) // 2
     shift = (wanted + bias - (largest.view(integer) >> mantissa)).clamp(1 - bias, bias - 1)
     return ((shift + bias) << mantissa).view(largest.dtype)[:, None, None]

@@ -5,16 +5,18 @@ Entropy Exploration". Entropies are in nats.
 """
 
 import math
-from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vcse.estimators.checks import checks_run, is_finite
+from vcse.estimators.checks import check_above_zero, check_pays, checks_run, is_finite
 from vcse.estimators.neighbors import kth_neighbor_distance
-from vcse.estimators.readings import ConditionalReading, StateEntropyReading, state_entropy_reading
+from vcse.estimators.readings import ConditionalReading, StateEntropyReading, state_entropy_reading, with_overrides
+
+# What helps where duplicates make an entropy minus infinity: of m equal points, each has m − 1 others at distance 0.
+MORE_NEIGHBORS = "take a k of at least the number of points that are equal, or leave duplicates out"
 
 
 def log_unit_ball(dimensions: int) -> float:
@@ -35,12 +37,10 @@ def kl_entropy(features: Float[Tensor, "*batch n d"], *, k: int, check_finite: b
     of the ball of unit radius, which is d·log 2 too much; here the radius and the ball belong together.
     """
     radius = kth_neighbor_distance(features, k=k, check_finite=check_finite)
-    log_radius = log_of_radius("features", radius, check=checks_run(check_finite, features))
+    if checks_run(check_finite, features):
+        check_above_zero("features", radius, which="distances to the k-th neighbour", remedy=MORE_NEIGHBORS)
     count, dimensions = features.shape[-2:]
-    return digamma(count) - digamma(k) + log_unit_ball(dimensions) + dimensions * log_radius.mean(-1)
-
-
-Reading = TypeVar("Reading", StateEntropyReading, ConditionalReading)
+    return digamma(count) - digamma(k) + log_unit_ball(dimensions) + dimensions * radius.log().mean(-1)
 
 
 class StateEntropyTerms(NamedTuple):
@@ -61,7 +61,8 @@ def state_entropy_terms(
     check_finite: bool = True,
 ) -> StateEntropyTerms:
     """Compute `state_entropy_reward` and keep the distances."""
-    rule = state_entropy_reading(reading) if isinstance(reading, str) else reading
+    rule = state_entropy_reading(reading)
+    check_pays(k, self_in_k=rule.self_in_k and (pool is None or pool_holds_features))
     distance = kth_neighbor_distance(
         features,
         k=k,
@@ -71,15 +72,14 @@ def state_entropy_terms(
         average=rule.average,
         check_finite=check_finite,
     )
-    check = checks_run(check_finite, features)
-    return StateEntropyTerms(log_of_distance(distance, rule.doubled, rule.log_offset, check=check), distance)
+    return StateEntropyTerms(log_of_distance(distance, rule, check=checks_run(check_finite, features)), distance)
 
 
 def state_entropy_reward(
     features: Float[Tensor, "*batch n d"],
     *,
     k: int,
-    reading: str = "paper",
+    reading: str | StateEntropyReading = "paper",
     pool: Float[Tensor, "*batch m d"] | None = None,
     pool_holds_features: bool = False,
     self_in_k: bool | None = None,
@@ -96,7 +96,7 @@ def state_entropy_reward(
         features: The states, or what stands for them.
         k: Which neighbour, counted without the point itself unless the reading says otherwise.
         reading: Whose definition is followed: paper, clean, release-a2c, release-drqv2, release-sac,
-            release-mwm or re3.
+            release-mwm or re3; or a `StateEntropyReading` of one's own.
         pool: Where neighbours are looked for, if not among the features themselves.
         pool_holds_features: The pool holds the features too.
         self_in_k: Deviation: the point itself counts as its first neighbour. None: as the reading says.
@@ -123,42 +123,24 @@ def state_entropy_reward(
     ).reward
 
 
-def with_overrides(rule: Reading, **overrides: Any) -> Reading:
-    """Replace the details of a reading that are given."""
-    return replace(rule, **{name: value for name, value in overrides.items() if value is not None})
-
-
 def log_of_distance(
-    distance: Float[Tensor, "*batch n"], doubled: bool, log_offset: float, *, check: bool
+    distance: Float[Tensor, "*batch n"],
+    rule: StateEntropyReading | ConditionalReading,
+    *,
+    check: bool,
+    which: str = "distances to the k-th neighbour",
 ) -> Float[Tensor, "*batch n"]:
     """log(2·distance + offset), or log(distance + offset) where the reading does not double."""
-    if not 0 <= log_offset < math.inf:
-        raise ValueError(f"log_offset must be finite and not negative, got {log_offset}")
-    if log_offset == 0:
+    if rule.log_offset == 0:
         if not check:
             raise ValueError(
                 "log_offset=0 is minus infinity at a distance of 0, which must be looked for: "
                 "it needs check_finite=True and cannot be captured in a CUDA graph"
             )
-        refuse_zero("log_offset=0", distance)
-    size = 2 * distance if doubled else distance
+        check_above_zero(
+            "log_offset=0", distance, which=which, remedy="a log_offset above 0 gives them a finite reward"
+        )
+    size = 2 * distance if rule.doubled else distance
     if check and not is_finite(size):
         raise ValueError(f"features or values lie so far apart that twice their distance overflows {size.dtype}")
-    return torch.log(size + log_offset)
-
-
-def log_of_radius(name: str, radius: Float[Tensor, "*batch n"], *, check: bool) -> Float[Tensor, "*batch n"]:
-    """log r, for an entropy: refuses radii of 0, where the entropy is minus infinity."""
-    if check:
-        refuse_zero(name, radius)
-    return torch.log(radius)
-
-
-def refuse_zero(name: str, distance: Tensor) -> None:
-    """Refuse distances of 0, whose logarithm is minus infinity."""
-    zeros = int((distance == 0).sum())
-    if zeros:
-        raise ValueError(
-            f"{name}: {zeros} of {distance.numel()} distances to the k-th neighbour are 0 (duplicates), "
-            "and their logarithm is minus infinity"
-        )
+    return torch.log(size + rule.log_offset)

@@ -7,7 +7,6 @@ repeat, and a learner's numbers do not depend on its company. The launches can b
 import importlib
 import importlib.util
 from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -28,16 +27,11 @@ MOST_PARTS = 8
 
 
 @cache
-def _device_code() -> ModuleType | None:
-    """Give the compiled-on-use kernels, or None where Triton is not installed."""
+def _device_code() -> Any:
+    """Give the module of the kernels, which compile on first use, or None where Triton is not installed."""
     if importlib.util.find_spec("triton") is None:
         return None
     return importlib.import_module("vcse.estimators.triton_kernels")
-
-
-def _kernels() -> Any:
-    """Give the kernels, where `can_count` or `can_search` has said that they are there."""
-    return _device_code()
 
 
 def can_search(search: Search) -> bool:
@@ -111,7 +105,7 @@ def _squares(
     points = pool_columns.shape[-1]
     squares = query_columns.new_empty(batch, parts, rows, points)
     tile, step = (TILE, STEP) if points < LARGE_POINTS else (LARGE_TILE, LARGE_STEP)
-    _kernels().square_kernel[(-(-rows // tile), -(-points // tile), batch * parts)](
+    _device_code().square_kernel[(-(-rows // tile), -(-points // tile), batch * parts)](
         query_columns,
         pool_columns,
         squares,
@@ -140,7 +134,7 @@ def _select(
     radius = squares.new_empty(batch, rows)
     value_distance = None if query_values is None else torch.empty_like(radius)
     block = 1 << (points - 1).bit_length()
-    _kernels().select_kernel[(batch * rows,)](
+    _device_code().select_kernel[(batch * rows,)](
         squares,
         scale,
         query_values,
@@ -167,7 +161,7 @@ def count_by_kernel(
     count = torch.empty(queries.shape, dtype=torch.int64, device=queries.device)
     (batch, rows), points = queries.shape, pool.shape[1]
     block = min(4096, 1 << (points - 1).bit_length())
-    _kernels().count_kernel[(batch * rows,)](
+    _device_code().count_kernel[(batch * rows,)](
         queries.contiguous(), pool.contiguous(), radius.contiguous(), count, rows, points, BLOCK=block
     )
     return count

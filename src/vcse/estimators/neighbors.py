@@ -11,7 +11,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vcse.estimators.checks import check_alike, check_all_finite, check_k, check_points, checks_run, is_finite
+from vcse.estimators.checks import (
+    check_alike,
+    check_all_finite,
+    check_k,
+    check_numbers,
+    check_points,
+    checks_run,
+    is_finite,
+    wrong_shape,
+)
 from vcse.estimators.distances import (
     CPU_TILE,
     CUDA_TILE,
@@ -63,16 +72,25 @@ def kth_neighbor_distance(
     check_points("features", features)
     if pool is not None:
         check_points("pool", pool)
-        check_alike("pool", pool, "features", features, shape=_pool_shape(features, pool))
-    rank = _rank(k, features, pool, pool_holds_features=pool_holds_features, self_in_k=self_in_k)
+        if (*pool.shape[:-2], pool.shape[-1]) != (*features.shape[:-2], features.shape[-1]):
+            wanted = str((*features.shape[:-2], pool.shape[-2], features.shape[-1]))
+            raise wrong_shape("pool", pool, wanted, "features", features)
+        check_alike("pool", pool, "features", features)
+    finds_itself = pool is None or pool_holds_features
+    searched, name = (features, "features") if pool is None else (pool, "pool")
+    k = check_k(k, points=searched.shape[-2], within_points=finds_itself, name=name)
     if checks_run(check_finite, features):
         check_all_finite("features", features)
         if pool is not None:
             check_all_finite("pool", pool)
     queries = _flat_points(features)
-    searched = queries if pool is None else _flat_points(pool)
     # Where the point itself is left out of k, its distance of 0 is still in the sum and adds nothing.
-    search = Search(queries, searched, rank, average_over=k if average else 0)
+    search = Search(
+        queries,
+        queries if pool is None else _flat_points(pool),
+        _rank(k, finds_itself=finds_itself, self_in_k=self_in_k),
+        average_over=k if average else 0,
+    )
     radius = _nearest(search).radius
     if checks_run(check_finite, features):
         _check_span("features", radius)
@@ -102,12 +120,13 @@ def joint_neighbors(
     """
     check_points("features", features)
     check_values("values", values, features)
-    rank = _rank(k, features, None, pool_holds_features=False, self_in_k=self_in_k)
+    k = check_k(k, points=features.shape[-2], within_points=True, name="features")
     if checks_run(check_finite, features):
         check_all_finite("features", features)
         check_all_finite("values", values)
     points = _flat_points(features)
     flat_values = _flat_points(values_as_points(values, features))
+    rank = _rank(k, finds_itself=True, self_in_k=self_in_k)
     found = _nearest(Search(points, points, rank, flat_values, flat_values))
     if found.value_distance is None:
         raise AssertionError("a search with values gives value distances")
@@ -131,6 +150,8 @@ def count_within(
         radius: The radius around each.
         count_self: Count the value itself too, at distance 0, where the radius is above 0.
     """
+    check_numbers("values", values)
+    check_numbers("radius", radius)
     if radius.ndim < 1 or radius.shape not in (values.shape, values.shape[:-1]):
         raise ValueError(
             f"radius must have one entry per value: got shape {tuple(radius.shape)} for values of {tuple(values.shape)}"
@@ -150,12 +171,13 @@ def count_within(
 
 def check_values(name: str, values: Tensor, features: Tensor) -> None:
     """Refuse values that are not one number or one vector per feature."""
-    if not values.is_floating_point():
-        raise ValueError(f"{name} must be a floating-point tensor, got {values.dtype}")
+    check_numbers(name, values)
     shape = features.shape[:-1]
-    if values.ndim == features.ndim and values.shape[-1] > 0:
-        shape = torch.Size((*shape, values.shape[-1]))
-    check_alike(name, values, "features", features, shape=shape)
+    is_vector = values.ndim == features.ndim and values.shape[:-1] == shape and values.shape[-1] > 0
+    if values.shape != shape and not is_vector:
+        one_vector_each = f"({', '.join(map(str, shape))}, v)"
+        raise wrong_shape(name, values, f"{tuple(shape)} or {one_vector_each}", "features", features)
+    check_alike(name, values, "features", features)
 
 
 def values_as_points(values: Tensor, features: Tensor) -> Float[Tensor, "*batch n v"]:
@@ -163,16 +185,9 @@ def values_as_points(values: Tensor, features: Tensor) -> Float[Tensor, "*batch 
     return values if values.ndim == features.ndim else values.unsqueeze(-1)
 
 
-def _rank(k: int, features: Tensor, pool: Tensor | None, *, pool_holds_features: bool, self_in_k: bool) -> int:
-    """Which smallest distance is meant. A point in the pool is its own nearest, at distance exactly 0."""
-    finds_itself = pool is None or pool_holds_features
-    searched, name = (features, "features") if pool is None else (pool, "pool")
-    check_k(k, points=searched.shape[-2], within_points=finds_itself, name=name)
+def _rank(k: int, *, finds_itself: bool, self_in_k: bool) -> int:
+    """Which smallest distance is meant. A point that is searched too is its own nearest, at distance exactly 0."""
     return k + 1 if finds_itself and not self_in_k else k
-
-
-def _pool_shape(features: Tensor, pool: Tensor) -> torch.Size:
-    return torch.Size((*features.shape[:-2], pool.shape[-2], features.shape[-1]))
 
 
 def _computed(tensor: Tensor) -> Tensor:

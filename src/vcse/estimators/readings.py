@@ -1,13 +1,19 @@
 """The readings: the paper and the released code define the same reward differently.
 
-Kim et al. 2023 print one formula; the four code bases that the authors released compute four others. A reading
-is a consistent choice of all the details. `paper` is what the paper prints, `clean` the textbook estimator
+Kim et al. 2023 print one formula; the code that the authors released, in four folders, computes three others. A
+reading is a consistent choice of all the details. `paper` is what the paper prints, `clean` the textbook estimator
 without anybody's quirks, `release-*` what the released A2C, DrQ-v2, SAC and MWM code does, and `re3` the state
-entropy of Seo et al. 2021, which the paper's baseline descends from. Each detail is also a keyword of its own.
+entropy of Seo et al. 2021, which the paper's baseline descends from. DrQ-v2 and SAC share one formula and differ in
+their agents alone; both names are kept, so that an agent and its reading can have the same.
+
+Each detail is a field here and a keyword of the reward functions. A reading of one's own is made with
+`dataclasses.replace`, or from nothing, and is taken wherever a name is.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+from vcse.estimators.checks import check_booleans, check_log_offset, check_nv_radius
 
 RadiusOfCount = Literal["value", "joint"]
 
@@ -21,6 +27,11 @@ class StateEntropyReading:
     doubled: bool  # D is twice the distance
     log_offset: float  # added inside the logarithm
 
+    def __post_init__(self) -> None:
+        """Refuse details that mean nothing."""
+        check_booleans(self_in_k=self.self_in_k, average=self.average, doubled=self.doubled)
+        check_log_offset(self.log_offset)
+
 
 @dataclass(frozen=True)
 class ConditionalReading:
@@ -32,6 +43,14 @@ class ConditionalReading:
     doubled: bool
     log_offset: float  # added inside the logarithm, which is minus infinity for duplicates without it
 
+    def __post_init__(self) -> None:
+        """Refuse details that mean nothing."""
+        check_nv_radius(self.nv_radius)
+        check_booleans(self_in_k=self.self_in_k, self_in_nv=self.self_in_nv, doubled=self.doubled)
+        check_log_offset(self.log_offset)
+
+
+Reading = TypeVar("Reading", StateEntropyReading, ConditionalReading)
 
 STATE_ENTROPY_READINGS = {
     "paper": StateEntropyReading(self_in_k=False, average=False, doubled=True, log_offset=1.0),
@@ -53,15 +72,24 @@ CONDITIONAL_READINGS = {
 }
 
 
-def state_entropy_reading(name: str) -> StateEntropyReading:
-    """Look a reading of the state entropy reward up, or say which there are."""
-    if name not in STATE_ENTROPY_READINGS:
-        raise ValueError(f"reading must be one of {', '.join(STATE_ENTROPY_READINGS)}, got {name!r}")
-    return STATE_ENTROPY_READINGS[name]
+def state_entropy_reading(reading: str | StateEntropyReading) -> StateEntropyReading:
+    """Look a reading of the state entropy reward up by name, or say which there are; one's own stays as it is."""
+    return _looked_up(reading, STATE_ENTROPY_READINGS, StateEntropyReading)
 
 
-def conditional_reading(name: str) -> ConditionalReading:
-    """Look a reading of the value-conditional reward up, or say which there are."""
-    if name not in CONDITIONAL_READINGS:
-        raise ValueError(f"reading must be one of {', '.join(CONDITIONAL_READINGS)}, got {name!r}")
-    return CONDITIONAL_READINGS[name]
+def conditional_reading(reading: str | ConditionalReading) -> ConditionalReading:
+    """Look a reading of the value-conditional reward up by name, or say which there are; one's own stays as it is."""
+    return _looked_up(reading, CONDITIONAL_READINGS, ConditionalReading)
+
+
+def with_overrides(rule: Reading, **overrides: Any) -> Reading:
+    """Replace the details of a reading that are given."""
+    return replace(rule, **{name: value for name, value in overrides.items() if value is not None})
+
+
+def _looked_up(reading: str | Reading, table: dict[str, Reading], kind: type[Reading]) -> Reading:
+    if isinstance(reading, kind):
+        return reading
+    if not isinstance(reading, str) or reading not in table:
+        raise ValueError(f"reading must be one of {', '.join(table)}, or a {kind.__name__}, got {reading!r}")
+    return table[reading]
