@@ -7,7 +7,7 @@ The extrinsic critic sees detached features and the task's rewards only: it is t
 and the bonus cannot reach it. A learner without a bonus has none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from vcse.bonuses.cohort import CohortBonus
 from vcse.bonuses.named import BonusChoice
+from vcse.nets.capture import Captured
 from vcse.nets.encoders import GridEncoder
 from vcse.nets.heads import TanhHead
 from vcse.nets.stacked import Layout, Pieces, Stack
@@ -157,6 +158,9 @@ class A2C:
         self.needs_arrived = any(config.time_limit == "bootstraps" for config in configs)
         self._prepare()
         self._prepare_random_encoder()
+        self._captured_update: Captured[dict[str, Tensor]] | None = None
+        self._captured_from: Rollout | None = None
+        self._captured_acts: dict[tuple[int, ...], _CapturedAct] = {}
 
     @torch.no_grad()
     def _prepare(self) -> None:
@@ -184,15 +188,45 @@ class A2C:
         """Choose an action for every environment of some learners.
 
         Args:
-            observations: What the environments show.
+            observations: What the environments show, on the host or the device.
             uniforms: A random number in [0, 1) for each, which draws the action; None for the likeliest action.
             learners: Whose environments these are.
         """
+        if self._captured_update is not None and uniforms is not None:
+            return self._captured_act(observations, uniforms, learners)
+        return self._act(observations.to(self.device), uniforms, learners)
+
+    def _captured_act(
+        self, observations: UInt8[Tensor, "l n h w c"], uniforms: Float[Tensor, "l n"], learners: slice
+    ) -> Int[Tensor, "l n"]:
+        key = (*learners.indices(self.learners), *observations.shape)
+        if key not in self._captured_acts:
+            self._captured_acts[key] = _CapturedAct(self._act, observations, uniforms, learners)
+        return self._captured_acts[key](observations, uniforms)
+
+    def _act(
+        self, observations: UInt8[Tensor, "l n h w c"], uniforms: Float[Tensor, "l n"] | None, learners: slice
+    ) -> Int[Tensor, "l n"]:
         logits = self._logits(observations, learners)
         if uniforms is None:
             return logits.argmax(-1)
         below = logits.softmax(-1).cumsum(-1) <= uniforms.unsqueeze(-1)
         return below[..., :-1].sum(-1)
+
+    @property
+    def can_be_captured(self) -> bool:
+        """Whether updates are not captured yet but could be: the memory of a bonus grows at first."""
+        return self._captured_update is None and self.bonus.is_capturable
+
+    def release_capture(self) -> None:
+        """Run operation by operation again."""
+        self._captured_update, self._captured_from = None, None
+        self._captured_acts.clear()
+
+    def capture(self, rollout: Rollout) -> None:
+        """Replay the update from this memory, and the choice of actions after it, as CUDA graphs from now on."""
+        self._captured_update = Captured(lambda: self._update(rollout, None))
+        self._captured_from = rollout
 
     @torch.no_grad()
     def action_probabilities(
@@ -206,7 +240,7 @@ class A2C:
         return self.actor(acting, self.encoder(acting, observations))
 
     def update(self, rollout: Rollout, values: Float[Tensor, "l n t"] | None = None) -> dict[str, Float[Tensor, " l"]]:
-        """Learn from a rollout.
+        """Learn from a rollout; what is returned is overwritten by the next update.
 
         Args:
             rollout: What happened, under the present parameters.
@@ -215,6 +249,11 @@ class A2C:
         Returns:
             Numbers to log, one per learner.
         """
+        if self._captured_update is not None and rollout is self._captured_from and values is None:
+            return self._captured_update()
+        return self._update(rollout, values)
+
+    def _update(self, rollout: Rollout, values: Float[Tensor, "l n t"] | None) -> dict[str, Float[Tensor, " l"]]:
         learners, n, t = rollout.actions.shape
         pieces = self.layout.pieces(self.parameters)
         features = self.encoder(self.encoder.prepare(pieces), rollout.observations.flatten(1, 2))
@@ -226,7 +265,7 @@ class A2C:
 
         # The bonus of s_t, weighted by beta.
         with torch.no_grad():
-            bonus = self._bonus(rollout, extrinsic if values is None else values)
+            bonus = self.weighted_bonus(rollout, extrinsic if values is None else values)
             joined = rollout.rewards + bonus * self.joins_reward
             advantages = gae(
                 joined,
@@ -242,7 +281,7 @@ class A2C:
 
         logits = self.actor(pieces, features.view(learners, n, t + 1, -1)[:, :, :-1].flatten(1, 2))
         log_policy = logits.log_softmax(-1)
-        log_taken = log_policy.gather(-1, rollout.actions.view(learners, n * t, 1)).view(learners, n, t)
+        log_taken = log_policy.gather(-1, rollout.actions.reshape(learners, n * t, 1)).view(learners, n, t)
         policy_loss = -(log_taken * advantages).mean((1, 2))
         entropy = -(log_policy.exp() * log_policy).sum(-1).mean(1)
         value_loss = (critic[..., :-1] - returns).square().mean((1, 2))
@@ -301,7 +340,7 @@ class A2C:
         losses = losses.index_copy(0, who, (estimates[..., :-1] - returns).square().mean((1, 2)))
         return losses, values.index_copy(0, who, estimates[..., :-1].detach())
 
-    def _bonus(self, rollout: Rollout, values: Float[Tensor, "l n t"]) -> Float[Tensor, "l n t"]:
+    def weighted_bonus(self, rollout: Rollout, values: Float[Tensor, "l n t"]) -> Float[Tensor, "l n t"]:
         """Give beta times the bonus of each state, and keep what it was made of; zeros for learners without."""
         weighted = torch.zeros_like(values)
         if not len(self.paid):
@@ -387,6 +426,24 @@ class A2C:
         """Take the state of every learner back."""
         for learner in range(self.learners):
             self.load_learner_state(learner, state[str(learner)])
+
+
+class _CapturedAct:
+    """Choosing actions for a group of learners, from memory of its own."""
+
+    def __init__(
+        self, act: Callable[[Tensor, Tensor, slice], Tensor], observations: Tensor, uniforms: Tensor, learners: slice
+    ) -> None:
+        self.observations = torch.empty(observations.shape, dtype=observations.dtype, device=uniforms.device)
+        self.uniforms = torch.empty_like(uniforms)
+        self.observations.copy_(observations)
+        act(self.observations, self.uniforms, learners)
+        self.captured = Captured(lambda: act(self.observations, self.uniforms, learners))
+
+    def __call__(self, observations: Tensor, uniforms: Tensor) -> Int[Tensor, "l n"]:
+        self.observations.copy_(observations, non_blocking=True)
+        self.uniforms.copy_(uniforms)
+        return self.captured()
 
 
 def _copy(tensor: Tensor) -> Tensor:

@@ -16,9 +16,7 @@ LearnerState = dict[str, Any]  # tensors and numbers of one learner
 class CohortOutput:
     """The rewards of all learners, and the diagnostics of each."""
 
-    def __init__(
-        self, reward: Float[Tensor, "l n"], parts: Sequence[tuple[Int[Tensor, " _"], BonusOutput]]
-    ) -> None:
+    def __init__(self, reward: Float[Tensor, "l n"], parts: Sequence[tuple[Int[Tensor, " _"], BonusOutput]]) -> None:
         self.reward = reward
         self.parts = parts
 

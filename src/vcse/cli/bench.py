@@ -3,6 +3,7 @@
 import dataclasses
 import json as json_format
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import tyro
@@ -10,49 +11,79 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from vcse.bench import estimator
-from vcse.cli.devices import Device, resolve_device
+from vcse.bench import estimator, minigrid
+from vcse.cli.devices import Device, cores, resolve_device
 
 
 def bench(
-    name: Annotated[Literal["estimator"], tyro.conf.Positional],
+    name: Annotated[Literal["estimator", "minigrid"], tyro.conf.Positional],
     /,
     json: bool = False,
     device: Device = "auto",
     repeats: int = 20,
     sizes: tuple[str, ...] = (),
+    threads: int | None = None,
+    seconds: float = minigrid.SECONDS,
 ) -> int:
-    """Measure speed and memory against the plain way, in one run.
+    """Measure speed and memory.
 
     Args:
         name: What is measured. estimator: the whole VCSE reward against the broadcast formula of the release.
+            minigrid: frames/s of training A2C with cohorts of several sizes, and the shares of the time.
         json: Print a list of flat rows on standard output and nothing else there.
-        device: Where to measure; auto takes the GPU where there is one. On the CPU, one thread is used.
-        repeats: Runs per size; the median is reported.
-        sizes: Batches to measure, written NxDxK (points, dimensions, k), such as 1024x512x12. Without it, those
-            of the four agents and some larger ones.
+        device: Where to measure; auto takes the GPU where there is one. On the CPU, PyTorch uses one thread.
+        repeats: estimator: runs per size; the median is reported.
+        sizes: estimator: batches to measure, written NxDxK (points, dimensions, k), such as 1024x512x12. Without
+            it, those of the four agents and some larger ones.
+        threads: minigrid: threads for the environments; all cores if not given.
+        seconds: minigrid: how long each cohort trains.
     """
-    if repeats < 1:
-        raise ValueError(f"--repeats must be at least 1, got {repeats}")
     resolved = resolve_device(device)
-    chosen = tuple(estimator.Size.parse(size) for size in sizes)
-    chosen = chosen or (estimator.CUDA_SIZES if resolved == "cuda" else estimator.CPU_SIZES)
-
-    rows = []
+    rows: Iterator[estimator.Row | minigrid.Row]
+    if name == "estimator":
+        if repeats < 1:
+            raise ValueError(f"--repeats must be at least 1, got {repeats}")
+        chosen = tuple(estimator.Size.parse(size) for size in sizes)
+        chosen = chosen or (estimator.CUDA_SIZES if resolved == "cuda" else estimator.CPU_SIZES)
+        count, rows = len(chosen), estimator.measure(resolved, chosen, repeats=repeats)
+    else:
+        if not seconds > 0:
+            raise ValueError(f"--seconds must be above 0, got {seconds}")
+        cases = minigrid.CUDA_CASES if resolved == "cuda" else minigrid.CPU_CASES
+        count, rows = len(cases), minigrid.measure(resolved, cases, threads=threads or cores(), seconds=seconds)
+    measured = []
     console = Console(file=sys.stderr)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(f"vcse bench {name}", total=len(chosen))
-        for size, row in zip(chosen, estimator.measure(resolved, chosen, repeats=repeats), strict=True):
-            rows.append(row)
+        task = progress.add_task(f"vcse bench {name}", total=count)
+        for row in rows:
+            measured.append(row)
             progress.advance(task)
             if not console.is_terminal:
-                print(f"N={size.n} d={size.d} k={size.k}: {row.ms:.3g} ms", file=sys.stderr)
+                print(_line(row), file=sys.stderr, flush=True)
     if json:
-        print(json_format.dumps([dataclasses.asdict(row) for row in rows], indent=1))
+        print(json_format.dumps([dataclasses.asdict(row) for row in measured], indent=1))
     else:
-        Console().print(_table(rows))
+        table = _table if name == "estimator" else _training_table
+        Console().print(table(measured))  # type: ignore[arg-type]
     return 0
+
+
+def _line(row: estimator.Row | minigrid.Row) -> str:
+    if isinstance(row, estimator.Row):
+        return f"N={row.n} d={row.d} k={row.k}: {row.ms:.3g} ms"
+    return f"{row.learners} learners, {row.bonus}: {row.frames_per_s:,.0f} frames/s"
+
+
+def _training_table(rows: list[minigrid.Row]) -> Table:
+    title = f"Training A2C on MiniGrid, networks on {rows[0].device}"
+    table = Table(title=title, box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for heading in ("learners", "bonus", "frames/s", "environments", "acting", "bonus", "rest of the update"):
+        table.add_column(heading, justify="left" if heading == "bonus" else "right")
+    for row in rows:
+        shares = (row.share_env, row.share_act, row.share_bonus, row.share_update)
+        table.add_row(str(row.learners), row.bonus, f"{row.frames_per_s:,.0f}", *(f"{share:.0%}" for share in shares))
+    return table
 
 
 def _table(rows: list[estimator.Row]) -> Table:

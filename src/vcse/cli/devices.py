@@ -1,5 +1,6 @@
-"""`--device`: which device a command computes on."""
+"""`--device` and `--threads`: on what a command computes."""
 
+import os
 from typing import Literal
 
 import torch
@@ -14,3 +15,8 @@ def resolve_device(device: Device) -> Literal["cpu", "cuda"]:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return device
+
+
+def cores() -> int:
+    """Give the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

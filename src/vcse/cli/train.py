@@ -1,7 +1,6 @@
 """`vcse train` and `vcse resume`: runs to disk."""
 
 import dataclasses
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,7 +8,7 @@ import tyro
 
 from vcse.agents.a2c import Injection, TimeLimit
 from vcse.bonuses.named import BONUS_NAMES
-from vcse.cli.devices import Device, resolve_device
+from vcse.cli.devices import Device, cores, resolve_device
 from vcse.envs.tasks import check_task, task_spec
 from vcse.runs.config import AGENTS, Reading, RunConfig, ValueSource, a2c_config
 from vcse.runs.launch import train_runs
@@ -131,7 +130,7 @@ def train(
                 for seed in range(first_seed, first_seed + seeds)
             ]
     with TrainingProgress(quiet=quiet) as progress:
-        train_runs(configs, out, device=resolve_device(device), threads=threads or _cores(), progress=progress)
+        train_runs(configs, out, device=resolve_device(device), threads=threads or cores(), progress=progress)
     return 0
 
 
@@ -160,7 +159,7 @@ def resume(
     with TrainingProgress(quiet=quiet) as progress:
         for root in sorted(roots):
             mine = [config for path, config in zip(paths, configs, strict=True) if _root(path, config) == root]
-            train_runs(mine, root, device=resolve_device(device), threads=threads or _cores(), progress=progress)
+            train_runs(mine, root, device=resolve_device(device), threads=threads or cores(), progress=progress)
     return 0
 
 
@@ -194,9 +193,3 @@ def _backend(family: str, backend: str) -> str:
 
         return fastest_backend()
     return backend
-
-
-def _cores() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -38,8 +38,9 @@ class Rollouts:
         keep_arrived: bool,
         device: torch.device,
     ) -> None:
-        shape = (learners, environments, steps)
         self.device = device
+        # In memory the step comes first, so that what is written at one moment lies together.
+        shape = (steps, learners, environments)
         # Small numbers are gathered on the host and sent to the device once per rollout.
         self._host = {
             "rewards": torch.zeros(shape),
@@ -49,14 +50,16 @@ class Rollouts:
         }
         if device.type == "cuda":
             self._host = {name: each.pin_memory() for name, each in self._host.items()}
-        on_device = {name: each if device.type == "cpu" else each.to(device) for name, each in self._host.items()}
+        self._memory = {name: each if device.type == "cpu" else each.to(device) for name, each in self._host.items()}
+        cells = torch.zeros(steps + 1, learners, environments, *observation_shape, dtype=torch.uint8, device=device)
         self.rollout = Rollout(
-            observations=torch.zeros(
-                learners, environments, steps + 1, *observation_shape, dtype=torch.uint8, device=device
-            ),
-            actions=torch.zeros(shape, dtype=torch.int64, device=device),
-            arrived=torch.zeros(*shape, *observation_shape, dtype=torch.uint8, device=device) if keep_arrived else None,
-            **on_device,
+            observations=cells.movedim(0, 2),
+            actions=torch.zeros(shape, dtype=torch.int64, device=device).movedim(0, 2),
+            rewards=self._memory["rewards"].movedim(0, 2),
+            terminated=self._memory["terminated"].movedim(0, 2),
+            truncated=self._memory["truncated"].movedim(0, 2),
+            positions=self._memory["positions"].movedim(0, 2),
+            arrived=torch.zeros_like(cells[1:]).movedim(0, 2) if keep_arrived else None,
         )
 
     def keep(
@@ -70,19 +73,19 @@ class Rollouts:
         arrived: UInt8[Tensor, "l n h w c"],
     ) -> None:
         """Keep what a step of some learners led to; all on the host."""
-        self._host["rewards"][learners, :, step] = rewards
-        self._host["terminated"][learners, :, step] = terminated
-        self._host["truncated"][learners, :, step] = truncated
+        self._host["rewards"][step, learners] = rewards
+        self._host["terminated"][step, learners] = terminated
+        self._host["truncated"][step, learners] = truncated
         if self.rollout.arrived is not None:
             self.rollout.arrived[learners, :, step] = arrived.to(self.device, non_blocking=True)
 
     def keep_positions(self, learners: slice, step: int, positions: Int[Tensor, "l n 2"]) -> None:
         """Keep where the agents stand when they take the action of a step."""
-        self._host["positions"][learners, :, step] = positions
+        self._host["positions"][step, learners] = positions
 
     def complete(self) -> Rollout:
         """Give the rollout, all of it on the device."""
         if self.device.type == "cuda":
             for name, each in self._host.items():
-                getattr(self.rollout, name).copy_(each, non_blocking=True)
+                self._memory[name].copy_(each, non_blocking=True)
         return self.rollout

@@ -22,6 +22,7 @@ from vcse.streams import uniforms
 
 RECENT_EPISODES = 100
 ENVIRONMENT_SEED_STRIDE = 10_000  # environment i of a run has seed + 10,000 i, as in the release
+EAGER_UPDATES = 3  # before one is captured as a CUDA graph
 MAP_SIDE = 25  # no MiniGrid is larger
 BONUS_COLUMNS = (
     "bonus_std",
@@ -134,6 +135,8 @@ class Cohort:
         self.counts_visits = any(config.visits_every_frames for config in self.configs)
         self.new_actions: list[np.ndarray] = []
         self.metrics: dict[str, Tensor] = {}
+        self.captures = self.agent.device.type == "cuda"
+        self.eager_updates = 0
         self.groups = self._make_groups()
         self.seconds = dict.fromkeys(("env", "act", "update"), 0.0)
 
@@ -172,7 +175,11 @@ class Cohort:
         """Collect one rollout and learn from it."""
         self._collect()
         begin = time.perf_counter()
-        self.metrics = self.agent.update(self.rollouts.complete())
+        rollout = self.rollouts.complete()
+        if self.captures and self.eager_updates >= EAGER_UPDATES and self.agent.can_be_captured:
+            self.agent.capture(rollout)  # all that has to be loaded is, and shapes no longer change
+        self.eager_updates += 1
+        self.metrics = self.agent.update(rollout)
         self.update += 1
         if len(self.agent.paid):
             self.bonus_sum.index_add_(0, self.agent.paid, self.agent.bonus_output.reward.mean(-1))
@@ -195,11 +202,10 @@ class Cohort:
         self.new_actions.append(self.rollouts.rollout.actions.to("cpu", torch.uint8).numpy())
 
     def _show(self, group: Group, t: int) -> Tensor:
-        """Put what a group's environments show into the rollout."""
+        """Put what a group's environments show into the rollout, and give it as it lies there."""
         observations = self.rollouts.rollout.observations[group.learners, :, t]
-        shown = torch.from_numpy(group.observations).view(observations.shape)
-        observations.copy_(shown, non_blocking=True)
-        return shown if self.agent.device.type == "cpu" else observations
+        observations.copy_(torch.from_numpy(group.observations).view(observations.shape))
+        return observations
 
     def _send(self, group: Group, t: int, noise: Tensor) -> None:
         begin = time.perf_counter()

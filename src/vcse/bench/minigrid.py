@@ -1,0 +1,134 @@
+"""Frames per second of training A2C on MiniGrid, and where the time goes.
+
+Frames/s are measured while everything runs as in training. Shares are measured after that, in updates of their own,
+in which the device is waited for between the parts.
+"""
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from vcse.envs.minigrid import TASKS
+from vcse.runs.config import RunConfig, a2c_config
+from vcse.runs.on_policy import Cohort
+from vcse.runs.store import RunDirectory
+
+WARM_UP_UPDATES = 84  # fills the memory of 10,000 features that SE has, and captures what is captured
+SECONDS = 10.0
+SHARE_UPDATES = 10
+
+
+class Case(NamedTuple):
+    """A cohort to measure: every task with every bonus and so many seeds."""
+
+    bonuses: tuple[str, ...]
+    seeds: int
+    tasks: tuple[str, ...] = ("LavaGapS7",)
+
+    @property
+    def learners(self) -> int:
+        """Learners of the cohort."""
+        return len(self.bonuses) * self.seeds * len(self.tasks)
+
+
+CPU_CASES = tuple(Case((bonus,), seeds) for seeds in (1, 16, 48) for bonus in ("none", "se", "vcse"))
+CUDA_CASES = (
+    *(Case((bonus,), seeds) for seeds in (16, 48) for bonus in ("none", "se", "vcse")),
+    Case(("none", "se", "vcse"), 16, TASKS),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the answer. The shares add up to 1."""
+
+    device: str
+    learners: int
+    bonus: str
+    frames_per_s: float
+    share_env: float  # waiting for environments, and keeping what they gave
+    share_act: float
+    share_bonus: float  # features, neighbours, reward
+    share_update: float  # the rest of the update
+
+
+def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float = SECONDS) -> Iterator[Row]:
+    """Measure case after case."""
+    torch.set_num_threads(1)
+    for case in cases:
+        with tempfile.TemporaryDirectory() as scratch:
+            yield _measure(device, case, threads, seconds, Path(scratch))
+
+
+def _measure(device: str, case: Case, threads: int, seconds: float, scratch: Path) -> Row:
+    directories = []
+    for task in case.tasks:
+        for bonus in case.bonuses:
+            for seed in range(case.seeds):
+                config = RunConfig(
+                    task=f"minigrid/{task}",
+                    agent="a2c",
+                    method=bonus,
+                    seed=seed,
+                    reading="release",
+                    frames=1_000_000,
+                    a2c=a2c_config(bonus),
+                )
+                directories.append(RunDirectory(scratch / config.name, config))
+    cohort = Cohort(directories, device=device, threads=threads)
+    for _ in range(WARM_UP_UPDATES):
+        cohort.step()
+    updates, begin = 0, time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        cohort.step()
+        updates += 1
+        cohort.new_actions.clear()
+    _wait(device)
+    frames_per_s = updates * cohort.frames_per_update * case.learners / (time.perf_counter() - begin)
+    shares = _shares(cohort, device)
+    for directory in directories:
+        directory.close()
+    return Row(
+        torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        case.learners,
+        "+".join(case.bonuses),
+        frames_per_s,
+        **shares,
+    )
+
+
+def _shares(cohort: Cohort, device: str) -> dict[str, float]:
+    agent = cohort.agent
+    agent.release_capture()
+    seconds = dict.fromkeys(("share_env", "share_act", "share_bonus", "share_update"), 0.0)
+    bonus = agent.weighted_bonus
+
+    def timed_bonus(*arguments: torch.Tensor) -> torch.Tensor:
+        _wait(device)
+        begin = time.perf_counter()
+        output = bonus(*arguments)  # type: ignore[arg-type]
+        _wait(device)
+        seconds["share_bonus"] += time.perf_counter() - begin
+        return output
+
+    agent.weighted_bonus = timed_bonus  # type: ignore[method-assign, assignment]
+    cohort.captures = False
+    before = dict(cohort.seconds)
+    for _ in range(SHARE_UPDATES):
+        cohort.step()
+        _wait(device)
+    spent = {name: cohort.seconds[name] - before[name] for name in before}
+    whole = sum(spent.values())
+    seconds["share_env"], seconds["share_act"] = spent["env"], spent["act"]
+    seconds["share_update"] = spent["update"] - seconds["share_bonus"]
+    return {name: each / whole for name, each in seconds.items()}
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
