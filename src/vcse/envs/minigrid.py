@@ -19,7 +19,10 @@ from vcse.envs.protocol import Environments, Observations, Positions, Step
 
 TASKS = ("LavaGapS7", "Empty-16x16", "DoorKey-6x6", "DoorKey-8x8", "Unlock", "SimpleCrossingS9N1")
 ACTIONS = 7  # left, right, forward, pick up, drop, toggle, done
+FORWARD = 2
 VIEW = (7, 7, 3)
+CELL_AHEAD = (3, 5, 0)  # what kind of object is in front of the agent, in its view
+LAVA = 9
 INSTALL = "pip install 'vcse[minigrid]'"
 Backend = Literal["auto", "envpool", "minigrid"]
 
@@ -114,30 +117,37 @@ class EnvPoolMiniGrid:
             num_threads=min(threads, self.count),
         )
         self.most_steps = int(self._pool.spec.config.max_episode_steps)
+        self._shown: Observations
+        self._sent: Int[np.ndarray, " n"]
 
     def reset(self) -> tuple[Observations, Positions]:
         """Start every environment's first episode."""
         observations, information = self._pool.reset()
-        return observations["image"], information["agent_pos"]
+        self._shown = observations["image"]
+        return self._shown, information["agent_pos"]
 
     def send(self, actions: Int[np.ndarray, " n"]) -> None:
         """Begin a step of every environment."""
-        self._pool.send(actions.astype(np.int32))
+        self._sent = actions.astype(np.int32)
+        self._pool.send(self._sent)
 
     def receive(self) -> Step:
         """Wait for the step, then reset what has finished."""
         observations, rewards, terminated, truncated, information = self._pool.recv()
         arrived, arrived_positions = observations["image"], information["agent_pos"]
-        # At the last step a success comes as a time-out with a reward; it is a success.
-        terminated = terminated | (rewards > 0)
+        # At the last step EnvPool calls a goal, and lava, a time-out.
+        into_lava = (self._sent == FORWARD) & (self._shown[:, *CELL_AHEAD] == LAVA)
+        terminated = terminated | (rewards > 0) | (truncated & into_lava)
         truncated = truncated & ~terminated
         finished = np.flatnonzero(terminated | truncated).astype(np.int32)
         if finished.size == 0:
+            self._shown = arrived
             return Step(arrived, arrived, rewards, terminated, truncated, arrived_positions, arrived_positions)
         self._pool.send(np.zeros(finished.size, dtype=np.int32), finished)
         fresh, _, _, _, fresh_information = self._pool.recv()
         shown, positions = arrived.copy(), arrived_positions.copy()
         shown[finished], positions[finished] = fresh["image"], fresh_information["agent_pos"]
+        self._shown = shown
         return Step(shown, arrived, rewards, terminated, truncated, positions, arrived_positions)
 
     def close(self) -> None:

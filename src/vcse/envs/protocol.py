@@ -1,6 +1,6 @@
 """What a batch of environments is, whatever simulates them."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
@@ -31,6 +31,7 @@ class Step(NamedTuple):
         return ended
 
 
+@runtime_checkable
 class Environments(Protocol):
     """A batch of environments of one task, each with a seed of its own.
 
@@ -43,7 +44,7 @@ class Environments(Protocol):
     most_steps: int  # the time limit of an episode
 
     def reset(self) -> tuple[Observations, Positions]:
-        """Start every environment's first episode."""
+        """Start the first episodes. To be called once: simulators differ in where a second call would begin."""
         ...
 
     def send(self, actions: Int[np.ndarray, " n"]) -> None:

@@ -362,6 +362,7 @@ class Cohort:
             raise ValueError("runs of one task must stand side by side in a cohort")
         if len(bounds) == 2 and len(tasks) > 1:
             bounds.insert(1, len(tasks) // 2)
+        threads = max(1, 2 * self.threads // (len(bounds) - 1))  # half of the groups act while the others are stepped
         groups = []
         for start, stop in itertools.pairwise(bounds):
             mine = self.configs[start:stop]
@@ -371,7 +372,7 @@ class Cohort:
                 for environment in range(config.a2c.environments)
             ]
             backend: Backend = mine[0].backend  # type: ignore[assignment]
-            environments = make_environments(mine[0].task, seeds, backend=backend, threads=self.threads)
+            environments = make_environments(mine[0].task, seeds, backend=backend, threads=threads)
             groups.append(Group(slice(start, stop), environments))
         return groups
 
