@@ -17,8 +17,8 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[minigrid,report,dev]'
 	@touch $@
 
-demo: $(READY) ## Show the bonus at work, as a picture: out/demo/cloud.png
-	$(BIN)/python examples/cloud.py --out out/demo
+demo: $(READY) ## Train A2C with no bonus, SE and VCSE on LavaGapS7, 16 seeds each: out/demo/index.html
+	$(BIN)/python examples/headline.py --out out/demo
 
 test: lint ## Lint, check types and imports, run the tests
 	$(BIN)/python -m pytest --numprocesses 2

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.table import Table
 
 from vcse.cli.devices import Device, resolve_device
-from vcse.runs.checkpoint import frames as saved_frames
 from vcse.runs.evaluate import evaluate
 from vcse.runs.load import Policies, load_policies
 from vcse.runs.store import run_directories
@@ -58,24 +57,19 @@ def evaluate_runs(
         raise ValueError(f"--episodes must be at least 1, got {episodes}")
     resolved = resolve_device(device)
     torch.set_num_threads(1)  # as in training: the networks are small, and the numbers are the same again
-    paths = run_directories(directory)
-    saved = [path for path in paths if saved_frames(path / "checkpoint")]
-    if not saved:
-        raise ValueError(f"{directory} has no checkpoint yet: there is no policy to evaluate")
-    for path in paths:
-        if path not in saved:
-            print(f"vcse: {path} has no checkpoint yet and is left out", file=sys.stderr)
-    rows = [row for policies in load_policies(saved, resolved) for row in _play(policies, episodes)]
+    loaded = load_policies(run_directories(directory), resolved)
+    rows = [row for policies in loaded for row in _play(policies, episodes)]
     rows.sort(key=lambda row: (row.task, row.method, row.seed))
     if json:
         print(json_format.dumps([asdict(row) for row in rows], indent=1))
     else:
-        Console().print(_table(rows))
+        for task in dict.fromkeys(row.task for row in rows):
+            Console().print(_table(task, [row for row in rows if row.task == task]))
     return 0
 
 
 def _play(policies: Policies, episodes: int) -> Iterable[Row]:
-    runs = "1 run" if len(policies.configs) == 1 else f"{len(policies.configs)} runs"
+    runs = _runs(len(policies.configs))
     print(f"vcse: {runs} at frame {policies.frame:,}, {episodes} episodes each, twice", file=sys.stderr)
     sampled, likeliest = (
         evaluate(policies.agent, policies.configs, frame=policies.frame, episodes=episodes, sampled=way)
@@ -96,21 +90,24 @@ def _play(policies: Policies, episodes: int) -> Iterable[Row]:
         )
 
 
-def _table(rows: list[Row]) -> Table:
-    title = f"{rows[0].episodes} episodes of each run: actions sampled, and the likeliest"
-    table = Table(title=title, box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for heading in ("task", "method"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("seed", "frame", "success", "likeliest", "return", "likeliest"):
+def _table(task: str, rows: list[Row]) -> Table:
+    title = f"{task}: {rows[0].episodes} episodes of each run"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("method", no_wrap=True)
+    for heading in (
+        "seed",
+        "frame",
+        "success,\nsampled",
+        "success,\nlikeliest",
+        "return,\nsampled",
+        "return,\nlikeliest",
+    ):
         table.add_column(heading, justify="right", no_wrap=True)
-    arms: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        arms.setdefault((row.task, row.method), []).append(row)
-    for (task, method), mine in arms.items():
+    for method in dict.fromkeys(row.method for row in rows):
+        mine = [row for row in rows if row.method == method]
         for row in mine:
-            table.add_row(task, method, str(row.seed), f"{row.frame:,}", *_numbers([row]))
-        if len(mine) > 1:
-            table.add_row(task, method, "mean", f"of {len(mine)}", *_numbers(mine), style="bold", end_section=True)
+            table.add_row(method, str(row.seed), f"{row.frame:,}", *_numbers([row]))
+        table.add_row(method, "mean", _runs(len(mine)), *_numbers(mine), style="bold", end_section=True)
     return table
 
 
@@ -118,3 +115,7 @@ def _numbers(rows: list[Row]) -> tuple[str, ...]:
     rates = (np.mean([row.success_rate for row in rows]), np.mean([row.argmax_success_rate for row in rows]))
     returns = (np.mean([row.return_mean for row in rows]), np.mean([row.argmax_return_mean for row in rows]))
     return (*(f"{rate:.1%}" for rate in rates), *(f"{each:.3f}" for each in returns))
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"

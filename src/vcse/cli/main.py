@@ -9,13 +9,17 @@ from tyro.extras import SubcommandApp
 from vcse import __version__
 from vcse.cli.bench import bench
 from vcse.cli.doctor import doctor
+from vcse.cli.evaluate import evaluate_runs
 from vcse.cli.selftest import selftest
 from vcse.cli.train import resume, train
+from vcse.cli.watch import watch
 from vcse.runs.launch import StoppedError
 
 app = SubcommandApp()
 app.command(train)
 app.command(resume)
+app.command(name="eval")(evaluate_runs)
+app.command(watch)
 app.command(bench)
 app.command(doctor)
 app.command(selftest)

@@ -1,6 +1,5 @@
 """Trained policies, read from runs on disk. Nothing is locked: a run may go on training meanwhile."""
 
-import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,9 @@ from vcse.runs.checkpoint import Checkpoint, CorruptCheckpointError
 from vcse.runs.config import RunConfig
 from vcse.runs.store import read_config
 
+# What only training needs is left out, so that runs with other batches and bonuses fit the same agent.
+POLICY_ALONE = A2CConfig(bonus=BonusChoice(name="none", reading="paper", k=1))
+
 
 class Policies(NamedTuple):
     """Policies that fit one agent, a learner each. Those of one task stand side by side."""
@@ -24,11 +26,7 @@ class Policies(NamedTuple):
     paths: list[Path]
 
 
-class MissingCheckpointError(ValueError):
-    """A run that has not saved anything yet."""
-
-
-def newest_checkpoint(path: Path) -> Checkpoint:
+def newest_checkpoint(path: Path) -> Checkpoint | None:
     """Read the newest whole checkpoint of a run's directory, and say which were passed over."""
     try:
         return _newest(path)
@@ -39,47 +37,56 @@ def newest_checkpoint(path: Path) -> Checkpoint:
 def load_policies(paths: Sequence[Path], device: str = "cpu") -> list[Policies]:
     """Load the newest policy of every run, in as few agents as possible.
 
-    Runs share an agent where they have the same shapes, simulator and frame, whatever explored: a policy is made
-    of an encoder and an actor, and neither bonus nor optimiser is loaded.
+    Runs share an agent where they have the same shapes, simulator and frame, whatever their batches and bonuses
+    were: those are not loaded. A run that has saved nothing yet is named and left out.
 
     Args:
         paths: Directories of runs.
         device: Where the networks live.
     """
-    alike: dict[Any, list[tuple[Path, RunConfig, Checkpoint]]] = {}
+    alike: dict[Any, list[_Saved]] = {}
+    missing = []
     for path in paths:
-        config, found = read_config(path), newest_checkpoint(path)
+        config, newest = read_config(path), newest_checkpoint(path)
+        if newest is None:
+            missing.append(path)
+            continue
         spec = task_spec(config.task)
-        key = (spec.observation_shape, spec.actions, config.backend, found.frame)
-        alike.setdefault(key, []).append((path, config, found))
-    loaded = []
-    for group in alike.values():
-        group.sort(key=lambda each: (each[1].task, each[1].method, each[1].seed))
-        spec = task_spec(group[0][1].task)
-        agent = A2C(
-            A2CSpec(spec.observation_shape, spec.actions),
-            [_policy_alone(config.a2c) for _, config, _ in group],
-            [config.seed for _, config, _ in group],
-            device=device,
-        )
-        for learner, (_, _, found) in enumerate(group):
-            wanted = agent.learner_state(learner)
-            agent.load_learner_state(learner, {name: found.state["agent"][name] for name in wanted})
-        configs, frame = [config for _, config, _ in group], group[0][2].frame
-        loaded.append(Policies(agent, configs, frame, [path for path, _, _ in group]))
-    return loaded
+        key = (spec.observation_shape, spec.actions, config.backend, newest.frame)
+        alike.setdefault(key, []).append(_Saved(path, config, newest))
+    if not alike:
+        runs = f"{paths[0]} has no" if len(paths) == 1 else f"none of {len(paths)} runs ({paths[0]}, ...) has a"
+        raise ValueError(f"{runs} whole checkpoint yet: there is no policy to load")
+    for path in missing:
+        print(f"vcse: {path} has no whole checkpoint yet and is left out", file=sys.stderr)
+    return [_load_together(group, device) for group in alike.values()]
 
 
-def _newest(path: Path) -> Checkpoint:
+class _Saved(NamedTuple):
+    path: Path
+    config: RunConfig
+    checkpoint: Checkpoint
+
+
+def _load_together(group: list[_Saved], device: str) -> Policies:
+    group.sort(key=lambda saved: (saved.config.task, saved.config.method, saved.config.seed))
+    spec = task_spec(group[0].config.task)
+    agent = A2C(
+        A2CSpec(spec.observation_shape, spec.actions),
+        [POLICY_ALONE] * len(group),
+        [saved.config.seed for saved in group],
+        device=device,
+    )
+    for learner, saved in enumerate(group):
+        state = saved.checkpoint.state["agent"]
+        agent.load_learner_state(learner, {name: state[name] for name in agent.learner_state(learner)})
+    frame = group[0].checkpoint.frame
+    return Policies(agent, [saved.config for saved in group], frame, [saved.path for saved in group])
+
+
+def _newest(path: Path) -> Checkpoint | None:
     for found in checkpoint.whole(path / "checkpoint"):
-        if isinstance(found, CorruptCheckpointError):
-            print(f"vcse: {found}; going back to the one before", file=sys.stderr)
-        else:
+        if not isinstance(found, CorruptCheckpointError):
             return found
-    raise MissingCheckpointError(f"{path} has no whole checkpoint yet: there is no policy to load")
-
-
-def _policy_alone(config: A2CConfig) -> A2CConfig:
-    """Leave out what only training needs, so that runs with other batches and bonuses fit the same agent."""
-    nothing = BonusChoice(name="none", reading=config.bonus.reading, k=1)
-    return dataclasses.replace(A2CConfig(bonus=nothing), discount=config.discount)
+        print(f"vcse: {found}; going back to the one before", file=sys.stderr)
+    return None

@@ -1,0 +1,75 @@
+"""`vcse watch`: a film of a trained policy."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from vcse.cli.devices import Device, resolve_device
+from vcse.runs.config import RunConfig
+from vcse.runs.store import read_config, run_directories
+from vcse.runs.watch import watch_run
+
+Way = Annotated[bool, tyro.conf.create_mutex_group(required=False, title="actions"), tyro.conf.FlagCreatePairsOff]
+
+
+def watch(
+    directory: Annotated[Path, tyro.conf.Positional],
+    /,
+    episodes: int = 3,
+    out: Path | None = None,
+    sampled: Way = False,
+    likeliest: Way = False,
+    seed: int = 0,
+    frames_per_second: int = 8,
+    device: Device = "cpu",
+) -> int:
+    """Film the newest policy of a run: watch.gif in its directory, or the file that --out names.
+
+    Of a directory of runs, the run with the lowest seed of each task and method is filmed, each into its own
+    directory; --out is for one film, and with it one run must be named.
+
+    Args:
+        directory: A run, or a directory of runs.
+        episodes: How many are shown.
+        out: The film, .gif or .mp4 (which needs imageio-ffmpeg).
+        sampled: Draw actions from the policy, as in training; this is what happens without a flag.
+        likeliest: Take the likeliest action instead.
+        seed: Of the layouts and the draws of actions.
+        frames_per_second: Steps that are shown in a second.
+        device: Where the network lives.
+    """
+    del sampled  # the default by name
+    runs = first_runs(run_directories(directory))
+    if out is not None and len(runs) > 1:
+        arms = ", ".join(str(path) for path in runs)
+        raise ValueError(
+            f"--out is for one film, but {directory} holds {len(runs)} methods to watch: name one of {arms}"
+        )
+    for path in runs:
+        film = out or path / "watch.gif"
+        endings = watch_run(
+            path,
+            film,
+            episodes=episodes,
+            sampled=not likeliest,
+            seed=seed,
+            frames_per_second=frames_per_second,
+            device=resolve_device(device),
+        )
+        told = ", ".join(f"{ending.outcome} after {ending.step} steps" for ending in endings)
+        print(f"{path}: {told}", file=sys.stderr)
+        print(film)
+    return 0
+
+
+def first_runs(paths: list[Path]) -> list[Path]:
+    """Give the run with the lowest seed of each task and method."""
+    found: dict[tuple[str, str], tuple[RunConfig, Path]] = {}
+    for path in paths:
+        config = read_config(path)
+        arm = (config.task, config.method)
+        if arm not in found or config.seed < found[arm][0].seed:
+            found[arm] = (config, path)
+    return [path for _, path in found.values()]

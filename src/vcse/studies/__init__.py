@@ -1,0 +1,1 @@
+"""Studies: what many runs say together, as numbers with intervals, figures and pages."""

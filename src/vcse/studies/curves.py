@@ -1,0 +1,78 @@
+"""Curves of many runs: read from `train.csv`, put together by task and method, aggregated over runs."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from vcse.runs.store import read_config, read_rows
+from vcse.studies.statistics import Aggregate, bootstrap_interval, interquartile_mean
+
+
+class Curves(NamedTuple):
+    """Success of one method on one task over training, a row per run."""
+
+    frames: Int[np.ndarray, " points"]
+    success: Float[np.ndarray, "runs points"]  # of the last hundred training episodes; NaN before the first ended
+    seeds: tuple[int, ...]
+
+
+class Line(NamedTuple):
+    """The runs of one method on one task as one line: their interquartile mean with its 95 % interval."""
+
+    frames: Int[np.ndarray, " points"]
+    middle: Aggregate
+    low: Aggregate
+    high: Aggregate
+
+
+Arm = tuple[str, str]  # task and method
+
+
+def read_curves(paths: Sequence[Path]) -> dict[Arm, Curves]:
+    """Read the training curves of runs, those of a task and method together and by seed.
+
+    Args:
+        paths: Directories of runs. Those of one task and method must have rows at the same frames.
+    """
+    found: dict[Arm, dict[int, tuple[Path, Int[np.ndarray, " points"], Float[np.ndarray, " points"]]]] = {}
+    for path in paths:
+        config = read_config(path)
+        rows = read_rows(path / "train.csv") if (path / "train.csv").exists() else []
+        if not rows:
+            raise ValueError(f"{path} has no row in train.csv yet")
+        mine = found.setdefault((config.task, config.method), {})
+        if config.seed in mine:
+            raise ValueError(f"{mine[config.seed][0]} and {path} are the same run, seed {config.seed}")
+        frames = np.array([int(row["frame"]) for row in rows])
+        mine[config.seed] = (path, frames, np.array([row["success_rate"] for row in rows]))
+    return {arm: _together(runs) for arm, runs in found.items()}
+
+
+def lines(
+    curves: Mapping[Arm, Curves], generator: np.random.Generator, *, resamples: int = 2000
+) -> dict[str, dict[str, Line]]:
+    """Aggregate curves over their runs: a line for each method of each task."""
+    by_task: dict[str, dict[str, Line]] = {}
+    for (task, method), each in curves.items():
+        scores = each.success[:, None]
+        interval = bootstrap_interval(scores, generator, resamples=resamples)
+        by_task.setdefault(task, {})[method] = Line(each.frames, interquartile_mean(scores), *interval)
+    return by_task
+
+
+def _together(
+    runs: Mapping[int, tuple[Path, Int[np.ndarray, " points"], Float[np.ndarray, " points"]]],
+) -> Curves:
+    seeds = sorted(runs)
+    first_path, frames, _ = runs[seeds[0]]
+    for seed in seeds[1:]:
+        path, others, _ = runs[seed]
+        if not np.array_equal(frames, others):
+            raise ValueError(
+                f"runs of one method must have rows at the same frames: {first_path} has {len(frames)} up to frame "
+                f"{frames[-1]:,}, {path} has {len(others)} up to frame {others[-1]:,}"
+            )
+    return Curves(frames, np.stack([runs[seed][2] for seed in seeds]), tuple(seeds))

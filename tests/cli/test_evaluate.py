@@ -1,0 +1,75 @@
+import json
+
+import pytest
+import tyro
+
+from vcse.cli.evaluate import evaluate_runs
+from vcse.runs.config import RunConfig, a2c_config
+from vcse.runs.launch import train_runs
+from vcse.runs.progress import TrainingProgress
+from vcse.runs.store import RunDirectory, read_config, read_rows
+
+
+def make_config(bonus, seed):
+    # Hardly trained policies reach this goal now and then: returns are not all 0.
+    return RunConfig(
+        task="minigrid/Empty-5x5",
+        agent="a2c",
+        method=bonus,
+        seed=seed,
+        reading="release",
+        frames=64,
+        a2c=a2c_config(bonus, environments=4),
+        eval_episodes=6,
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs")
+    configs = [make_config(bonus, seed) for bonus in ("none", "vcse") for seed in (0, 10, 2)]
+    with TrainingProgress(quiet=True) as progress:
+        train_runs(configs, out, device="cpu", threads=1, progress=progress)
+    return out
+
+
+def test_rows_are_those_that_training_ended_with(runs, capsys):
+    assert evaluate_runs(runs, episodes=6, json=True) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["method"], row["seed"]) for row in rows] == [(m, s) for m in ("none", "vcse") for s in (0, 2, 10)]
+    assert any(row["return_mean"] > 0 for row in rows)
+    for row in rows:
+        path = runs / "minigrid-Empty-5x5" / row["method"] / f"seed{row['seed']}"
+        (at_the_end,) = read_rows(path / "eval.csv")
+        assert {name: row[name] for name in at_the_end} == at_the_end
+        assert (row["run"], row["task"]) == (str(path), "minigrid/Empty-5x5")
+
+
+def test_one_run_gives_the_numbers_that_it_gives_among_others(runs, capsys):
+    evaluate_runs(runs, episodes=3, json=True)
+    among_others = json.loads(capsys.readouterr().out)[2]
+    evaluate_runs(runs / "minigrid-Empty-5x5" / "none" / "seed10", episodes=3, json=True)
+    assert json.loads(capsys.readouterr().out) == [among_others]
+
+
+def test_the_table_has_a_line_per_run_and_a_mean_per_method(runs, capsys):
+    assert tyro.cli(evaluate_runs, args=[str(runs), "--episodes", "6"]) == 0
+    shown = capsys.readouterr().out
+    assert "minigrid/Empty-5x5: 6 episodes of each run" in shown
+    rows = [line.split() for line in shown.splitlines() if line.startswith(("none", "vcse"))]
+    assert [row[1] for row in rows] == ["0", "2", "10", "mean"] * 2
+    rates = [float(row[3].rstrip("%")) for row in rows[:3]]
+    assert float(rows[3][4].rstrip("%")) == pytest.approx(sum(rates) / 3, abs=0.1)
+
+
+def test_a_run_without_a_checkpoint_is_one_line(runs, tmp_path, capsys):
+    config = read_config(runs / "minigrid-Empty-5x5" / "none" / "seed0")
+    RunDirectory(tmp_path / config.name, config).close()
+    with pytest.raises(ValueError, match="seed0 has no whole checkpoint yet: there is no policy to load"):
+        evaluate_runs(tmp_path)
+    assert capsys.readouterr().out == ""
+
+
+def test_no_episodes_are_refused(runs):
+    with pytest.raises(ValueError, match="--episodes must be at least 1, got 0"):
+        evaluate_runs(runs, episodes=0)

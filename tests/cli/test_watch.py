@@ -1,0 +1,177 @@
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import tyro
+from PIL import Image
+
+from vcse.agents.a2c import A2C, A2CSpec
+from vcse.cli.watch import first_runs, watch
+from vcse.envs.crossing import MAPS
+from vcse.envs.minigrid import ReferenceMiniGrid
+from vcse.envs.tasks import task_spec
+from vcse.runs.config import RunConfig, a2c_config
+from vcse.runs.load import POLICY_ALONE
+from vcse.runs.store import RunDirectory
+from vcse.runs.watch import OUTCOME_COLOURS, Moment, caption, play, write_film
+
+
+@pytest.fixture(autouse=True)
+def _small_pictures(monkeypatch):
+    """Draw fast."""
+    monkeypatch.setattr("vcse.runs.watch.MAP_PIXELS", 64)
+
+
+def make_config(task="minigrid/LavaGapS5", method="vcse", seed=0):
+    return RunConfig(
+        task=task, agent="a2c", method=method, seed=seed, reading="release", frames=128, a2c=a2c_config("vcse")
+    )
+
+
+def make_agent(task="minigrid/LavaGapS5", seed=0):
+    spec = task_spec(task)
+    return A2C(A2CSpec(spec.observation_shape, spec.actions), [POLICY_ALONE], [seed])
+
+
+def make_run(out, **settings):
+    config = make_config(**settings)
+    directory = RunDirectory(out / config.name, config)
+    directory.save_checkpoint(128, {"agent": make_agent(config.task, config.seed).learner_state(0)})
+    directory.close()
+    return directory.path
+
+
+@pytest.mark.parametrize("task", ["minigrid/LavaGapS7", "minigrid-full/LavaGapS7"])
+def test_what_is_played_is_what_the_environments_play(task):
+    agent, full = make_agent(task), task.startswith("minigrid-full")
+    moments = list(play(agent, make_config(task), episodes=3, sampled=True, seed=5))
+    endings = [moment for moment in moments if moment.outcome]
+
+    worlds, draws = ReferenceMiniGrid("LavaGapS7", [5], full=full), np.random.default_rng(5)
+    shown, _ = worlds.reset()
+    expected, steps = [], 0
+    while len(expected) < 3:
+        noise = torch.from_numpy(draws.random((1, 1), dtype=np.float32))
+        worlds.send(agent.act(torch.from_numpy(shown)[None], noise).numpy()[0])
+        step = worlds.receive()
+        shown, steps = step.observations, steps + 1
+        if step.ended[0]:
+            expected.append((steps, pytest.approx(float(step.rewards[0]))))
+            steps = 0
+    assert [(ending.step, ending.return_so_far) for ending in endings] == expected
+    assert len(moments) == 3 + sum(ending.step for ending in endings)
+    for ending in endings:
+        without_reward = "failed" if ending.step < worlds.most_steps else "out of time"
+        assert ending.outcome == ("goal" if ending.return_so_far > 0 else without_reward)
+
+
+def test_the_likeliest_actions_draw_nothing_and_another_seed_shows_another_layout():
+    agent, config = make_agent("minigrid/LavaGapS7"), make_config("minigrid/LavaGapS7")
+    starts = [next(play(agent, config, episodes=1, sampled=False, seed=seed)).picture for seed in (0, 0, 1)]
+    assert np.array_equal(starts[0], starts[1])
+    assert not np.array_equal(starts[0], starts[2])
+    ways = [
+        [m.step for m in play(agent, config, episodes=2, sampled=way, seed=0) if m.outcome] for way in (True, False)
+    ]
+    assert ways[0] != ways[1]
+
+
+def test_a_table_task_is_drawn_on_its_own_map():
+    task, number = "minigrid-table/SimpleCrossingS9N1-map7", 7
+    picture = next(play(make_agent(task), make_config(task), episodes=1, sampled=True, seed=0)).picture
+    tile = len(picture) // 9
+    middle = picture[tile // 2 :: tile, tile // 2 :: tile].transpose(1, 0, 2)  # at [x, y]
+    grey = (middle.min(-1) == middle.max(-1)) & (middle.max(-1) >= 100)
+    walls = np.array([[MAPS[number].is_wall(x, y) for y in range(9)] for x in range(9)])
+    assert np.array_equal(grey, walls)
+    assert middle[7, 7, 1] > middle[7, 7, 0]  # the goal is green
+
+
+def test_the_caption_says_who_where_and_how_it_ends():
+    picture = np.full((120, 381, 3), 7, dtype=np.uint8)
+    config = make_config("minigrid-full/SimpleCrossingS9N1", method="se-matched")
+    running, over = (caption(Moment(picture, 1, 12, 0.5, outcome), config, 3) for outcome in ("", "goal"))
+    assert all(side % 2 == 0 for side in running.size)
+    assert np.array_equal(np.asarray(running)[-120:, :381], picture)
+    colours = {"#{:02x}{:02x}{:02x}".format(*colour) for _, colour in over.getcolors(10_000)}
+    assert OUTCOME_COLOURS["goal"] in colours
+    assert not np.array_equal(np.asarray(running), np.asarray(over))
+
+
+def test_a_run_becomes_a_gif_in_its_directory(tmp_path, capsys):
+    path = make_run(tmp_path)
+    assert watch(path, episodes=2, frames_per_second=10) == 0
+    told = capsys.readouterr()
+    assert told.out == f"{path / 'watch.gif'}\n"
+    steps = [int(word) for word in told.err.split() if word.isdigit()]
+    with Image.open(path / "watch.gif") as film:
+        shown_ms = []
+        for place in range(film.n_frames):
+            film.seek(place)
+            shown_ms.append(film.info["duration"])
+    assert len(steps) == 2
+    assert shown_ms.count(1200) == 2  # the two ends stay
+    assert shown_ms[-1] == 1200
+    assert sum(shown_ms) == 100 * sum(steps) + 2 * 1200  # pictures that look the same may have become one
+
+
+def test_of_many_runs_the_lowest_seed_of_each_method_is_watched(tmp_path, capsys):
+    made = {(m, s): make_run(tmp_path, method=m, seed=s) for m in ("se", "vcse") for s in (10, 2)}
+    assert first_runs(list(made.values())) == [made["se", 2], made["vcse", 2]]
+    with pytest.raises(ValueError, match=r"--out is for one film, but .* holds 2 methods to watch: name one of"):
+        watch(tmp_path, out=tmp_path / "film.gif")
+    assert watch(tmp_path, episodes=1) == 0
+    assert capsys.readouterr().out.split() == [str(made[method, 2] / "watch.gif") for method in ("se", "vcse")]
+
+
+def test_the_two_ways_to_act_are_flags(tmp_path):
+    path, films = make_run(tmp_path, seed=3), {}
+    for flags in ("", "--sampled", "--likeliest"):
+        film = tmp_path / f"film{flags}.gif"
+        tyro.cli(watch, args=[str(path), "--episodes", "1", "--out", str(film), *flags.split()])
+        films[flags] = film.read_bytes()
+    assert films[""] == films["--sampled"] != films["--likeliest"]
+    with pytest.raises(SystemExit):
+        tyro.cli(watch, args=[str(path), "--sampled", "--likeliest"])
+
+
+def test_an_mp4_needs_its_package_and_gets_every_picture(tmp_path, monkeypatch):
+    path = make_run(tmp_path)
+    with monkeypatch.context() as without:
+        without.setattr("importlib.util.find_spec", lambda name: None if name == "imageio_ffmpeg" else object())
+        with pytest.raises(RuntimeError, match=r"imageio-ffmpeg, which writes \.mp4, is not installed: pip install"):
+            watch(path, out=tmp_path / "film.mp4")
+
+    written, opened = [], {}
+
+    def write_frames(file, size, **settings):
+        opened.update(file=file, size=size, **settings)
+        while True:
+            written.append((yield))
+
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", SimpleNamespace(write_frames=write_frames))
+    moments = [
+        Moment(np.zeros((2, 2, 3), dtype=np.uint8), 1, step, 0.0, "" if step < 2 else "failed") for step in range(3)
+    ]
+    images = [Image.new("RGB", (4, 2), (step, 0, 0)) for step in range(3)]
+    write_film(tmp_path / "film.mp4", images, moments, 5)
+    assert (opened["size"], opened["fps"]) == ((4, 2), 5)
+    assert written == [bytes([0, 0, 0] * 8), bytes([1, 0, 0] * 8), *[bytes([2, 0, 0] * 8)] * 6]  # the end stays 1.2 s
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"episodes": 0}, "episodes must be at least 1, got 0"),
+        ({"frames_per_second": 0}, "frames_per_second must be at least 1, got 0"),
+        ({"out": "film.png"}, "a film is a .gif or an .mp4, got 'film.png'"),
+    ],
+)
+def test_what_cannot_be_filmed_is_refused(tmp_path, settings, message):
+    path = make_run(tmp_path)
+    if "out" in settings:
+        settings = {"out": tmp_path / settings["out"]}
+    with pytest.raises(ValueError, match=message):
+        watch(path, **settings)
