@@ -92,3 +92,61 @@ def test_numbers_that_could_overflow_later_are_refused():
 def test_sizes_that_make_no_memory_are_refused(sizes, message, without_type_checks):
     with pytest.raises(ValueError, match=message):
         FeatureMemory(*sizes)
+
+
+class TestDistinctPool:
+    def make(self, capacity=2000, learners=2):
+        return FeatureMemory(capacity, 8, learners=learners)
+
+    def batches(self, seed, count=40, points=128, different=50):
+        generator = torch.Generator().manual_seed(seed)
+        table = torch.randn(2, different, 8, generator=generator)
+        for number in range(count):
+            # What is seen changes over time, so that features leave the memory altogether.
+            which = torch.randint(number // 2, number // 2 + 20, (2, points), generator=generator)
+            which[1] //= 2
+            yield table.gather(1, which[..., None].expand(-1, -1, 8))
+
+    def test_is_the_memory_with_every_feature_once(self):
+        memory = self.make()
+        memory.distinct_pool()
+        for batch in self.batches(0):
+            memory.push(batch)
+            features, counts = memory.distinct_pool()
+            if counts is None:
+                continue
+            for learner in range(2):
+                there = features[learner].repeat_interleave(counts[learner], 0)
+                expected = memory.pool()[learner]
+                assert torch.equal(there[_order(there)], expected[_order(expected)])
+                present = features[learner][counts[learner] > 0]
+                assert len(present.unique(dim=0)) == len(present)
+        assert counts is not None
+        assert features.shape[1] < 60
+
+    def test_loaded_or_copied_it_is_the_same(self):
+        memory, other = self.make(), self.make()
+        for batch in self.batches(1):
+            memory.push(batch)
+            memory.distinct_pool()
+        other.load_state_dict(memory.state_dict())
+        mine, theirs = (
+            [each.repeat_interleave(number, 0) for each, number in zip(*one.distinct_pool(), strict=True)]
+            for one in (memory, other)
+        )
+        for learner in range(2):
+            assert torch.equal(mine[learner][_order(mine[learner])], theirs[learner][_order(theirs[learner])])
+
+    def test_many_different_features_and_small_memories_are_given_as_they_are(self):
+        memory = self.make()
+        memory.push(torch.randn(2, 500, 8, generator=torch.Generator().manual_seed(0)))
+        features, counts = memory.distinct_pool()
+        assert counts is None
+        assert torch.equal(features, memory.pool())
+        small = self.make(capacity=100)
+        small.push(torch.zeros(2, 100, 8))
+        assert small.distinct_pool()[1] is None
+
+
+def _order(points):
+    return sorted(range(len(points)), key=lambda row: points[row].tolist())

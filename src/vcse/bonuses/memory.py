@@ -3,12 +3,17 @@
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from vcse.bonuses.bonus import learner_shape
 from vcse.estimators.checks import check_all_finite, check_points, whole_number
+
+# Keeping track of which features are different pays in a large memory where few of them are.
+LEAST_CAPACITY = 1024
+MOST_DIFFERENT = 0.25
 
 
 class FeatureMemory(nn.Module):
@@ -26,6 +31,7 @@ class FeatureMemory(nn.Module):
         self.capacity = whole_number("capacity", capacity, least=1)
         dimensions = whole_number("dimensions", dimensions, least=1)
         self.filled = 0
+        self._distinct: DistinctFeatures | None = None
         self.register_buffer("features", torch.zeros(*learner_shape(learners), self.capacity, dimensions))
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
 
@@ -71,6 +77,8 @@ class FeatureMemory(nn.Module):
             self.features = self.features.to(features.dtype)
         count = features.shape[-2]
         slots = (self.position + torch.arange(count, device=self.position.device)) % self.capacity
+        if self._distinct is not None:
+            self._distinct.replace(slots.numpy(), features.reshape(-1, *features.shape[-2:]).numpy())
         self.features.index_copy_(-2, slots, features)
         self.position.add_(count).remainder_(self.capacity)
         self.filled = self.filled_after(count)
@@ -83,6 +91,25 @@ class FeatureMemory(nn.Module):
         """Give what is remembered, in no order."""
         return self.features[..., : self.filled, :]
 
+    def distinct_pool(self) -> tuple[Float[Tensor, "*learners m d"], Int[Tensor, "*learners m"] | None]:
+        """Give each different feature once, and how often it is there.
+
+        Where that is not known to pay, and on CUDA, all that is remembered is given, with None for the counts.
+        """
+        if self.features.is_cuda or self.capacity < LEAST_CAPACITY:
+            return self.pool(), None
+        if self._distinct is None:
+            self._distinct = DistinctFeatures(self.features.reshape(-1, *self.features.shape[-2:]).numpy(), self.filled)
+        if self._distinct.width > MOST_DIFFERENT * self.filled:
+            return self.pool(), None
+        table, counts = self._distinct.pool()
+        return table.view(*self.features.shape[:-2], *table.shape[1:]), counts.view(*self.features.shape[:-2], -1)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        """Forget which features are different when they move to another device or dtype."""
+        self._distinct = None
+        return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+
     def get_extra_state(self) -> int:
         """Put how many features there are into the `state_dict`."""
         return self.filled
@@ -90,6 +117,7 @@ class FeatureMemory(nn.Module):
     def set_extra_state(self, state: int) -> None:
         """Take it back from there."""
         self.filled = state
+        self._distinct = None
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Take the dtype of what is loaded, which a fresh memory does not know, or it would be rounded."""
@@ -97,3 +125,66 @@ class FeatureMemory(nn.Module):
         if isinstance(stored, Tensor):
             self.features = self.features.to(stored.dtype)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class DistinctFeatures:
+    """The different features of each learner's memory and how often each is there, kept up to date on the host.
+
+    The memory itself stays the truth: this can be made of it at any time. In a grid world ten thousand features
+    are a few hundred different ones.
+    """
+
+    def __init__(self, features: Float[np.ndarray, "l capacity d"], filled: int) -> None:
+        learners, capacity, dimensions = features.shape
+        self.places: list[dict[bytes, int]] = [{} for _ in range(learners)]  # where each feature is in the table
+        self.free: list[list[int]] = [[] for _ in range(learners)]
+        self.place_of_slot = np.full((learners, capacity), -1, dtype=np.int64)
+        self.table = np.zeros((learners, 256, dimensions), dtype=features.dtype)
+        self.counts = np.zeros((learners, 256), dtype=np.int64)
+        self.replace(np.arange(filled), features[:, :filled])
+
+    @property
+    def width(self) -> int:
+        """Columns of the table that may be in use: the most different features that any learner had."""
+        return max(len(places) + len(free) for places, free in zip(self.places, self.free, strict=True))
+
+    def pool(self) -> tuple[Float[Tensor, "l m d"], Int[Tensor, "l m"]]:
+        """Give the different features and their counts; a count of 0 where a learner has fewer than others."""
+        width = max(1, self.width)
+        return torch.from_numpy(self.table[:, :width]), torch.from_numpy(self.counts[:, :width])
+
+    def replace(self, slots: Int[np.ndarray, " n"], features: Float[np.ndarray, "l n d"]) -> None:
+        """Follow the memory, in which features are written to slots."""
+        for learner in range(len(features)):
+            gone = self.place_of_slot[learner, slots]
+            came = self._places(learner, features[learner])
+            np.add.at(self.counts[learner], came, 1)
+            np.subtract.at(self.counts[learner], gone[gone >= 0], 1)
+            self.place_of_slot[learner, slots] = came
+            self._drop(learner, gone)
+
+    def _places(self, learner: int, features: Float[np.ndarray, "n d"]) -> Int[np.ndarray, " n"]:
+        """Find each feature in the table, or put it there."""
+        places, free = self.places[learner], self.free[learner]
+        size = features.shape[1] * features.itemsize
+        whole = np.ascontiguousarray(features).tobytes()
+        found = np.empty(len(features), dtype=np.int64)
+        for row in range(len(features)):
+            key = whole[row * size : (row + 1) * size]
+            place = places.get(key)
+            if place is None:
+                place = free.pop() if free else len(places)
+                if place == self.table.shape[1]:
+                    self.table = np.concatenate((self.table, np.zeros_like(self.table)), 1)
+                    self.counts = np.concatenate((self.counts, np.zeros_like(self.counts)), 1)
+                places[key] = place
+                self.table[learner, place] = features[row]
+            found[row] = place
+        return found
+
+    def _drop(self, learner: int, gone: Int[np.ndarray, " n"]) -> None:
+        """Free the places of features that are no longer there."""
+        for place in set(gone[(gone >= 0)].tolist()):
+            if self.counts[learner, place] == 0:
+                del self.places[learner][self.table[learner, place].tobytes()]
+                self.free[learner].append(place)

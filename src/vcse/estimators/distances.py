@@ -77,6 +77,7 @@ class Search(NamedTuple):
     pool_values: Float[Tensor, "b m v"] | None = None
     # Without values only: give the sum of the `rank` smallest distances over this number instead of the last.
     average_over: int = 0
+    pool_counts: Int[Tensor, "b m"] | None = None  # how often each point of the pool is there, where not once
 
 
 def power_of_two_scale(*points: Float[Tensor, "b _ _"]) -> Float[Tensor, "b 1 1"]:
@@ -213,6 +214,14 @@ def chunks(batch: int, rows: int, columns: int, tile: int) -> Iterator[tuple[sli
             yield slice(matrix, matrix + 1), slice(start, start + height)
 
 
+def repeated(nearest: Float[Tensor, "b r c"], counts: Int[Tensor, "b r c"], rank: int) -> Float[Tensor, "b r {rank}"]:
+    """Give the `rank` smallest distances, each as often as its point is there."""
+    in_order, order = nearest.sort(-1)
+    up_to = counts.gather(-1, order).cumsum(-1)
+    places = (up_to.unsqueeze(-2) <= torch.arange(rank, device=nearest.device)[:, None]).sum(-1)
+    return in_order.gather(-1, places.clamp_(max=nearest.shape[-1] - 1))
+
+
 def radius_of(nearest: Float[Tensor, "b r c"], search: Search) -> Float[Tensor, "b r"]:
     """The distance of the wanted rank among the nearest, or the average up to there."""
     if not search.average_over:
@@ -239,13 +248,25 @@ def nearest_by_differences(search: Search, scale: Float[Tensor, "b 1 1"]) -> Nea
         padded = queries.new_full((*queries[b, r].shape[:2], padded_width(points, search.rank)), torch.inf)
         joint = squared_distances(queries[b, r], pool[b], out=padded[..., :points]).sqrt_().div_(scale[b])
         if search.query_values is None or search.pool_values is None or value_distance is None:
-            radius[b, r] = radius_of(smallest(padded, search.rank)[0], search)
+            radius[b, r] = _radius_among(padded, search, b)
             continue
         by_value = value_distances(search.query_values[b, r], search.pool_values[b])
         torch.maximum(joint, by_value, out=joint)
-        radius[b, r] = radius_of(smallest(padded, search.rank)[0], search)
+        radius[b, r] = _radius_among(padded, search, b)
         value_distance[b, r] = by_value.mul_(joint == radius[b, r].unsqueeze(-1)).amax(-1)
     return Nearest(radius, value_distance)
+
+
+def _radius_among(distances: Float[Tensor, "b r m"], search: Search, batch: slice) -> Float[Tensor, "b r"]:
+    """Give the radius among the distances to all points."""
+    if search.pool_counts is None:
+        return radius_of(smallest(distances, search.rank)[0], search)
+    counts = search.pool_counts[batch].unsqueeze(1)
+    here = distances[..., : counts.shape[-1]]
+    here.masked_fill_(counts == 0, torch.inf)
+    nearest, places = smallest(here, min(search.rank, here.shape[-1]))
+    counts = counts.expand(-1, nearest.shape[1], -1).gather(-1, places)
+    return radius_of(repeated(nearest, counts, search.rank), search)
 
 
 def scaled_points(

@@ -8,7 +8,7 @@ import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from vcse.estimators.checks import check_above_zero, check_pays, checks_run, is_finite
@@ -58,6 +58,7 @@ def state_entropy_terms(
     reading: str | StateEntropyReading = "paper",
     pool: Float[Tensor, "*batch m d"] | None = None,
     pool_holds_features: bool = False,
+    pool_counts: Int[Tensor, "*batch m"] | None = None,
     check_finite: bool = True,
 ) -> StateEntropyTerms:
     """Compute `state_entropy_reward` and keep the distances."""
@@ -70,6 +71,7 @@ def state_entropy_terms(
         pool_holds_features=pool_holds_features,
         self_in_k=rule.self_in_k,
         average=rule.average,
+        pool_counts=pool_counts,
         check_finite=check_finite,
     )
     return StateEntropyTerms(log_of_distance(distance, rule, check=checks_run(check_finite, features)), distance)

@@ -38,7 +38,7 @@ def can_search(search: Search) -> bool:
     """Tell whether the kernels serve this search."""
     scalar_values = search.query_values is None or search.query_values.shape[-1] == 1
     small_enough = search.pool.shape[1] <= MOST_POINTS
-    return can_count(search.queries) and scalar_values and small_enough
+    return can_count(search.queries) and scalar_values and small_enough and search.pool_counts is None
 
 
 def can_count(points: Tensor) -> bool:

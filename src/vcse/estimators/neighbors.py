@@ -32,6 +32,7 @@ from vcse.estimators.distances import (
     power_of_two_scale,
     value_distances,
 )
+from vcse.estimators.distinct import nearest_of_distinct
 from vcse.estimators.kernels import can_count, can_search, count_by_kernel, nearest_by_kernels
 from vcse.estimators.screening import is_worthwhile, nearest_by_screening
 
@@ -52,6 +53,7 @@ def kth_neighbor_distance(
     pool_holds_features: bool = False,
     self_in_k: bool = False,
     average: bool = False,
+    pool_counts: Int[Tensor, "*batch m"] | None = None,
     check_finite: bool = True,
 ) -> Float[Tensor, "*batch n"]:
     """Give the distance of each feature to its k-th nearest neighbour.
@@ -66,6 +68,8 @@ def kth_neighbor_distance(
         pool_holds_features: The pool holds the features too, so that each finds itself there.
         self_in_k: Count the point itself, at distance 0, as its first neighbour, as the release does.
         average: Give the mean distance to the k nearest instead.
+        pool_counts: How often each point of the pool is there: a pool with many equal points is searched faster as
+            the different ones and their counts. A point with count 0 is not there.
         check_finite: Refuse NaN and infinity; on CUDA this waits for the device, and is left out while a
             CUDA graph is captured.
     """
@@ -78,7 +82,8 @@ def kth_neighbor_distance(
         check_alike("pool", pool, "features", features)
     finds_itself = pool is None or pool_holds_features
     searched, name = (features, "features") if pool is None else (pool, "pool")
-    k = check_k(k, points=searched.shape[-2], within_points=finds_itself, name=name)
+    points = searched.shape[-2] if pool_counts is None else _fewest(pool_counts, searched, check_finite)
+    k = check_k(k, points=points, within_points=finds_itself, name=name)
     if checks_run(check_finite, features):
         check_all_finite("features", features)
         if pool is not None:
@@ -90,6 +95,7 @@ def kth_neighbor_distance(
         queries if pool is None else _flat_points(pool),
         _rank(k, finds_itself=finds_itself, self_in_k=self_in_k),
         average_over=k if average else 0,
+        pool_counts=None if pool_counts is None else pool_counts.reshape(-1, searched.shape[-2]),
     )
     radius = _nearest(search).radius
     if checks_run(check_finite, features):
@@ -190,6 +196,20 @@ def _rank(k: int, *, finds_itself: bool, self_in_k: bool) -> int:
     return k + 1 if finds_itself and not self_in_k else k
 
 
+def _fewest(pool_counts: Int[Tensor, "*batch m"], pool: Tensor, check: bool) -> int:
+    """Give how many points the smallest pool has, counted as often as each is there."""
+    if pool_counts.shape != pool.shape[:-1] or pool_counts.is_floating_point():
+        raise ValueError(
+            f"pool_counts must be integers of shape {tuple(pool.shape[:-1])}, got {pool_counts.dtype} of shape "
+            f"{tuple(pool_counts.shape)}"
+        )
+    if not checks_run(check, pool):
+        return pool.shape[-2]
+    if (pool_counts < 0).any():
+        raise ValueError(f"pool_counts must not be negative, got {int(pool_counts.min())}")
+    return int(pool_counts.sum(-1).min())
+
+
 def _computed(tensor: Tensor) -> Tensor:
     """Bring a tensor to the type that is computed in: float64 stays, all else becomes float32."""
     detached = tensor.detach()
@@ -201,6 +221,11 @@ def _flat_points(points: Float[Tensor, "*batch n d"]) -> Float[Tensor, "b n d"]:
 
 
 def _nearest(search: Search) -> Nearest:
+    found = None if search.queries.is_cuda else nearest_of_distinct(search, _search)
+    return _search(search) if found is None else found
+
+
+def _search(search: Search) -> Nearest:
     scale = power_of_two_scale(search.queries, search.pool)
     if can_search(search):
         return nearest_by_kernels(search, scale)

@@ -22,6 +22,7 @@ from vcse.estimators.distances import (
     nearest_by_differences,
     padded_width,
     radius_of,
+    repeated,
     scaled_points,
     scratch,
     smallest,
@@ -30,7 +31,7 @@ from vcse.estimators.distances import (
 
 # Screening wins once there are enough points to choose from and a difference is dear enough to save.
 LEAST_DIMENSIONS = FEW_DIMENSIONS + 1  # with few, `squared_distances` sums in another order
-LEAST_POINTS = 128
+LEAST_POINTS = 64
 # Places beyond the wanted rank: enough to tell the k-th neighbour from the next where there are no ties.
 SPARE_PLACES = 3
 # Entries of the product that exist at once: a tile should stay in the cache, but with fewer rows than this
@@ -52,25 +53,33 @@ def nearest_by_screening(search: Search, scale: Float[Tensor, "b 1 1"]) -> Neare
     rank, points = search.rank, search.pool.shape[1]
     query_values, pool_values = search.query_values, search.pool_values
     # The screen works on the numbers as they are. Where their squares leave the range, it decides nothing.
-    index, screened, error = _screen(search, rank + SPARE_PLACES)
+    index, screened, error = _screen(search, min(rank + SPARE_PLACES, points))
     queries, pool = scaled_points(search, scale)
     offsets = torch.arange(0, len(index) * points, points)[:, None, None]
     flat_index = index + offsets if len(index) > 1 else index
     distance = _candidate_distances(queries, pool, flat_index).div_(scale)
-    value_distance = None
-    if query_values is None or pool_values is None:
-        radius = radius_of(distance, search)
-        reached = kth_smallest(distance, rank) if search.average_over else radius
-    else:
+    by_value = value_distance = None
+    if query_values is not None and pool_values is not None:
         by_value = (query_values - pool_values.take(flat_index)).abs_()
         torch.maximum(distance, by_value, out=distance)
-        reached = radius = radius_of(distance, search)
+    nearest = distance
+    if search.pool_counts is not None:
+        counts = search.pool_counts.take(flat_index)
+        distance.masked_fill_(counts == 0, torch.inf)
+        screened.masked_fill_(counts == 0, torch.inf)
+        nearest = repeated(distance, counts, rank)
+    radius = radius_of(nearest, search)
+    reached = kth_smallest(nearest, rank) if search.average_over else radius
+    if by_value is not None:
         value_distance = by_value.mul_(distance == radius.unsqueeze(-1)).amax(-1)
     # Whoever was left out must be farther than the radius by more than the error, so that no place is missing
     # and no tie is cut; and the errors that can be seen must keep to their bound, which they do not where
     # the user allows matrix products in bfloat16. Radius 0 needs no proof: nobody is nearer.
     decided = screened.amax(-1) - error > reached.square()
-    kept_to_bound = (screened - distance.square()).abs_().amax(-1) <= error
+    seen_error = (screened - distance.square()).abs_()
+    if search.pool_counts is not None:
+        seen_error.masked_fill_(counts == 0, 0)
+    kept_to_bound = seen_error.amax(-1) <= error
     uncertain = (reached > 0) & ~(decided & kept_to_bound)
     found = Nearest(radius, value_distance)
     if uncertain.any():
@@ -123,6 +132,8 @@ def _factors(search: Search, width: int) -> tuple[Float[Tensor, "b n e"], Float[
         a_squared = torch.linalg.vector_norm(a, dim=-1, keepdim=True).square_()
     left = torch.cat((a * -2, a_squared, torch.ones_like(a_squared)), -1)
     right = torch.cat((b, torch.ones_like(b_squared), b_squared), -1)
+    if search.pool_counts is not None:
+        right[..., -1].masked_fill_(search.pool_counts == 0, torch.finfo(right.dtype).max / 8)
     if width > points:
         right = nn.functional.pad(right, (0, 0, 0, width - points))
         right[:, points:, -1] = torch.finfo(right.dtype).max / 8
@@ -161,6 +172,7 @@ def _search_in_full(
             pool=search.pool[one],
             query_values=None if search.query_values is None else search.query_values[one, rows],
             pool_values=None if search.pool_values is None else search.pool_values[one],
+            pool_counts=None if search.pool_counts is None else search.pool_counts[one],
         )
         exact = nearest_by_differences(these, scale[one])
         found.radius[matrix, rows] = exact.radius[0]
