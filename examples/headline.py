@@ -23,7 +23,8 @@ from rich.table import Table
 
 from vcse.envs.minigrid import fastest_backend
 from vcse.runs.config import RunConfig, a2c_config
-from vcse.runs.launch import StoppedError, train_runs
+from vcse.runs.jobs import suitable_jobs, train_in_jobs
+from vcse.runs.launch import StoppedError
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.watch import Moment, watch_run
 from vcse.studies.page import Row, Story, percent, write_page
@@ -49,8 +50,8 @@ class Args:
     """Episodes of the evaluation at the end of each run, with sampled and again with likeliest actions."""
     out: Path = Path("out/demo")
     """Folder for the page and the runs."""
-    jobs: int = 1
-    """Processes that train; one so far."""
+    jobs: int | None = None
+    """Processes that train; as many as suit the cores if not given."""
     quiet: bool = False
     """Show no progress."""
 
@@ -62,13 +63,14 @@ def main(args: Args) -> int:
             "--seeds and --frames must be at least 1, --first-seed and --eval-episodes at least 0, got "
             f"{args.seeds}, {args.frames}, {args.first_seed} and {args.eval_episodes}"
         )
-    if args.jobs != 1:  # train_runs has one process so far; where it has more, this goes to it
-        raise SystemExit(f"--jobs must be 1 so far, got {args.jobs}")
+    if args.jobs is not None and args.jobs < 1:
+        raise SystemExit(f"--jobs must be at least 1, got {args.jobs}")
     wanted = configs(args)
     try:
         with TrainingProgress(quiet=args.quiet) as progress:
-            threads = os.cpu_count() or 1
-            runs = train_runs(wanted, args.out, device="cpu", threads=threads, progress=progress)
+            cores = os.cpu_count() or 1
+            jobs = args.jobs or suitable_jobs(len(wanted), device="cpu", cores=cores)
+            runs = train_in_jobs(wanted, args.out, device="cpu", threads=cores, jobs=jobs, progress=progress)
     except StoppedError as error:
         print(f"{error}; the same command goes on", file=sys.stderr)
         return 128 + error.number

@@ -244,7 +244,7 @@ class A2C:
 
         Args:
             rollout: What happened, under the present parameters.
-            values: What the bonus conditions on; the extrinsic critic's if not given.
+            values: What the bonus conditions on; the extrinsic critic's if not given, or where it is NaN.
 
         Returns:
             Numbers to log, one per learner.
@@ -265,7 +265,8 @@ class A2C:
 
         # The bonus of s_t, weighted by beta.
         with torch.no_grad():
-            bonus = self.weighted_bonus(rollout, extrinsic if values is None else values)
+            condition = extrinsic if values is None else torch.where(values.isnan(), extrinsic, values)
+            bonus = self.weighted_bonus(rollout, condition)
             joined = rollout.rewards + bonus * self.joins_reward
             advantages = gae(
                 joined,

@@ -4,23 +4,28 @@ Frames/s are measured while everything runs as in training. Shares are measured 
 in which the device is waited for between the parts.
 """
 
+import multiprocessing
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from vcse.envs.minigrid import TASKS
 from vcse.runs.config import RunConfig, a2c_config
+from vcse.runs.jobs import suitable_jobs
 from vcse.runs.on_policy import Cohort
 from vcse.runs.store import RunDirectory
 
 WARM_UP_UPDATES = 84  # fills the memory of 10,000 features that SE has, and captures what is captured
 SECONDS = 10.0
 SHARE_UPDATES = 10
+SHARES = ("share_env", "share_act", "share_bonus", "share_update")
 
 
 class Case(NamedTuple):
@@ -58,54 +63,82 @@ class Row:
 
 
 def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float = SECONDS) -> Iterator[Row]:
-    """Measure case after case."""
-    torch.set_num_threads(1)
+    """Measure case after case, each in as many processes as training would use."""
     for case in cases:
-        with tempfile.TemporaryDirectory() as scratch:
-            yield _measure(device, case, threads, seconds, Path(scratch))
+        jobs = suitable_jobs(case.learners, device=device, cores=threads)
+        name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+        parts = (
+            _in_processes(device, case, jobs, threads, seconds)
+            if jobs > 1
+            else [_measure(device, case, threads, seconds)]
+        )
+        shares = {share: sum(part[share] for part in parts) / jobs for share in SHARES}
+        frames_per_s = sum(part["frames_per_s"] for part in parts)
+        yield Row(name, case.learners, "+".join(case.bonuses), frames_per_s, **shares)
 
 
-def _measure(device: str, case: Case, threads: int, seconds: float, scratch: Path) -> Row:
-    directories = []
-    for task in case.tasks:
-        for bonus in case.bonuses:
-            for seed in range(case.seeds):
-                config = RunConfig(
-                    task=f"minigrid/{task}",
-                    agent="a2c",
-                    method=bonus,
-                    seed=seed,
-                    reading="release",
-                    frames=1_000_000,
-                    a2c=a2c_config(bonus),
-                )
-                directories.append(RunDirectory(scratch / config.name, config))
-    cohort = Cohort(directories, device=device, threads=threads)
-    for _ in range(WARM_UP_UPDATES):
-        cohort.step()
-    updates, begin = 0, time.perf_counter()
-    while time.perf_counter() - begin < seconds:
-        cohort.step()
-        updates += 1
-        cohort.new_actions.clear()
-    _wait(device)
-    frames_per_s = updates * cohort.frames_per_update * case.learners / (time.perf_counter() - begin)
-    shares = _shares(cohort, device)
-    for directory in directories:
-        directory.close()
-    return Row(
-        torch.cuda.get_device_name() if device == "cuda" else "cpu",
-        case.learners,
-        "+".join(case.bonuses),
-        frames_per_s,
-        **shares,
-    )
+def _in_processes(device: str, case: Case, jobs: int, threads: int, seconds: float) -> list[dict[str, float]]:
+    """Deal the seeds of a case out to processes that are timed at the same moment."""
+    context = multiprocessing.get_context("spawn")
+    start, answers = context.Barrier(jobs), context.SimpleQueue()
+    processes = []
+    for job in range(jobs):
+        part = case._replace(seeds=len(range(job, case.seeds, jobs)))
+        arguments = (device, part, max(1, threads // jobs), seconds, start, answers)
+        processes.append(context.Process(target=_answer, args=arguments))
+        processes[-1].start()
+    found = [answers.get() for _ in processes]
+    for process in processes:
+        process.join()
+    return found
+
+
+def _answer(device: str, case: Case, threads: int, seconds: float, start: Barrier, answers: "SimpleQueue[Any]") -> None:
+    answers.put(_measure(device, case, threads, seconds, start))
+
+
+def _measure(
+    device: str, case: Case, threads: int, seconds: float = SECONDS, start: Barrier | None = None
+) -> dict[str, float]:
+    """Give frames/s and shares of one process."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as scratch:
+        directories = []
+        for task in case.tasks:
+            for bonus in case.bonuses:
+                for seed in range(case.seeds):
+                    config = RunConfig(
+                        task=f"minigrid/{task}",
+                        agent="a2c",
+                        method=bonus,
+                        seed=seed,
+                        reading="release",
+                        frames=1_000_000,
+                        a2c=a2c_config(bonus),
+                    )
+                    directories.append(RunDirectory(Path(scratch) / config.name, config))
+        cohort = Cohort(directories, device=device, threads=threads)
+        for _ in range(WARM_UP_UPDATES):
+            cohort.step()
+        if start is not None:
+            start.wait()
+        updates, begin = 0, time.perf_counter()
+        while time.perf_counter() - begin < seconds:
+            cohort.step()
+            updates += 1
+            cohort.new_actions.clear()
+        _wait(device)
+        frames_per_s = updates * cohort.frames_per_update * case.learners / (time.perf_counter() - begin)
+        answer = {"frames_per_s": frames_per_s, **_shares(cohort, device)}
+        for directory in directories:
+            directory.close()
+    return answer
 
 
 def _shares(cohort: Cohort, device: str) -> dict[str, float]:
     agent = cohort.agent
     agent.release_capture()
-    seconds = dict.fromkeys(("share_env", "share_act", "share_bonus", "share_update"), 0.0)
+    seconds = dict.fromkeys(SHARES, 0.0)
     bonus = agent.weighted_bonus
 
     def timed_bonus(*arguments: torch.Tensor) -> torch.Tensor:

@@ -1,17 +1,19 @@
 """`vcse train` and `vcse resume`: runs to disk."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
 from vcse.agents.a2c import Injection, TimeLimit
-from vcse.bonuses.named import BONUS_NAMES
+from vcse.bonuses.named import BONUS_NAMES, make_bonus
 from vcse.cli.devices import Device, cores, resolve_device
 from vcse.envs.tasks import check_task, task_spec
+from vcse.nets.encoders import GridEncoder
 from vcse.runs.config import AGENTS, Reading, RunConfig, ValueSource, a2c_config
-from vcse.runs.launch import train_runs
+from vcse.runs.jobs import suitable_jobs, train_in_jobs
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.store import read_config, run_directories
 
@@ -43,6 +45,7 @@ def train(
     eval_episodes: int = 100,
     checkpoint_every_frames: int = 50_000,
     visits_every_frames: int = 0,
+    jobs: int | None = None,
     threads: int | None = None,
     device: Device = "cpu",
     quiet: bool = False,
@@ -76,7 +79,8 @@ def train(
         eval_episodes: Episodes of an evaluation, with sampled and again with likeliest actions; 0 is none.
         checkpoint_every_frames: Save every so many frames.
         visits_every_frames: Count visits of each cell, in slices of so many frames; 0 does not count.
-        threads: For the environments; all cores if not given.
+        jobs: Processes that the runs are dealt out to; as many as suit the cores if not given.
+        threads: For the environments, of all processes together; all cores if not given.
         device: Where the networks live.
         quiet: Show no progress.
     """
@@ -89,12 +93,17 @@ def train(
             "--seeds, --frames and --environments must be at least 1 and --first-seed at least 0, got "
             f"{seeds}, {frames}, {environments} and {first_seed}"
         )
+    for option, names in (("--task", task), ("--bonus", bonus)):
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"{option} has {twice[0]} more than once")
     if method is not None and len(bonus) > 1:
         raise ValueError(f"--method is one label, but there are {len(bonus)} bonuses: train them one after the other")
     configs = []
-    for each_task in dict.fromkeys(task):
+    for each_task in task:
         check_task(each_task)
-        for each_bonus in dict.fromkeys(bonus):
+        GridEncoder(*task_spec(each_task).observation_shape)  # refuses maps that are too small for it
+        for each_bonus in bonus:
             _check_bonus(each_bonus, each_task, values)
             family = each_task.partition("/")[0]
             settings = a2c_config(
@@ -111,11 +120,12 @@ def train(
                 keeps_extrinsic_critic=keep_extrinsic_critic,
                 environments=environments,
             )
+            make_bonus(settings.bonus, learners=1, dimensions=1)  # refuses bad settings before anything is written
             configs += [
                 RunConfig(
                     task=each_task,
                     agent=agent,
-                    method=method or each_bonus,
+                    method=each_bonus if method is None else method,
                     seed=seed,
                     reading=reading,
                     frames=frames,
@@ -130,7 +140,7 @@ def train(
                 for seed in range(first_seed, first_seed + seeds)
             ]
     with TrainingProgress(quiet=quiet) as progress:
-        train_runs(configs, out, device=resolve_device(device), threads=threads or cores(), progress=progress)
+        _train(configs, out, device=device, threads=threads, jobs=jobs, progress=progress)
     return 0
 
 
@@ -138,6 +148,7 @@ def resume(
     directory: Annotated[Path, tyro.conf.Positional],
     /,
     frames: int | None = None,
+    jobs: int | None = None,
     threads: int | None = None,
     device: Device = "cpu",
     quiet: bool = False,
@@ -147,7 +158,8 @@ def resume(
     Args:
         directory: A run, or a directory of runs.
         frames: Make the runs longer; as long as they were meant to be if not given.
-        threads: For the environments; all cores if not given.
+        jobs: Processes that the runs are dealt out to; as many as suit the cores if not given.
+        threads: For the environments, of all processes together; all cores if not given.
         device: Where the networks live.
         quiet: Show no progress.
     """
@@ -159,16 +171,40 @@ def resume(
     with TrainingProgress(quiet=quiet) as progress:
         for root in sorted(roots):
             mine = [config for path, config in zip(paths, configs, strict=True) if _root(path, config) == root]
-            train_runs(mine, root, device=resolve_device(device), threads=threads or cores(), progress=progress)
+            _train(mine, root, device=device, threads=threads, jobs=jobs, progress=progress)
     return 0
 
 
 def _root(path: Path, config: RunConfig) -> Path:
-    """Give the `--out` directory of a run."""
-    root = path.absolute().parents[2]
-    if root / config.name != path.absolute():
-        raise ValueError(f"{path} was moved: it should be the end of its path to be called {config.name}")
+    """Give the `--out` directory of a run, which may be anywhere; the run's own place below it is fixed."""
+    place = path.resolve()
+    root = Path(*place.parts[:-3])
+    if root / config.name != place:
+        raise ValueError(f"{path} was moved: the path of this run must end in {config.name}")
     return root
+
+
+def _train(
+    configs: Sequence[RunConfig],
+    out: Path,
+    *,
+    device: Device,
+    threads: int | None,
+    jobs: int | None,
+    progress: TrainingProgress,
+) -> None:
+    for option, number in (("--threads", threads), ("--jobs", jobs)):
+        if number is not None and number < 1:
+            raise ValueError(f"{option} must be at least 1, got {number}")
+    resolved = resolve_device(device)
+    train_in_jobs(
+        configs,
+        out,
+        device=resolved,
+        threads=threads or cores(),
+        jobs=jobs or suitable_jobs(len(configs), device=resolved, cores=cores()),
+        progress=progress,
+    )
 
 
 def _check_bonus(bonus: str, task: str, values: ValueSource) -> None:

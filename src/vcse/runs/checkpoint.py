@@ -3,8 +3,10 @@
 import hashlib
 import io
 import os
+import pickle
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,16 +31,28 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that it is either the old one or the new one, also after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with naming(path):
+        try:
+            with open(temporary, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync_directory(path.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an error that names no file, such as that of a full disk, name this one."""
     try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
-    _sync_directory(path.parent)
 
 
 def save(directory: Path, frame: int, state: dict[str, Any]) -> Path:
@@ -46,7 +60,7 @@ def save(directory: Path, frame: int, state: dict[str, Any]) -> Path:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     payload = buffer.getvalue()
-    path = directory / f"frame{frame:012d}.pt"
+    path = _path(directory, frame)
     write_atomically(path, MAGIC + hashlib.sha256(payload).digest() + payload)
     for _, old in _newest_first(directory)[KEPT:]:
         old.unlink(missing_ok=True)
@@ -60,8 +74,19 @@ def load(path: Path) -> dict[str, Any]:
     payload = content[start:]
     if not content.startswith(MAGIC) or content[len(MAGIC) : start] != hashlib.sha256(payload).digest():
         raise CorruptCheckpointError(f"{path} is damaged ({len(content)} bytes)")
-    state: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    try:
+        state: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise CorruptCheckpointError(f"{path} holds something else than tensors and numbers") from error
     return state
+
+
+def load_at(directory: Path, frame: int) -> Checkpoint | None:
+    """Read the checkpoint of a frame, where it is there and whole."""
+    try:
+        return Checkpoint(frame, load(_path(directory, frame)))
+    except (FileNotFoundError, CorruptCheckpointError):
+        return None
 
 
 def frames(directory: Path) -> list[int]:
@@ -76,6 +101,25 @@ def whole(directory: Path) -> Iterator[Checkpoint | CorruptCheckpointError]:
             yield Checkpoint(frame, load(path))
         except CorruptCheckpointError as error:
             yield error
+
+
+def drop_after(directory: Path, frame: int) -> None:
+    """Remove the checkpoints after a frame, whole or damaged."""
+    newer = [path for found, path in _newest_first(directory) if found > frame]
+    for path in newer:
+        path.unlink()
+    if newer:
+        _sync_directory(directory)
+
+
+def drop_unfinished(directory: Path) -> None:
+    """Remove what a process that was killed in `write_atomically` left behind; nobody else may be writing there."""
+    for path in directory.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
+def _path(directory: Path, frame: int) -> Path:
+    return directory / f"frame{frame:012d}.pt"
 
 
 def _newest_first(directory: Path) -> list[tuple[int, Path]]:

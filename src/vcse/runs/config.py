@@ -9,6 +9,7 @@ from vcse.agents.a2c import A2CConfig, Injection, TimeLimit
 from vcse.bonuses.named import BONUS_NAMES, BonusChoice, BonusName
 
 SCHEMA_VERSION = 1
+LARGEST_SEED = 10**9  # those of a run's environments follow from it, and simulators take up to 2^31
 AGENTS = ("a2c",)
 READINGS = ("release", "paper", "clean", "re3")
 Reading = Literal["release", "paper", "clean", "re3"]
@@ -37,14 +38,19 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.agent not in AGENTS:
             raise ValueError(f"agent must be one of {', '.join(AGENTS)}, got {self.agent!r}")
-        if self.seed < 0:
-            raise ValueError(f"seed must not be negative, got {self.seed}")
+        if not 0 <= self.seed <= LARGEST_SEED:
+            raise ValueError(f"seed must be from 0 to {LARGEST_SEED:,}, got {self.seed}")
+        if not self.method or self.method.startswith(".") or "/" in self.method:
+            raise ValueError(f"method names a directory: it must not begin with . or hold /, got {self.method!r}")
         for name in ("frames", "row_every_frames", "checkpoint_every_frames"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("eval_every_frames", "eval_episodes", "visits_every_frames"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        states = self.a2c.frames_per_update
+        if self.a2c.has_bonus and self.a2c.bonus.k >= states:
+            raise ValueError(f"k={self.a2c.bonus.k} needs more than the {states} states of an update")
 
     @property
     def name(self) -> str:

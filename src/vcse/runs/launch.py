@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import torch
 
 from vcse.envs.tasks import task_spec
+from vcse.runs import checkpoint
 from vcse.runs.checkpoint import Checkpoint
 from vcse.runs.config import RunConfig
 from vcse.runs.on_policy import Cohort
 from vcse.runs.progress import TrainingProgress
-from vcse.runs.store import RunDirectory
+from vcse.runs.store import RunDirectory, check_config
 
 
 class StoppedError(Exception):
@@ -49,6 +50,8 @@ def train_runs(
     names = [config.name for config in configs]
     if len(set(names)) < len(names):
         raise ValueError(f"several runs have the name {next(name for name in names if names.count(name) > 1)}")
+    for config in configs:
+        check_config(out / config.name, config)  # all of them, before anything is written
     torch.set_num_threads(1)  # for networks this small, more threads wait for each other longer than they help
     with ExitStack() as stack:
         unfinished = []
@@ -59,9 +62,11 @@ def train_runs(
                 print(f"{directory.path} is done: {directory.done_frame:,} frames", file=sys.stderr)
             else:
                 unfinished.append(directory)
-        with _stop_on_signals() as stopped:
+        with stop_on_signals() as stopped:
             for alike in _alike(unfinished):
                 for plan in _plans(alike):
+                    if stopped():
+                        raise StoppedError(stopped())
                     _train(plan, device=device, threads=threads, progress=progress, stopped=stopped)
     return [out / name for name in names]
 
@@ -72,15 +77,25 @@ def _train(plan: Plan, *, device: str, threads: int, progress: TrainingProgress,
     tasks = {config.task for config in configs}
     what = tasks.pop() if len(tasks) == 1 else f"{len(tasks)} tasks"
     runs = "1 run" if len(configs) == 1 else f"{len(configs)} runs"
+    if plan.frame >= frames:
+        for directory in plan.directories:  # nothing but the mark is missing: the last checkpoint is written after all
+            directory.finish(plan.frame)
+        return
     progress.start(f"{what}, {configs[0].agent}, {runs}", frames, plan.frame)
     cohort = Cohort(plan.directories, device=device, threads=threads)
     steps = configs[0].a2c.frames_per_update
     updates = plan.frame // steps
     for directory in plan.directories:
         directory.cut(plan.frame, updates * steps)
-    if plan.checkpoints[0] is not None:
+    if plan.frame > 0:
         cohort.load([found.state for found in plan.checkpoints if found is not None])
-    finished = cohort.train(frames, report=progress.report, should_stop=lambda: stopped() != 0)
+    try:
+        finished = cohort.train(frames, report=progress.report, should_stop=lambda: stopped() != 0)
+    except OSError as error:  # a full disk, most of all
+        raise RuntimeError(
+            f"{error}; stopped at frame {cohort.frame:,}: once that is mended, the same command, or vcse resume, goes "
+            "on from the last checkpoint"
+        ) from error
     if not finished:
         raise StoppedError(stopped())
 
@@ -93,7 +108,7 @@ def _alike(directories: Sequence[RunDirectory]) -> list[list[RunDirectory]]:
         spec = task_spec(config.task)
         key = (
             (config.agent, spec.observation_shape, spec.actions, config.frames),
-            (config.a2c.environments, config.a2c.rollout_steps, config.a2c.bonus_features),
+            (config.backend, config.a2c.environments, config.a2c.rollout_steps, config.a2c.bonus_features),
             (config.row_every_frames, config.eval_every_frames, config.eval_episodes),
             (config.checkpoint_every_frames, config.visits_every_frames),
         )
@@ -105,23 +120,24 @@ def _plans(directories: Sequence[RunDirectory]) -> Iterator[Plan]:
     """Let runs that stopped at the same frame go on together.
 
     A process that dies while it writes checkpoints leaves some runs one checkpoint ahead of others: those go back
-    to the one before, which gives the same numbers again, so that all can stay together.
+    to the one before, or from their first to the start, which gives the same numbers again, so that all can stay
+    together.
     """
     newest = {directory.path: directory.newest_checkpoint() for directory in directories}
-    frames = [0 if found is None else found.frame for found in newest.values()]
-    for directory in directories:
-        found = newest[directory.path]
-        if found is not None and found.frame > min(frames):
-            before = directory.newest_checkpoint(at_most=min(frames))
-            if before is not None and before.frame == min(frames):
-                newest[directory.path] = before
+    last = min(0 if found is None else found.frame for found in newest.values())
+    for path, found in newest.items():
+        if found is not None and found.frame > last:
+            before = checkpoint.load_at(path / "checkpoint", last)
+            from_the_start = last == 0 and len(checkpoint.frames(path / "checkpoint")) == 1
+            if before is not None or from_the_start:
+                newest[path] = before
     for frame in sorted({0 if found is None else found.frame for found in newest.values()}):
         mine = [each for each in directories if (newest[each.path] or Checkpoint(0, {})).frame == frame]
         yield Plan(mine, [newest[each.path] for each in mine])
 
 
 @contextmanager
-def _stop_on_signals() -> Iterator[Callable[[], int]]:
+def stop_on_signals() -> Iterator[Callable[[], int]]:
     """Turn SIGTERM and Ctrl-C into a wish to stop; a second Ctrl-C interrupts at once."""
     received: list[int] = []
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from vcse.agents.a2c import A2C, A2CSpec
+from vcse.envs.crossing import TableCrossing, crossing_tables, stationary_values, time_exact_values_at
 from vcse.envs.minigrid import Backend
 from vcse.envs.protocol import Environments, Observations, Positions, Step
 from vcse.envs.tasks import make_environments, task_spec
@@ -94,6 +95,10 @@ class Group:
     def __init__(self, learners: slice, environments: Environments) -> None:
         self.learners = learners
         self.environments = environments
+        # Where values are exact, the states they are the values of, step by step.
+        self.exact = environments if isinstance(environments, TableCrossing) else None
+        self.states: dict[int, np.ndarray] = {}
+        self.steps_used: dict[int, np.ndarray] = {}
         self.observations: Observations
         self.positions: Positions
         self.observations, self.positions = environments.reset()
@@ -131,8 +136,8 @@ class Cohort:
         self.episodes = Episodes(learners, first.environments)
         self.bonus_sum = torch.zeros(learners, device=self.agent.device)
         self.bonus_updates = 0
-        self.visits = np.zeros((learners, MAP_SIDE, MAP_SIDE), dtype=np.int64)
-        self.counts_visits = any(config.visits_every_frames for config in self.configs)
+        self.visits = np.zeros((learners, 1, MAP_SIDE, MAP_SIDE), dtype=np.int64)  # the last slice is being counted
+        self.counts_visits = self.configs[0].visits_every_frames > 0
         self.new_actions: list[np.ndarray] = []
         self.metrics: dict[str, Tensor] = {}
         self.captures = self.agent.device.type == "cuda"
@@ -179,12 +184,41 @@ class Cohort:
         if self.captures and self.eager_updates >= EAGER_UPDATES and self.agent.can_be_captured:
             self.agent.capture(rollout)  # all that has to be loaded is, and shapes no longer change
         self.eager_updates += 1
-        self.metrics = self.agent.update(rollout)
+        self.metrics = self.agent.update(rollout, self._exact_values())
         self.update += 1
+        if self._is_due("visits_every_frames"):
+            self.visits = np.concatenate((self.visits, np.zeros_like(self.visits[:, :1])), 1)
         if len(self.agent.paid):
             self.bonus_sum.index_add_(0, self.agent.paid, self.agent.bonus_output.reward.mean(-1))
         self.bonus_updates += 1
         self.seconds["update"] += time.perf_counter() - begin
+
+    def _exact_values(self) -> Tensor | None:
+        """Give the exact values of a rollout's states under the present policies; NaN for learners without."""
+        wanted = torch.tensor([config.values != "network" for config in self.configs])
+        if not wanted.any():
+            return None
+        actions = self.rollouts.rollout.actions
+        values = torch.full(actions.shape, torch.nan)
+        tables = crossing_tables()
+        every_view = torch.tensor(tables.observations, device=self.agent.device)
+        for group in (group for group in self.groups if group.exact):
+            shown = every_view.expand(group.learners.stop - group.learners.start, *every_view.shape)
+            policy = self.agent.action_probabilities(shown, group.learners).cpu()
+            states, steps_used = (
+                torch.from_numpy(np.stack([each[t] for t in range(actions.shape[2])], -1)).view(len(shown), -1)
+                for each in (group.states, group.steps_used)
+            )
+            for place, learner in enumerate(range(group.learners.start, group.learners.stop)):
+                config, mine = self.configs[learner], policy[place]
+                if config.values == "exact":
+                    found = time_exact_values_at(tables, mine, config.a2c.discount, states[place], steps_used[place])
+                elif config.values == "exact-stationary":
+                    found = stationary_values(tables, mine, config.a2c.discount)[states[place]]
+                else:
+                    continue
+                values[learner] = found.view(actions.shape[1:])
+        return values.to(self.agent.device)
 
     def _collect(self) -> None:
         """Let every environment take the steps of a rollout. Groups take turns: one acts, the others are stepped."""
@@ -210,6 +244,8 @@ class Cohort:
     def _send(self, group: Group, t: int, noise: Tensor) -> None:
         begin = time.perf_counter()
         shown = self._show(group, t)
+        if group.exact:
+            group.states[t], group.steps_used[t] = group.exact.states.copy(), group.exact.steps_used.copy()
         positions = torch.from_numpy(group.positions).view(*shown.shape[:2], 2)
         self.rollouts.keep_positions(group.learners, t, positions)
         actions = self.agent.act(shown, noise[group.learners, :, t], group.learners)
@@ -232,7 +268,7 @@ class Cohort:
         self.episodes.take(group.learners, step)
         if self.counts_visits:
             learner = np.repeat(np.arange(group.learners.start, group.learners.stop), shape[1])
-            np.add.at(self.visits, (learner, *step.arrived_positions.T), 1)
+            np.add.at(self.visits[:, -1], (learner, *step.arrived_positions.T), 1)
         group.observations, group.positions = step.observations, step.positions
         self.seconds["env"] += time.perf_counter() - begin
 
@@ -313,7 +349,10 @@ class Cohort:
                 "bonus_sum": bonus_sum[learner],
                 "bonus_updates": self.bonus_updates,
                 "observations": torch.from_numpy(self._observations(learner).copy()),
+                "visits": torch.from_numpy(self.visits[learner].copy()),
             }
+            if self.counts_visits:
+                directory.write_array("visits.npy", self.visits[learner, :-1])
             directory.save_checkpoint(self.frame, state)
 
     def load(self, states: Sequence[dict[str, Any]]) -> None:
@@ -324,6 +363,7 @@ class Cohort:
             self.agent.load_learner_state(learner, state["agent"])
             self.episodes.load_learner_state(learner, state["episodes"])
             self.bonus_sum[learner] = state["bonus_sum"]
+        self.visits = np.stack([state["visits"].numpy() for state in states])
         self._replay()
         for learner, state in enumerate(states):
             if not np.array_equal(self._observations(learner), state["observations"].numpy()):

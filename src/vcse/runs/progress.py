@@ -1,5 +1,6 @@
 """Progress of training: a bar on a terminal, plain lines in a pipe."""
 
+import math
 import sys
 import time
 
@@ -70,4 +71,4 @@ class TrainingProgress:
 
 
 def _by_method(numbers: dict[str, float], form: str) -> str:
-    return " ".join(f"{method} {form.format(number)}" for method, number in numbers.items())
+    return " ".join(f"{method} {'-' if math.isnan(n) else form.format(n)}" for method, n in numbers.items())

@@ -26,10 +26,11 @@ import torch
 
 from vcse import __version__
 from vcse.runs import checkpoint
-from vcse.runs.checkpoint import Checkpoint, CorruptCheckpointError, write_atomically
+from vcse.runs.checkpoint import Checkpoint, CorruptCheckpointError, naming, write_atomically
 from vcse.runs.config import RunConfig, difference
 
 PACKAGES = ("torch", "numpy", "envpool", "minigrid", "gymnasium")
+CURVES = ("train.csv", "eval.csv", "timing.csv")
 
 
 class RunDirectory:
@@ -46,7 +47,9 @@ class RunDirectory:
             self._lock.close()
             raise RuntimeError(f"{path} is being written by another process") from error
         try:
-            self._check_config()
+            for each in (path, path / "checkpoint"):
+                checkpoint.drop_unfinished(each)
+            self._write_config()
         except BaseException:
             self.close()
             raise
@@ -60,39 +63,42 @@ class RunDirectory:
         """Let others write."""
         self._lock.close()
 
-    def newest_checkpoint(self, at_most: int | None = None) -> Checkpoint | None:
+    def newest_checkpoint(self) -> Checkpoint | None:
         """Read the newest whole checkpoint, and say which were passed over."""
+        damaged: list[CorruptCheckpointError] = []
         for found in checkpoint.whole(self.path / "checkpoint"):
-            if isinstance(found, CorruptCheckpointError):
-                print(f"vcse: {found}; going back to the one before", file=sys.stderr)
-            elif at_most is None or found.frame <= at_most:
+            if not isinstance(found, CorruptCheckpointError):
+                for each in damaged:
+                    print(f"vcse: {each}; going back to frame {found.frame:,}", file=sys.stderr)
                 return found
+            damaged.append(found)
+        for each in damaged:
+            print(f"vcse: {each}; there is none before: starting over from frame 0", file=sys.stderr)
         return None
 
     def save_checkpoint(self, frame: int, state: Mapping[str, Any]) -> None:
         """Write a checkpoint, after which nothing up to this frame can be lost."""
-        for name in ("train.csv", "eval.csv", "timing.csv", "actions.bin"):
-            if (self.path / name).exists():
-                with open(self.path / name, "rb+") as file:
+        for name in (*CURVES, "actions.bin"):
+            path = self.path / name
+            if path.exists():
+                with naming(path), open(path, "rb+") as file:
                     os.fsync(file.fileno())
         checkpoint.save(self.path / "checkpoint", frame, dict(state))
 
     def cut(self, frame: int, actions: int) -> None:
-        """Drop what was written after a frame: rows of the curves, and all but so many actions."""
-        for name in ("train.csv", "eval.csv", "timing.csv"):
-            path = self.path / name
-            if not path.exists():
-                continue
-            header, *rows = path.read_text().splitlines(keepends=True)
-            kept = [row for row in rows if row.endswith("\n") and int(row.split(",", 1)[0]) <= frame]
-            write_atomically(path, "".join([header, *kept] if kept else []).encode())
-        path = self.path / "actions.bin"
-        if path.exists():
-            with open(path, "rb+") as file:
-                file.truncate(actions)
-            if path.stat().st_size < actions:
-                raise RuntimeError(f"{path} holds {path.stat().st_size} actions, but the checkpoint needs {actions}")
+        """Drop what was written after a frame: checkpoints, rows of the curves, and all but so many actions."""
+        taken = self.path / "actions.bin"
+        held = taken.stat().st_size if taken.exists() else 0
+        if held < actions:
+            raise RuntimeError(f"{taken} holds {held} actions, but the checkpoint needs {actions}")
         (self.path / "DONE").unlink(missing_ok=True)
+        checkpoint.drop_after(self.path / "checkpoint", frame)  # first: they need the actions that go next
+        if held > actions:
+            os.truncate(taken, actions)
+        for name in CURVES:
+            path = self.path / name
+            if path.exists():
+                write_atomically(path, _rows_until(frame, path.read_bytes()))
 
     def append_row(self, name: str, row: Mapping[str, Any]) -> None:
         """Add a row to a CSV file; the first brings the header."""
@@ -102,13 +108,17 @@ class RunDirectory:
         if not path.exists() or path.stat().st_size == 0:
             writer.writerow(row.keys())
         writer.writerow([_written(value) for value in row.values()])
-        with open(path, "a", newline="") as file:
-            file.write(text.getvalue())
+        _append(path, text.getvalue().encode())
+
+    def write_array(self, name: str, array: np.ndarray) -> None:
+        """Write an array as a file of NumPy's own kind."""
+        content = io.BytesIO()
+        np.save(content, array)
+        write_atomically(self.path / name, content.getvalue())
 
     def append_actions(self, actions: np.ndarray) -> None:
         """Add actions, a byte each."""
-        with open(self.path / "actions.bin", "ab") as file:
-            file.write(actions.astype(np.uint8).tobytes())
+        _append(self.path / "actions.bin", actions.astype(np.uint8).tobytes())
 
     def read_actions(self, count: int) -> np.ndarray:
         """Read the first so many actions."""
@@ -119,29 +129,35 @@ class RunDirectory:
         """Mark the run as complete."""
         write_atomically(self.path / "DONE", f"{frame}\n".encode())
 
-    def _check_config(self) -> None:
-        path = self.path / "config.json"
-        if path.exists():
-            there = read_config(self.path)
-            different = difference(self.config, there)
-            if different:
-                raise ValueError(f"{self.path} holds another run: {different}")
-            if there.frames > self.config.frames > self.done_frame:
-                raise ValueError(
-                    f"{self.path} is a run of {there.frames:,} frames, which may grow but not shrink to "
-                    f"{self.config.frames:,}"
-                )
-            if there.frames >= self.config.frames:
-                return
-        write_atomically(path, json.dumps(self.config.to_json(), indent=1).encode())
+    def _write_config(self) -> None:
+        there = check_config(self.path, self.config)
+        if there is not None and there.frames >= self.config.frames:
+            return
+        # What makes the directory a run comes last.
         write_atomically(self.path / "meta.json", json.dumps(describe_machine(), indent=1).encode())
+        write_atomically(self.path / "config.json", json.dumps(self.config.to_json(), indent=1).encode())
+
+
+def check_config(path: Path, config: RunConfig) -> RunConfig | None:
+    """Refuse a directory that holds another run than this or a longer one; gives the configuration there, if any."""
+    if not (path / "config.json").exists():
+        return None
+    there = read_config(path)
+    different = difference(config, there)
+    if different:
+        raise ValueError(f"{path} holds another run: {different}")
+    if there.frames > config.frames > done_frame(path):
+        raise ValueError(
+            f"{path} is a run of {there.frames:,} frames, which may grow but not shrink to {config.frames:,}"
+        )
+    return there
 
 
 def read_config(path: Path) -> RunConfig:
     """Read the configuration of a run's directory."""
     try:
         return RunConfig.from_json(json.loads((path / "config.json").read_text()))
-    except (json.JSONDecodeError, TypeError, KeyError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path / 'config.json'} cannot be read: {error}") from error
 
 
@@ -184,6 +200,32 @@ def describe_machine() -> dict[str, Any]:
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "command": sys.argv[1:],
     }
+
+
+def _append(path: Path, content: bytes) -> None:
+    """Add to a file all or nothing: a disk that fills up leaves it as it was."""
+    # Unbuffered, so that nothing tries once more when the file is closed.
+    with naming(path), open(path, "ab", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            left = memoryview(content)
+            while left:
+                left = left[file.write(left) :]
+        except BaseException:
+            file.truncate(size)
+            raise
+
+
+def _rows_until(frame: int, content: bytes) -> bytes:
+    """Give a CSV file up to a frame; nothing, not even the header, where no row is left."""
+    header, *rows = content.splitlines(keepends=True) or [b""]
+    kept = []
+    for row in rows:
+        first = row.split(b",", 1)[0]
+        if not (row.endswith(b"\n") and first.isdigit() and int(first) <= frame):
+            break  # rows are in order, and one that was torn is the last
+        kept.append(row)
+    return b"".join([header, *kept] if kept else [])
 
 
 def _version(package: str) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 Scores = Float[np.ndarray, "runs tasks evaluations"]
 Aggregate = Float[np.ndarray, " evaluations"]
@@ -50,6 +50,51 @@ def bootstrap_interval(
         confidence: Share of the resamples that lie inside.
         resamples: How many are drawn.
     """
+    drawn = _resampled(scores, generator, statistic, confidence=confidence, resamples=resamples)
+    return _percentiles(drawn, confidence, unknown=np.isnan(scores).any((0, 1)))
+
+
+def bootstrap_difference(
+    scores: Scores,
+    others: Float[np.ndarray, "other_runs tasks evaluations"],
+    generator: np.random.Generator,
+    *,
+    statistic: Callable[[Scores], Aggregate] = interquartile_mean,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+) -> Interval:
+    """Give the interval in which a statistic of some runs, less that of others, lies when both are drawn anew.
+
+    Each side is drawn as in `bootstrap_interval`, without regard to the other.
+
+    Args:
+        scores: Runs, tasks, evaluations.
+        others: Other runs of the same tasks and evaluations; how many may differ.
+        generator: Draws the runs.
+        statistic: What is aggregated how.
+        confidence: Share of the resamples that lie inside.
+        resamples: How many are drawn of each side.
+    """
+    if scores.shape[1:] != others.shape[1:]:
+        raise ValueError(
+            f"scores and others must have the same tasks and evaluations, got shapes {scores.shape} and {others.shape}"
+        )
+    mine, theirs = (
+        _resampled(each, generator, statistic, confidence=confidence, resamples=resamples) for each in (scores, others)
+    )
+    unknown = np.isnan(scores).any((0, 1)) | np.isnan(others).any((0, 1))
+    return _percentiles(mine - theirs, confidence, unknown=unknown)
+
+
+def _resampled(
+    scores: Scores,
+    generator: np.random.Generator,
+    statistic: Callable[[Scores], Aggregate],
+    *,
+    confidence: float,
+    resamples: int,
+) -> Float[np.ndarray, "resamples evaluations"]:
+    """Give the statistic of runs that are drawn anew within each task, once for each resample."""
     if min(scores.shape) < 1:
         raise ValueError(f"scores must hold runs, tasks and evaluations, got shape {scores.shape}")
     if not 0 < confidence < 1:
@@ -61,8 +106,13 @@ def bootstrap_interval(
     for resample in range(resamples):
         chosen = generator.integers(runs, size=(runs, tasks))
         drawn[resample] = statistic(scores[chosen, np.arange(tasks)])
+    return drawn
+
+
+def _percentiles(
+    drawn: Float[np.ndarray, "resamples evaluations"], confidence: float, unknown: Bool[np.ndarray, " evaluations"]
+) -> Interval:
     outside = (1 - confidence) / 2
     low, high = np.quantile(drawn, [outside, 1 - outside], axis=0)
     # A run without a score yet leaves the aggregate unknown, whether or not it was drawn.
-    unknown = np.isnan(scores).any((0, 1))
     return Interval(np.where(unknown, np.nan, low), np.where(unknown, np.nan, high))

@@ -1,0 +1,167 @@
+"""Training on several cores: runs are dealt out to processes, each of which trains a cohort on one core.
+
+Networks this small do not gain from threads inside an operation. Half of the learners per process take half of
+the time, and a run's numbers do not depend on whom it shares a process with.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+from vcse.runs.config import RunConfig
+from vcse.runs.launch import StoppedError, stop_on_signals, train_runs
+from vcse.runs.on_policy import Status
+from vcse.runs.progress import TrainingProgress
+
+LEAST_RUNS = 4  # per process; fewer are not worth the seconds that a process takes to start
+
+
+def suitable_jobs(runs: int, *, device: str, cores: int) -> int:
+    """Give how many processes to use: one per core, as long as there are enough runs; a GPU is shared badly."""
+    return 1 if device == "cuda" else max(1, min(cores, runs // LEAST_RUNS))
+
+
+def train_in_jobs(
+    configs: Sequence[RunConfig], out: Path, *, device: str, threads: int, jobs: int, progress: TrainingProgress
+) -> list[Path]:
+    """Train runs as `train_runs` does, dealt out to so many processes."""
+    jobs = min(jobs, len(configs))
+    if jobs <= 1:
+        return train_runs(configs, out, device=device, threads=threads, progress=progress)
+    in_order = sorted(configs, key=lambda config: (config.task, config.method, config.seed))
+    frames = max(config.frames for config in configs)
+    progress.start(f"{len(configs)} runs in {jobs} processes", frames, 0)
+    with stop_on_signals() as stopped:
+        started = [_start(in_order[job::jobs], out, device, max(1, threads // jobs)) for job in range(jobs)]
+        try:
+            _follow(started, progress, stopped)
+        finally:
+            _end(started)
+    if stopped():
+        raise StoppedError(stopped())
+    return [out / config.name for config in configs]
+
+
+@dataclass
+class Job:
+    """A process that trains, and what it last said."""
+
+    process: SpawnProcess
+    messages: Connection
+    status: Status | None = None
+    is_over: bool = False
+
+
+def _start(configs: Sequence[RunConfig], out: Path, device: str, threads: int) -> Job:
+    context = multiprocessing.get_context("spawn")
+    mine, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(theirs, list(configs), out, device, threads))
+    process.start()
+    theirs.close()
+    return Job(process, mine)
+
+
+def _follow(jobs: Sequence[Job], progress: TrainingProgress, stopped: Callable[[], int]) -> None:
+    """Pass on what the processes say until all have ended; the first failure ends them all."""
+    told = False
+    while running := [job for job in jobs if not job.is_over]:
+        wait([job.messages for job in running], timeout=0.5)
+        if stopped() and not told:
+            told = True
+            _tell_to_stop(jobs)
+        for job in running:
+            _listen(job, progress, jobs, is_stopping=told)
+
+
+def _listen(job: Job, progress: TrainingProgress, jobs: Sequence[Job], *, is_stopping: bool) -> None:
+    while not job.is_over and job.messages.poll():
+        try:
+            message = job.messages.recv()
+        except EOFError:  # it ended, and did not say that it was done
+            job.is_over = True
+            job.process.join()
+            if not is_stopping:
+                raise RuntimeError(
+                    f"a training process ended with exit code {job.process.exitcode}; the same command goes on from "
+                    "the last checkpoints"
+                ) from None
+            return
+        if isinstance(message, Status):
+            job.status = message
+            known = [each.status for each in jobs if each.status is not None]
+            if len(known) == len(jobs):
+                progress.report(together(known))
+        elif isinstance(message, Exception):
+            raise message
+        else:
+            job.is_over = True
+
+
+def together(statuses: Sequence[Status]) -> Status:
+    """Give the status of several cohorts: as far as the slowest, as fast as all."""
+    slowest = min(statuses, key=lambda status: status.frame / status.frames)
+    methods = dict.fromkeys(method for status in statuses for method in status.success)
+    return slowest._replace(
+        runs=sum(status.runs for status in statuses),
+        frames_per_s=sum(status.frames_per_s for status in statuses),
+        success={method: _mean([status.success.get(method) for status in statuses]) for method in methods},
+        bonus={method: _mean([status.bonus.get(method) for status in statuses]) for method in methods},
+    )
+
+
+def _mean(numbers: Sequence[float | None]) -> float:
+    known = [number for number in numbers if number is not None]
+    return sum(known) / len(known)
+
+
+def _tell_to_stop(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        if job.process.is_alive():
+            job.process.terminate()  # SIGTERM: they save and end
+
+
+def _end(jobs: Sequence[Job]) -> None:
+    """Leave no process behind."""
+    _tell_to_stop([job for job in jobs if not job.is_over])
+    for job in jobs:
+        job.process.join()
+        job.messages.close()
+
+
+class _PipeProgress(TrainingProgress):
+    """Tells the process that shows the progress."""
+
+    def __init__(self, messages: Connection) -> None:
+        super().__init__(quiet=True)
+        self.messages = messages
+
+    def report(self, status: Status) -> None:
+        self.messages.send(status)
+
+
+def _work(messages: Connection, configs: list[RunConfig], out: Path, device: str, threads: int) -> None:
+    """Train, in a process of its own."""
+    threading.Thread(target=_stop_with_parent, args=(messages,), daemon=True).start()
+    try:
+        train_runs(configs, out, device=device, threads=threads, progress=_PipeProgress(messages))
+    except StoppedError as error:
+        raise SystemExit(128 + error.number) from None
+    except (ValueError, RuntimeError, OSError) as error:
+        messages.send(error if isinstance(error, ValueError) else RuntimeError(str(error)))
+        raise SystemExit(1) from None
+    messages.send("done")
+
+
+def _stop_with_parent(messages: Connection) -> None:
+    """Wait for the end of the pipe, which comes when the other process dies, however it does."""
+    try:
+        messages.poll(None)
+        messages.recv()
+    except (EOFError, OSError):
+        os.kill(os.getpid(), signal.SIGTERM)

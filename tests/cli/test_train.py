@@ -1,0 +1,271 @@
+import json
+import re
+import resource
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from vcse.cli import main
+from vcse.runs import checkpoint
+from vcse.runs.config import a2c_config
+from vcse.runs.store import RunDirectory, read_config, read_rows
+
+TASK = "minigrid/Empty-5x5"
+SMALL = ["--environments", "2", "--eval-episodes", "1", "--frames", "48", "--threads", "1"]
+RUN = Path("minigrid-Empty-5x5", "none", "seed0")
+
+
+def train(out, *more, task=TASK, bonus="none"):
+    return main(["train", "--task", task, "--bonus", bonus, *SMALL, "--out", str(out), *more])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    out = tmp_path_factory.mktemp("finished")
+    assert train(out, "--quiet") == 0
+    return out
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "copy")
+
+
+def test_every_task_with_every_bonus_and_seed_is_a_run(tmp_path, capsys):
+    arguments = ["--task", TASK, "minigrid/LavaGapS5", "--bonus", "none", "vcse", "--seeds", "2", "--first-seed", "7"]
+    assert main(["train", *arguments, *SMALL, "--out", str(tmp_path), "--jobs", "1"]) == 0
+    runs = {str(each.parent.relative_to(tmp_path)) for each in tmp_path.rglob("DONE")}
+    assert runs == {
+        f"minigrid-{task}/{bonus}/seed{seed}"
+        for task in ("Empty-5x5", "LavaGapS5")
+        for bonus in ("none", "vcse")
+        for seed in (7, 8)
+    }
+    out, err = capsys.readouterr()
+    assert out == ""
+    first, last = err.splitlines()
+    assert first == "2 tasks, a2c, 8 runs: 0 of 48 frames"
+    assert re.match(r"2 tasks, a2c, 8 runs: 48 of 48 frames, [\d,]+ frames/s, success none .* bonus none 0 vcse", last)
+
+
+def test_what_is_asked_for_is_what_is_configured(tmp_path):
+    deviations = ["--reading", "clean", "--k", "4", "--beta", "0.1", "--injection", "after_gae", "--method", "mine"]
+    assert train(tmp_path, "--quiet", *deviations, bonus="vcse") == 0
+    config = read_config(tmp_path / "minigrid-Empty-5x5" / "mine" / "seed0")
+    assert config.a2c == a2c_config("vcse", "clean", k=4, beta=0.1, injection="after_gae", environments=2)
+    assert (config.reading, config.frames, config.eval_episodes, config.backend) == ("clean", 48, 1, "envpool")
+
+
+@pytest.mark.parametrize(
+    ("task", "features", "backend"),
+    [("minigrid-full/LavaGapS7", "position", "minigrid"), ("minigrid-table/SimpleCrossingS9N1", "encoder", "table")],
+)
+def test_other_families_choose_their_features_and_simulator(tmp_path, task, features, backend, without_type_checks):
+    assert train(tmp_path, "--quiet", "--eval-episodes", "0", task=task, bonus="vcse") == 0
+    config = read_config(tmp_path / task.replace("/", "-") / "vcse" / "seed0")
+    assert (config.a2c.bonus_features, config.backend) == (features, backend)
+
+
+def test_quiet_says_nothing(tmp_path, capsys):
+    assert train(tmp_path, "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_same_command_again_is_one_line_and_success(copy, capsys):
+    before = (copy / RUN / "train.csv").read_bytes()
+    assert train(copy) == 0
+    assert capsys.readouterr() == ("", f"{copy / RUN} is done: 48 frames\n")
+    assert (copy / RUN / "train.csv").read_bytes() == before
+
+
+def test_a_longer_run_goes_on_and_a_shorter_one_is_done(copy, capsys):
+    assert train(copy, "--frames", "80") == 0
+    assert capsys.readouterr().err.startswith(f"{TASK}, a2c, 1 run: 48 of 80 frames\n")
+    assert (copy / RUN / "DONE").read_text() == "80\n"
+    assert train(copy, "--frames", "16") == 0
+    assert capsys.readouterr().err == f"{copy / RUN} is done: 80 frames\n"
+    (copy / RUN / "DONE").unlink()
+    assert train(copy, "--frames", "48") == 1
+    assert "is a run of 80 frames, which may grow but not shrink to 48" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (["--beta", "0.01"], "a2c.beta is 0.005 there and 0.01 here"),
+        (["--reading", "paper"], "reading is 'release' there and 'paper' here"),
+        (["--environments", "3"], "a2c.environments is 2 there and 3 here"),
+        (["--eval-episodes", "2"], "eval_episodes is 1 there and 2 here"),
+        (["--backend", "minigrid"], "backend is 'envpool' there and 'minigrid' here"),
+    ],
+)
+def test_any_other_difference_is_refused_by_name(finished, capsys, change, named):
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    assert train(finished, *change) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"vcse: {finished / RUN} holds another run: ")
+    assert named in err
+    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task", "minigrid/Nowhere"], "task 'minigrid/Nowhere' does not exist"),
+        (["--task", "atari/Pong"], "task 'atari/Pong' does not exist; tasks are written family/name"),
+        (["--task", "minigrid-table/LavaGapS7"], "task 'minigrid-table/LavaGapS7' does not exist"),
+        (["--task"], "--task needs at least one name, such as minigrid/LavaGapS7"),
+        (["--task", "minigrid-full/Empty-5x5"], "needs a picture of at least 7x7 cells, got 5x5"),
+        (["--task", TASK, TASK], f"--task has {TASK} more than once"),
+        (["--bonus", "se", "se"], "--bonus has se more than once"),
+        (["--bonus", "curiosity"], "--bonus must be one of none, se, vcse, rcse, se-matched, got 'curiosity'"),
+        (["--bonus", "rcse"], "--bonus rcse conditions on the reward, which minigrid/Empty-5x5 gives only at the goal"),
+        (["--bonus", "vcse", "--reading", "re3"], "reading 're3' is one of state entropy"),
+        (["--bonus", "se", "vcse", "--method", "mine"], "--method is one label, but there are 2 bonuses"),
+        (["--method", "a/b"], "method names a directory"),
+        (["--method", ""], "method names a directory"),
+        (["--agent", "ppo"], "--agent must be one of a2c, got 'ppo'"),
+        (
+            ["--values", "exact"],
+            "--values exact needs a task that is enumerated, minigrid-table/..., not minigrid/Empty",
+        ),
+        (["--frames", "0"], "--frames"),
+        (["--frames", "-5"], "got 1, -5, 2 and 0"),
+        (["--seeds", "0"], "--seeds"),
+        (["--seeds", "-1"], "got -1, 48, 2 and 0"),
+        (["--environments", "0"], "--environments"),
+        (["--first-seed", "-1"], "--first-seed at least 0, got 1, 48, 2 and -1"),
+        (["--first-seed", "3000000000"], "seed must be from 0 to 1,000,000,000"),
+        (["--threads", "0"], "--threads must be at least 1, got 0"),
+        (["--eval-episodes", "-1"], "eval_episodes must not be negative, got -1"),
+        (["--checkpoint-every-frames", "0"], "checkpoint_every_frames must be at least 1, got 0"),
+        (["--bonus", "vcse", "--k", "0"], "k must be at least 1, got 0"),
+        (["--bonus", "se", "--k", "1"], "k must be at least 2"),
+        (["--bonus", "vcse", "--k", "16"], "k=16 needs more than the 16 states of an update"),
+        (["--bonus", "vcse", "--log-offset", "nan"], "log_offset must be finite and not negative, got nan"),
+        (["--beta", "-1"], "beta must not be negative, got -1"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_writes_nothing(tmp_path, capsys, arguments, message, without_type_checks):
+    out = tmp_path / "out"
+    assert train(out, *arguments) == 1
+    written, told = capsys.readouterr()
+    assert (written, told.count("\n")) == ("", 1)
+    assert told.startswith("vcse: ")
+    assert message in told
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--reading", "mine"], ["--frames", "many"], ["--device", "tpu"], ["--nonsense"]]
+)
+def test_a_wrong_call_is_told_and_writes_nothing(tmp_path, capsys, arguments):
+    with pytest.raises(SystemExit) as exit_:
+        train(tmp_path / "out", *arguments)
+    assert exit_.value.code == 2
+    written, told = capsys.readouterr()
+    assert written == ""
+    assert arguments[0].removeprefix("--") in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_where_runs_should_be_written_is_told(tmp_path, capsys):
+    (tmp_path / "out").write_text("precious")
+    assert train(tmp_path / "out") == 1
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert f"Not a directory: '{tmp_path / 'out'}" in told
+    assert (tmp_path / "out").read_text() == "precious"
+
+
+def test_a_run_that_another_process_writes_is_refused(copy, capsys):
+    held = RunDirectory(copy / RUN, read_config(copy / RUN))
+    assert train(copy, "--frames", "80") == 1
+    held.close()
+    assert capsys.readouterr().err == f"vcse: {copy / RUN} is being written by another process\n"
+    assert read_config(copy / RUN).frames == 48
+
+
+def test_a_full_disk_is_one_line_and_exit_status_1_and_can_be_mended(tmp_path, finished, capsys):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))  # as if a checkpoint no longer fitted
+    try:
+        assert train(tmp_path, "--quiet") == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"vcse: \[Errno 27\] File too large: '.*frame.*\.pt'; stopped at frame 48: .* goes on .*", line)
+    assert not list(tmp_path.rglob("*.tmp"))
+    assert not (tmp_path / RUN / "DONE").exists()
+    assert train(tmp_path, "--quiet") == 0
+    for name in ("train.csv", "eval.csv", "actions.bin", "DONE"):
+        assert (tmp_path / RUN / name).read_bytes() == (finished / RUN / name).read_bytes()
+
+
+def test_resume_finds_nothing_to_do(copy, capsys):
+    assert main(["resume", str(copy)]) == 0
+    assert capsys.readouterr() == ("", f"{copy / RUN} is done: 48 frames\n")
+
+
+@pytest.mark.parametrize("below", ["", RUN])
+def test_resume_of_a_run_or_of_all_makes_them_longer_also_elsewhere(finished, tmp_path, capsys, below):
+    moved = shutil.copytree(finished, tmp_path / "some" / "other" / "place")
+    assert main(["resume", str(moved / below), "--frames", "80", "--threads", "1"]) == 0
+    assert capsys.readouterr().err.startswith(f"{TASK}, a2c, 1 run: 48 of 80 frames\n")
+    assert (moved / RUN / "DONE").read_text() == "80\n"
+    assert [row["frame"] for row in read_rows(moved / RUN / "train.csv")] == [48, 80]
+
+
+def test_resume_goes_on_with_a_run_that_stopped(copy, finished, monkeypatch):
+    (copy / RUN / "DONE").unlink()
+    checkpoint.drop_after(copy / RUN / "checkpoint", 0)
+    monkeypatch.chdir(copy / RUN)
+    assert main(["resume", "../seed0", "--quiet"]) == 0
+    for name in ("train.csv", "eval.csv", "actions.bin", "DONE"):
+        assert (copy / RUN / name).read_bytes() == (finished / RUN / name).read_bytes()
+
+
+def test_resume_of_a_run_with_another_name_is_refused(copy, tmp_path, capsys):
+    (copy / RUN).rename(tmp_path / "mine")
+    assert main(["resume", str(tmp_path / "mine"), "--frames", "80"]) == 1
+    told = capsys.readouterr().err
+    assert told == f"vcse: {tmp_path / 'mine'} was moved: the path of this run must end in {RUN}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "nowhere is not a directory"),
+        (["."], ". holds no run: there is no config.json below it"),
+        (["copy", "--frames", "0"], "frames must be at least 1, got 0"),
+        (["copy", "--threads", "-1"], "--threads must be at least 1, got -1"),
+    ],
+)
+def test_resume_of_what_cannot_be_resumed_is_one_line(tmp_path, finished, monkeypatch, capsys, arguments, message):
+    if arguments[0] == "copy":
+        shutil.copytree(finished, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path)
+    assert main(["resume", *arguments]) == 1
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert message in told
+
+
+def test_a_configuration_that_cannot_be_read_is_one_line(copy, capsys):
+    content = json.loads((copy / RUN / "config.json").read_text())
+    del content["a2c"]
+    (copy / RUN / "config.json").write_text(json.dumps(content))
+    for command in (["resume", str(copy)], ["train", "--task", TASK, "--bonus", "none", *SMALL, "--out", str(copy)]):
+        assert main(command) == 1
+        assert capsys.readouterr().err == f"vcse: {copy / RUN / 'config.json'} cannot be read: 'a2c'\n"
+
+
+def test_stopping_says_how_to_go_on_and_exits_as_signals_do(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("vcse.runs.progress.TrainingProgress.start", lambda *_: signal.raise_signal(signal.SIGTERM))
+    assert train(tmp_path, "--quiet") == 143
+    assert capsys.readouterr().err == (
+        "vcse: stopped by SIGTERM, everything is saved; the same command, or vcse resume, goes on\n"
+    )

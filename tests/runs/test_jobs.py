@@ -1,0 +1,112 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jaxtyping
+import pytest
+
+import vcse
+from vcse.runs.jobs import suitable_jobs, together, train_in_jobs
+from vcse.runs.on_policy import Status
+from vcse.runs.progress import TrainingProgress
+
+from .small import LAVA, assert_same_run, make_config, train
+
+
+@pytest.fixture(autouse=True)
+def _without_type_checks():
+    """The processes have none either, and are compared."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def test_a_process_per_core_where_there_are_enough_runs():
+    assert suitable_jobs(48, device="cpu", cores=2) == 2
+    assert suitable_jobs(48, device="cpu", cores=64) == 12
+    assert suitable_jobs(3, device="cpu", cores=2) == 1
+    assert suitable_jobs(480, device="cuda", cores=16) == 1
+
+
+class Listening(TrainingProgress):
+    def __init__(self):
+        super().__init__(quiet=True)
+        self.heard = []
+
+    def report(self, status):
+        self.heard.append(status)
+
+
+def test_runs_are_the_same_in_two_processes_as_in_one(tmp_path):
+    configs = [make_config(bonus=bonus, seed=seed) for bonus in ("none", "se", "vcse") for seed in (0, 1)]
+    progress = Listening()
+    paths = train_in_jobs(configs, tmp_path / "two", device="cpu", threads=2, jobs=2, progress=progress)
+    train(configs, tmp_path / "one")
+    assert paths == [tmp_path / "two" / config.name for config in configs]
+    for config, path in zip(configs, paths, strict=True):
+        assert_same_run(path, tmp_path / "one" / config.name)
+    assert progress.heard[-1].runs == 6
+    assert progress.heard[-1].frame == 288
+    assert progress.heard[-1].success.keys() == {"none", "se", "vcse"}
+
+
+def test_a_failure_in_a_process_is_told_as_if_it_were_here(tmp_path):
+    good, bad = make_config(seed=0), make_config(seed=1)
+    train([make_config(seed=1, checkpoint_every_frames=64)], tmp_path)
+    with pytest.raises(ValueError, match="holds another run: checkpoint_every_frames is 64 there and 96 here"):
+        train_in_jobs([good, bad], tmp_path, device="cpu", threads=2, jobs=2, progress=TrainingProgress(quiet=True))
+
+
+def test_several_cohorts_are_as_far_as_the_slowest_and_as_fast_as_all():
+    one = Status(200, 1000, 3, 10.0, {"se": 0.5, "vcse": 1.0}, {"se": 0.0, "vcse": -2.0})
+    other = Status(100, 1000, 2, 5.0, {"se": 0.25}, {"se": 1.0})
+    assert together([one, other]) == Status(100, 1000, 5, 15.0, {"se": 0.375, "vcse": 1.0}, {"se": 0.5, "vcse": -2.0})
+
+
+def children(pid):
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:
+            continue
+        if int(text.rpartition(")")[2].split()[1]) == pid:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
+def test_a_stopped_or_killed_command_leaves_no_process_behind_and_goes_on(tmp_path, number):
+    runs = ["--task", LAVA, "--seeds", "2", "--frames", "60000", "--environments", "4", "--eval-episodes", "0"]
+    command = [sys.executable, "-m", "vcse", "train", *runs, "--jobs", "2", "--out", str(tmp_path)]
+    source = str(Path(vcse.__file__).parents[1])
+    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": source}, stderr=subprocess.PIPE, text=True)
+    curves = [tmp_path / "minigrid-LavaGapS5" / "vcse" / f"seed{seed}" / "train.csv" for seed in (0, 1)]
+    deadline = time.monotonic() + 60
+    while not all(path.exists() for path in curves):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+    started = children(process.pid)
+    assert len(started) >= 2
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == (143 if number == signal.SIGTERM else -signal.SIGKILL)
+    if number == signal.SIGTERM:
+        assert "stopped by SIGTERM, everything is saved; the same command, or vcse resume, goes on" in said
+    while any(map(is_alive, started)):
+        assert time.monotonic() < deadline + 30
+        time.sleep(0.05)
+    for path in curves:  # also where the command was killed: its processes notice, and save
+        assert list((path.parent / "checkpoint").glob("frame*.pt"))

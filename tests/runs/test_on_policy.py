@@ -1,0 +1,133 @@
+import math
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+
+from vcse.envs.protocol import Step
+from vcse.runs.on_policy import Cohort, Episodes
+from vcse.runs.store import RunDirectory, read_rows
+
+from .small import EMPTY, FRAMES_PER_UPDATE, LAVA, assert_same, assert_same_run, make_config, train
+
+BONUSES = ("none", "se", "vcse", "se-matched")
+SIXTEEN = [make_config(task, bonus, seed) for task in (EMPTY, LAVA) for bonus in BONUSES for seed in (0, 3)]
+
+
+@pytest.fixture
+def make_cohort(tmp_path):
+    directories = []
+
+    def make(*configs):
+        directories.extend(RunDirectory(tmp_path / config.name, config) for config in configs)
+        return Cohort(directories)
+
+    yield make
+    for directory in directories:
+        directory.close()
+
+
+@pytest.fixture(scope="module")
+def sixteen(tmp_path_factory):
+    """Sixteen runs of two tasks, two threads and four bonuses at once."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    out = tmp_path_factory.mktemp("sixteen")
+    train(SIXTEEN, out, threads=2)
+    jaxtyping.config.update("jaxtyping_disable", False)
+    return out
+
+
+@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.parametrize(("place", "threads"), [(1, 1), (2, 1), (5, 1), (5, 2), (15, 1)])
+def test_a_run_alone_is_the_run_among_fifteen_others(sixteen, tmp_path, place, threads):
+    config = SIXTEEN[place]
+    train([config], tmp_path, threads=threads)
+    assert_same_run(tmp_path / config.name, sixteen / config.name)
+    assert {row["runs"] for row in read_rows(sixteen / config.name / "timing.csv")} == {16}
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_a_run_is_the_same_among_runs_of_another_reading(sixteen, tmp_path):
+    mine, other = SIXTEEN[4], make_config(EMPTY, "vcse", 9, reading="clean", method="clean")
+    assert other.a2c.time_limit != mine.a2c.time_limit
+    train([mine, other], tmp_path)
+    assert_same_run(tmp_path / mine.name, sixteen / mine.name)
+
+
+def test_seeds_tasks_and_bonuses_make_different_runs(sixteen):
+    actions = {(sixteen / config.name / "actions.bin").read_bytes() for config in SIXTEEN}
+    assert len(actions) == len(SIXTEEN)
+
+
+def test_columns_are_the_same_for_every_bonus_and_empty_where_there_is_nothing_to_say(sixteen):
+    rows = {config.method: read_rows(sixteen / config.name / "train.csv")[-1] for config in SIXTEEN}
+    columns = {tuple(row) for row in rows.values()}
+    assert len(columns) == 1
+    known = {method: {name for name, number in row.items() if not math.isnan(number)} for method, row in rows.items()}
+    assert rows["none"]["bonus_mean"] == 0
+    assert "radius_mean" not in known["none"]
+    assert "value_count_mean" not in known["se"]
+    assert known["vcse"] - known["se"] >= {"value_count_mean", "decided_by_value_share", "value_mean", "value_std"}
+
+
+def test_saving_and_loading_goes_on_as_if_nothing_had_happened(make_cohort, tmp_path):
+    cohort = make_cohort(make_config(EMPTY, "vcse"), make_config(LAVA, "se", 1))
+    for _ in range(2):
+        cohort.step()
+    cohort.save()
+    again = Cohort(cohort.directories)
+    again.load([directory.newest_checkpoint().state for directory in cohort.directories])
+    assert (again.update, again.frame) == (2, 2 * FRAMES_PER_UPDATE)
+    for one in (cohort, again):
+        one.step()
+    assert_same(again.agent.state_dict(), cohort.agent.state_dict())
+    assert torch.equal(again.bonus_sum, cohort.bonus_sum)
+    assert np.array_equal(again.episodes.running, cohort.episodes.running)
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_and_names_it(make_cohort, tmp_path):
+    good, bad = make_config(EMPTY, "vcse"), make_config(LAVA, "none", 4)
+    cohort = make_cohort(good, bad)
+    with torch.no_grad():
+        cohort.agent.parameters[1, 0] = math.nan
+    with pytest.raises(RuntimeError, match=r"the gradient of minigrid-LavaGapS5/none/seed4 is not finite at frame 64"):
+        cohort.train(288, report=lambda status: None, should_stop=lambda: False)
+    assert not (tmp_path / good.name / "DONE").exists()
+
+
+def test_runs_of_one_task_must_stand_side_by_side(make_cohort):
+    with pytest.raises(ValueError, match="runs of one task must stand side by side"):
+        make_cohort(make_config(EMPTY), make_config(LAVA), make_config(EMPTY, seed=1))
+
+
+def make_step(rewards, ended):
+    seen, places = np.zeros((len(rewards), 7, 7, 3), np.uint8), np.zeros((len(rewards), 2), np.int32)
+    ended = np.array(ended)
+    return Step(seen, seen, np.array(rewards, np.float32), ended, np.zeros_like(ended), places, places)
+
+
+def test_returns_are_those_of_finished_episodes_of_each_learner():
+    episodes = Episodes(learners=2, environments=2)
+    episodes.take(slice(0, 2), make_step([0.5, 0, 0, 0], [False, False, False, False]))
+    episodes.take(slice(0, 2), make_step([0.25, 0, 0, 1], [True, True, False, False]))
+    assert episodes.finished == [2, 0]
+    assert episodes.return_mean(0) == pytest.approx(0.375)
+    assert episodes.success_rate(0) == 0.5
+    assert math.isnan(episodes.return_mean(1))
+    assert math.isnan(episodes.success_rate(1))
+    episodes.take(slice(1, 2), make_step([0, 1], [True, True]))
+    assert (episodes.finished, episodes.return_mean(1), episodes.success_rate(1)) == ([2, 2], 1.0, 0.5)
+
+
+def test_only_the_last_hundred_episodes_count_and_come_back_from_a_state():
+    episodes = Episodes(learners=1, environments=1)
+    for number in range(150):
+        episodes.take(slice(0, 1), make_step([float(number >= 100)], [True]))
+    episodes.take(slice(0, 1), make_step([0.5], [False]))
+    assert (episodes.finished[0], episodes.return_mean(0)) == (150, 0.5)
+    again = Episodes(learners=1, environments=1)
+    again.load_learner_state(0, episodes.learner_state(0))
+    for each in (episodes, again):
+        each.take(slice(0, 1), make_step([0.25], [True]))
+        assert each.return_mean(0) == pytest.approx(0.5075)
