@@ -57,7 +57,7 @@ def test_it_trains_and_makes_a_page_and_then_only_the_page(headline, tmp_path, c
     ("wrong", "message"),
     [
         ({"seeds": 0}, "--seeds and --frames must be at least 1, .* got 0, 100000, 0 and 100"),
-        ({"jobs": 2}, "--jobs must be 1 so far, got 2"),
+        ({"jobs": 0}, "--jobs must be at least 1, got 0"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(headline, tmp_path, wrong, message):
