@@ -1,6 +1,6 @@
 """The paper's headline on a laptop: A2C on LavaGapS7 without a bonus, with state entropy, and with VCSE.
 
-Trains 16 runs of each on the CPU, side by side in one process, and makes a page of them: learning curves, a table
+Trains 16 runs of each on the CPU, dealt out to its cores, and makes a page of them: learning curves, a table
 with the paper's numbers beside ours, and a film of a trained policy. The runs are those of
 
     vcse train --task minigrid/LavaGapS7 --bonus none se vcse --seeds 16 --frames 100000 --out out/demo

@@ -36,7 +36,7 @@ def test_every_learner_plays_as_many_episodes_as_were_asked_for(monkeypatch, epi
         assert all(1 <= each <= 100 for each in result.lengths)
 
 
-def test_the_same_seed_and_frame_give_the_same_episodes_and_others_do_not(cohort):
+def test_the_same_seed_and_frame_give_the_same_episodes_and_others_do_not(cohort, without_type_checks):
     configs, results = cohort
     assert play(configs) == results
     assert play(configs, threads=2) == results

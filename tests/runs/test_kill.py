@@ -123,10 +123,10 @@ def test_runs_that_are_killed_again_and_again_end_as_if_nothing_had_happened(tmp
 
 
 def test_sigterm_saves_says_how_to_go_on_and_leaves_no_process(tmp_path, uninterrupted, capsys):
-    process = Process(tmp_path, "--jobs", 2)
+    process = Process(tmp_path, "--jobs", 1)
     while not list(tmp_path.rglob("frame*.pt")) and process.process.poll() is None:
         time.sleep(0.01)
-    assert len(process.children()) >= 3
+    assert process.children()
     status, out, err = process.end(signal.SIGTERM)
     assert status == 128 + signal.SIGTERM, err
     assert out == ""

@@ -1,4 +1,5 @@
 import math
+import signal
 
 import jaxtyping
 import numpy as np
@@ -6,10 +7,21 @@ import pytest
 import torch
 
 from vcse.envs.protocol import Step
+from vcse.runs.launch import StoppedError
 from vcse.runs.on_policy import Cohort, Episodes
 from vcse.runs.store import RunDirectory, read_rows
 
-from .small import EMPTY, FRAMES_PER_UPDATE, LAVA, assert_same, assert_same_run, make_config, train
+from .small import (
+    EMPTY,
+    FRAMES_PER_UPDATE,
+    LAVA,
+    Interrupting,
+    assert_same,
+    assert_same_run,
+    make_config,
+    newest_state,
+    train,
+)
 
 BONUSES = ("none", "se", "vcse", "se-matched")
 SIXTEEN = [make_config(task, bonus, seed) for task in (EMPTY, LAVA) for bonus in BONUSES for seed in (0, 3)]
@@ -53,6 +65,28 @@ def test_a_run_is_the_same_among_runs_of_another_reading(sixteen, tmp_path):
     assert other.a2c.time_limit != mine.a2c.time_limit
     train([mine, other], tmp_path)
     assert_same_run(tmp_path / mine.name, sixteen / mine.name)
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_exact_values_and_visits_are_a_runs_own_and_survive_a_stop(tmp_path):
+    table = {"backend": "table", "frames": 160, "eval_episodes": 0, "visits_every_frames": 64}
+    task = "minigrid-table/SimpleCrossingS9N1"
+    sources = ("network", "exact", "exact-stationary")
+    configs = [make_config(task, "vcse", method=values, values=values, **table) for values in sources]
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    with pytest.raises(StoppedError):
+        train(configs, together, progress=Interrupting(128, lambda: signal.raise_signal(signal.SIGTERM)))
+    train(configs, together)
+    for config in configs:
+        train([config], alone)
+        same = [out / config.name for out in (alone, together)]
+        for name in ("train.csv", "actions.bin", "visits.npy"):
+            assert same[0].joinpath(name).read_bytes() == same[1].joinpath(name).read_bytes(), name
+        assert_same(newest_state(same[0]).state, newest_state(same[1]).state)
+        visits = np.load(same[0] / "visits.npy")
+        assert visits.sum((1, 2)).tolist() == [64, 64]
+    rows = [read_rows(together / config.name / "train.csv")[0] for config in configs]
+    assert len({row["value_mean"] for row in rows}) == 3
 
 
 def test_seeds_tasks_and_bonuses_make_different_runs(sixteen):
