@@ -120,3 +120,12 @@ def test_the_reduced_search_is_smaller(monkeypatch):
     features, which = few_different(9)
     kth_neighbor_distance(features, k=3)
     assert seen == [(3, int(max(len(each.unique()) for each in which)), 16)]
+
+
+def test_few_different_points_are_enough_where_each_is_there_often():
+    features, pool = torch.zeros(3, 2), torch.zeros(2, 2)
+    counts = torch.tensor([10, 10])
+    for check_finite in (True, False):
+        assert (
+            kth_neighbor_distance(features, k=5, pool=pool, pool_counts=counts, check_finite=check_finite) == 0
+        ).all()

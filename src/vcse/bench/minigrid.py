@@ -141,10 +141,10 @@ def _shares(cohort: Cohort, device: str) -> dict[str, float]:
     seconds = dict.fromkeys(SHARES, 0.0)
     bonus = agent.weighted_bonus
 
-    def timed_bonus(*arguments: torch.Tensor) -> torch.Tensor:
+    def timed_bonus(*arguments: Any) -> torch.Tensor:
         _wait(device)
         begin = time.perf_counter()
-        output = bonus(*arguments)  # type: ignore[arg-type]
+        output = bonus(*arguments)
         _wait(device)
         seconds["share_bonus"] += time.perf_counter() - begin
         return output

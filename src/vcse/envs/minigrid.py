@@ -24,7 +24,7 @@ VIEW = (7, 7, 3)
 CELL_AHEAD = (3, 5, 0)  # what kind of object is in front of the agent, in its view
 LAVA = 9
 INSTALL = "pip install 'vcse[minigrid]'"
-Backend = Literal["auto", "envpool", "minigrid"]
+Backend = Literal["auto", "envpool", "minigrid", "table"]
 
 OBJECTS, COLOURS, STATES = 11, 6, 4
 PLANES = OBJECTS + COLOURS + STATES + 1  # the last says whether the agent carries something

@@ -5,6 +5,7 @@ see each other, give distance exactly 0 to equal points, and choose the fastest 
 answer: all differences (`distances`), a matrix product that leaves few of them (`screening`), CUDA kernels.
 """
 
+import sys
 from typing import NamedTuple
 
 import torch
@@ -203,8 +204,8 @@ def _fewest(pool_counts: Int[Tensor, "*batch m"], pool: Tensor, check: bool) -> 
             f"pool_counts must be integers of shape {tuple(pool.shape[:-1])}, got {pool_counts.dtype} of shape "
             f"{tuple(pool_counts.shape)}"
         )
-    if not checks_run(check, pool):
-        return pool.shape[-2]
+    if pool.is_cuda and not checks_run(check, pool):
+        return sys.maxsize  # counting would wait for the device
     if (pool_counts < 0).any():
         raise ValueError(f"pool_counts must not be negative, got {int(pool_counts.min())}")
     return int(pool_counts.sum(-1).min())

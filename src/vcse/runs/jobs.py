@@ -18,6 +18,7 @@ from vcse.runs.config import RunConfig
 from vcse.runs.launch import StoppedError, stop_on_signals, train_runs
 from vcse.runs.on_policy import Status
 from vcse.runs.progress import TrainingProgress
+from vcse.runs.store import check_config
 
 LEAST_RUNS = 4  # per process; fewer are not worth the seconds that a process takes to start
 
@@ -34,6 +35,8 @@ def train_in_jobs(
     jobs = min(jobs, len(configs))
     if jobs <= 1:
         return train_runs(configs, out, device=device, threads=threads, progress=progress)
+    for config in configs:
+        check_config(out / config.name, config)  # all of them, before anything is started
     in_order = sorted(configs, key=lambda config: (config.task, config.method, config.seed))
     frames = max(config.frames for config in configs)
     progress.start(f"{len(configs)} runs in {jobs} processes", frames, 0)

@@ -279,10 +279,7 @@ class Cohort:
 
     def _write_rows(self, frames_per_s: float) -> None:
         metrics = {name: each.tolist() for name, each in self.metrics.items()}
-        norms = zip(self.configs, metrics["gradient_norm"], strict=True)
-        bad = [config.name for config, norm in norms if not math.isfinite(norm)]
-        if bad:
-            raise RuntimeError(f"the gradient of {', '.join(bad)} is not finite at frame {self.frame:,}")
+        self._check_finite()
         bonus_mean = (self.bonus_sum / self.bonus_updates).tolist()
         shown = self.agent.bonus_output.diagnostics() if len(self.agent.paid) else {}
         diagnostics = {name: shown[name].tolist() for name in BONUS_COLUMNS if name in shown}
@@ -334,8 +331,16 @@ class Cohort:
                 },
             )
 
+    def _check_finite(self) -> None:
+        """Refuse to write down what has become NaN, so that the last checkpoint is still good."""
+        norms = self.metrics["gradient_norm"].tolist() if self.metrics else []
+        bad = [config.name for config, norm in zip(self.configs, norms, strict=False) if not math.isfinite(norm)]
+        if bad:
+            raise RuntimeError(f"the gradient of {', '.join(bad)} is not finite at frame {self.frame:,}")
+
     def save(self) -> None:
         """Write a checkpoint of every run."""
+        self._check_finite()
         actions = np.stack(self.new_actions, 1) if self.new_actions else None  # [learners, updates, envs, steps]
         self.new_actions = []
         bonus_sum = self.bonus_sum.tolist()
