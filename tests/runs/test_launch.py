@@ -11,8 +11,9 @@ import pytest
 
 from vcse.runs import checkpoint, store
 from vcse.runs.config import a2c_config
-from vcse.runs.launch import StoppedError
+from vcse.runs.launch import StoppedError, train_runs
 from vcse.runs.on_policy import Cohort
+from vcse.runs.progress import TrainingProgress
 from vcse.runs.store import RunDirectory, read_rows
 
 from .small import (
@@ -361,3 +362,20 @@ def test_a_run_that_is_being_written_is_refused(copy):
     with pytest.raises(RuntimeError, match="none/seed0 is being written by another process"):
         train(CONFIGS, copy)
     held.close()
+
+
+@pytest.mark.filterwarnings("ignore")  # TensorBoard's own
+def test_tensorboard_gets_what_is_in_the_csv_files(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    config = make_config(bonus="none")
+    train_runs([config], tmp_path, device="cpu", threads=1, progress=TrainingProgress(quiet=True), tensorboard=True)
+    run = tmp_path / config.name
+    events = EventAccumulator(str(run / "tensorboard"))
+    events.Reload()
+    rows = read_rows(run / "train.csv")
+    written = events.Scalars("train/policy_entropy")
+    assert [each.step for each in written] == [row["frame"] for row in rows]
+    assert [each.value for each in written] == pytest.approx([row["policy_entropy"] for row in rows])
+    assert "eval/return_mean" in events.Tags()["scalars"]
+    assert "train/zero_radius_share" not in events.Tags()["scalars"]  # there is none without a bonus

@@ -20,7 +20,9 @@ from vcse.estimators import value_conditional_reward
 
 # Each extra of this package, and the modules that it brings.
 EXTRAS = {
-    "report": ("matplotlib",),
+    "minigrid": ("envpool", "minigrid", "gymnasium"),
+    "report": ("jinja2", "matplotlib", "PIL"),
+    "tensorboard": ("tensorboard",),
     "dev": ("beartype", "hypothesis", "importlinter", "matplotlib", "mypy", "pytest", "scipy", "xdist"),
 }
 Status = Literal["ok", "missing", "broken"]

@@ -48,6 +48,7 @@ def train(
     jobs: int | None = None,
     threads: int | None = None,
     device: Device = "cpu",
+    tensorboard: bool = False,
     quiet: bool = False,
 ) -> int:
     """Train: every task with every bonus and every seed, all at once. Unfinished runs go on, finished are skipped.
@@ -82,6 +83,7 @@ def train(
         jobs: Processes that the runs are dealt out to; as many as suit the cores if not given.
         threads: For the environments, of all processes together; all cores if not given.
         device: Where the networks live.
+        tensorboard: Write what is in the CSV files for TensorBoard too, to a folder of each run.
         quiet: Show no progress.
     """
     if not task:
@@ -140,7 +142,7 @@ def train(
                 for seed in range(first_seed, first_seed + seeds)
             ]
     with TrainingProgress(quiet=quiet) as progress:
-        _train(configs, out, device=device, threads=threads, jobs=jobs, progress=progress)
+        _train(configs, out, device=device, threads=threads, jobs=jobs, progress=progress, tensorboard=tensorboard)
     return 0
 
 
@@ -151,6 +153,7 @@ def resume(
     jobs: int | None = None,
     threads: int | None = None,
     device: Device = "cpu",
+    tensorboard: bool = False,
     quiet: bool = False,
 ) -> int:
     """Go on with every unfinished run below a directory.
@@ -161,6 +164,7 @@ def resume(
         jobs: Processes that the runs are dealt out to; as many as suit the cores if not given.
         threads: For the environments, of all processes together; all cores if not given.
         device: Where the networks live.
+        tensorboard: Write what is in the CSV files for TensorBoard too, to a folder of each run.
         quiet: Show no progress.
     """
     paths = run_directories(directory)
@@ -171,7 +175,7 @@ def resume(
     with TrainingProgress(quiet=quiet) as progress:
         for root in sorted(roots):
             mine = [config for path, config in zip(paths, configs, strict=True) if _root(path, config) == root]
-            _train(mine, root, device=device, threads=threads, jobs=jobs, progress=progress)
+            _train(mine, root, device=device, threads=threads, jobs=jobs, progress=progress, tensorboard=tensorboard)
     return 0
 
 
@@ -192,6 +196,7 @@ def _train(
     threads: int | None,
     jobs: int | None,
     progress: TrainingProgress,
+    tensorboard: bool,
 ) -> None:
     for option, number in (("--threads", threads), ("--jobs", jobs)):
         if number is not None and number < 1:
@@ -204,6 +209,7 @@ def _train(
         threads=threads or cores(),
         jobs=jobs or suitable_jobs(len(configs), device=resolved, cores=cores()),
         progress=progress,
+        tensorboard=tensorboard,
     )
 
 

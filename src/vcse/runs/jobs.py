@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import Any
 
 from vcse.runs.config import RunConfig
 from vcse.runs.launch import StoppedError, stop_on_signals, train_runs
@@ -29,19 +30,27 @@ def suitable_jobs(runs: int, *, device: str, cores: int) -> int:
 
 
 def train_in_jobs(
-    configs: Sequence[RunConfig], out: Path, *, device: str, threads: int, jobs: int, progress: TrainingProgress
+    configs: Sequence[RunConfig],
+    out: Path,
+    *,
+    device: str,
+    threads: int,
+    jobs: int,
+    progress: TrainingProgress,
+    tensorboard: bool = False,
 ) -> list[Path]:
     """Train runs as `train_runs` does, dealt out to so many processes."""
     jobs = min(jobs, len(configs))
     if jobs <= 1:
-        return train_runs(configs, out, device=device, threads=threads, progress=progress)
+        return train_runs(configs, out, device=device, threads=threads, progress=progress, tensorboard=tensorboard)
     for config in configs:
         check_config(out / config.name, config)  # all of them, before anything is started
     in_order = sorted(configs, key=lambda config: (config.task, config.method, config.seed))
     frames = max(config.frames for config in configs)
     progress.start(f"{len(configs)} runs in {jobs} processes", frames, 0)
     with stop_on_signals() as stopped:
-        started = [_start(in_order[job::jobs], out, device, max(1, threads // jobs)) for job in range(jobs)]
+        settings = {"device": device, "threads": max(1, threads // jobs), "tensorboard": tensorboard}
+        started = [_start(in_order[job::jobs], out, settings) for job in range(jobs)]
         try:
             _follow(started, progress, stopped)
         finally:
@@ -61,10 +70,10 @@ class Job:
     is_over: bool = False
 
 
-def _start(configs: Sequence[RunConfig], out: Path, device: str, threads: int) -> Job:
+def _start(configs: Sequence[RunConfig], out: Path, settings: dict[str, Any]) -> Job:
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(theirs, list(configs), out, device, threads))
+    process = context.Process(target=_work, args=(theirs, list(configs), out, settings))
     process.start()
     theirs.close()
     return Job(process, mine)
@@ -148,11 +157,11 @@ class _PipeProgress(TrainingProgress):
         self.messages.send(status)
 
 
-def _work(messages: Connection, configs: list[RunConfig], out: Path, device: str, threads: int) -> None:
+def _work(messages: Connection, configs: list[RunConfig], out: Path, settings: dict[str, Any]) -> None:
     """Train, in a process of its own."""
     threading.Thread(target=_stop_with_parent, args=(messages,), daemon=True).start()
     try:
-        train_runs(configs, out, device=device, threads=threads, progress=_PipeProgress(messages))
+        train_runs(configs, out, progress=_PipeProgress(messages), **settings)
     except StoppedError as error:
         raise SystemExit(128 + error.number) from None
     except (ValueError, RuntimeError, OSError) as error:

@@ -41,7 +41,13 @@ class Plan(NamedTuple):
 
 
 def train_runs(
-    configs: Sequence[RunConfig], out: Path, *, device: str, threads: int, progress: TrainingProgress
+    configs: Sequence[RunConfig],
+    out: Path,
+    *,
+    device: str,
+    threads: int,
+    progress: TrainingProgress,
+    tensorboard: bool = False,
 ) -> list[Path]:
     """Train runs to their last frame, in as few cohorts as possible, and give their directories.
 
@@ -56,7 +62,7 @@ def train_runs(
     with ExitStack() as stack:
         unfinished = []
         for config in configs:
-            directory = RunDirectory(out / config.name, config)
+            directory = RunDirectory(out / config.name, config, tensorboard=tensorboard)
             stack.callback(directory.close)
             if directory.done_frame >= config.frames:
                 print(f"{directory.path} is done: {directory.done_frame:,} frames", file=sys.stderr)

@@ -10,8 +10,10 @@ checkpoint/   the newest two                        DONE       the frame at whic
 
 import csv
 import fcntl
+import importlib.util
 import io
 import json
+import math
 import os
 import platform
 import subprocess
@@ -36,9 +38,13 @@ CURVES = ("train.csv", "eval.csv", "timing.csv")
 class RunDirectory:
     """One run on disk, locked while this object holds it."""
 
-    def __init__(self, path: Path, config: RunConfig) -> None:
+    def __init__(self, path: Path, config: RunConfig, *, tensorboard: bool = False) -> None:
+        if tensorboard and importlib.util.find_spec("tensorboard") is None:
+            raise RuntimeError("TensorBoard is not installed: pip install -e '.[tensorboard]'")
         self.path = path
         self.config = config
+        self._has_scalars = tensorboard
+        self._scalars: Any = None
         path.mkdir(parents=True, exist_ok=True)
         self._lock = open(path / ".lock", "w")  # noqa: SIM115 - held until closed
         try:
@@ -61,6 +67,8 @@ class RunDirectory:
 
     def close(self) -> None:
         """Let others write."""
+        if self._scalars is not None:
+            self._scalars.close()
         self._lock.close()
 
     def newest_checkpoint(self) -> Checkpoint | None:
@@ -100,6 +108,17 @@ class RunDirectory:
             if path.exists():
                 write_atomically(path, _rows_until(frame, path.read_bytes()))
 
+    def _write_scalars(self, name: str, row: Mapping[str, Any]) -> None:
+        """Write a row for TensorBoard too; what a resumed run writes again replaces what was there."""
+        from torch.utils.tensorboard.writer import SummaryWriter
+
+        if self._scalars is None:
+            self._scalars = SummaryWriter(str(self.path / "tensorboard"), purge_step=row["frame"])
+        for column, value in row.items():
+            if column != "frame" and not (isinstance(value, float) and math.isnan(value)):
+                self._scalars.add_scalar(f"{name.removesuffix('.csv')}/{column}", value, row["frame"])
+        self._scalars.flush()
+
     def append_row(self, name: str, row: Mapping[str, Any]) -> None:
         """Add a row to a CSV file; the first brings the header."""
         path = self.path / name
@@ -109,6 +128,8 @@ class RunDirectory:
             writer.writerow(row.keys())
         writer.writerow([_written(value) for value in row.values()])
         _append(path, text.getvalue().encode())
+        if self._has_scalars and name != "timing.csv":
+            self._write_scalars(name, row)
 
     def write_array(self, name: str, array: np.ndarray) -> None:
         """Write an array as a file of NumPy's own kind."""
