@@ -1,3 +1,4 @@
+import dataclasses
 import math
 import signal
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from vcse.envs.protocol import Step
+from vcse.runs.config import a2c_config
 from vcse.runs.launch import StoppedError
 from vcse.runs.on_policy import Cohort, Episodes
 from vcse.runs.store import RunDirectory, read_rows
@@ -165,3 +167,41 @@ def test_only_the_last_hundred_episodes_count_and_come_back_from_a_state():
     for each in (episodes, again):
         each.take(slice(0, 1), make_step([0.25], [True]))
         assert each.return_mean(0) == pytest.approx(0.5075)
+
+
+@pytest.mark.parametrize("values", ["exact", "exact-stationary"])
+def test_exact_values_take_the_place_of_the_critics_and_survive_a_restart(tmp_path, values):
+    settings = {"task": "minigrid-table/SimpleCrossingS9N1", "backend": "table"}
+    exact = make_config(method="exact", values=values, **settings)
+    critic = make_config(**settings)
+    train([exact, critic], tmp_path / "together")
+    train([critic], tmp_path / "alone")
+    assert_same_run(tmp_path / "together" / critic.name, tmp_path / "alone" / critic.name)
+    rows = [read_rows(tmp_path / "together" / each.name / "train.csv")[0] for each in (exact, critic)]
+    assert rows[0]["value_mean"] != rows[1]["value_mean"]
+    assert 0 <= rows[0]["value_mean"] < 1  # of a policy that hardly finds the goal, and never less than nothing
+    for frames in (192, 288):
+        train([dataclasses.replace(exact, frames=frames)], tmp_path / "grown")
+    grown, whole = tmp_path / "grown" / exact.name, tmp_path / "together" / exact.name
+    assert (grown / "train.csv").read_text() == (whole / "train.csv").read_text()
+    assert_same(newest_state(grown).state, newest_state(whole).state)
+
+
+def test_the_whole_map_can_be_learned_from_with_positions_for_the_bonus(tmp_path):
+    config = make_config(
+        task="minigrid-full/SimpleCrossingS9N1",
+        backend="minigrid",
+        a2c=a2c_config("vcse", environments=4, position_features=True),
+    )
+    train([config], tmp_path)
+    rows = read_rows(tmp_path / config.name / "train.csv")
+    assert rows[-1]["frame"] == 288
+    assert rows[-1]["bonus_mean"] < 0
+
+
+def test_visits_are_counted_in_slices(tmp_path):
+    config = make_config(visits_every_frames=96)
+    train([config], tmp_path)
+    visits = np.load(tmp_path / config.name / "visits.npy")
+    assert visits.sum((1, 2)).tolist() == [96, 96, 96]
+    assert (visits[:, 0] == 0).all()  # the wall
