@@ -256,6 +256,7 @@ def test_no_call_waits_for_the_device(no_synchronisation, reading):
     call()  # compiles the kernels
     no_synchronisation()
     call()  # from here on PyTorch raises at any wait, as the next test shows
+    assert torch.cuda.get_sync_debug_mode() == 2
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")

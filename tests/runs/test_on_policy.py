@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from vcse.envs.protocol import Step
 from vcse.runs.config import a2c_config
 from vcse.runs.launch import StoppedError
-from vcse.runs.on_policy import Cohort, Episodes
+from vcse.runs.on_policy import Cohort
 from vcse.runs.store import RunDirectory, read_rows
 
 from .small import (
@@ -135,38 +134,6 @@ def test_a_gradient_that_is_not_finite_stops_the_run_and_names_it(make_cohort, t
 def test_runs_of_one_task_must_stand_side_by_side(make_cohort):
     with pytest.raises(ValueError, match="runs of one task must stand side by side"):
         make_cohort(make_config(EMPTY), make_config(LAVA), make_config(EMPTY, seed=1))
-
-
-def make_step(rewards, ended):
-    seen, places = np.zeros((len(rewards), 7, 7, 3), np.uint8), np.zeros((len(rewards), 2), np.int32)
-    ended = np.array(ended)
-    return Step(seen, seen, np.array(rewards, np.float32), ended, np.zeros_like(ended), places, places)
-
-
-def test_returns_are_those_of_finished_episodes_of_each_learner():
-    episodes = Episodes(learners=2, environments=2)
-    episodes.take(slice(0, 2), make_step([0.5, 0, 0, 0], [False, False, False, False]))
-    episodes.take(slice(0, 2), make_step([0.25, 0, 0, 1], [True, True, False, False]))
-    assert episodes.finished == [2, 0]
-    assert episodes.return_mean(0) == pytest.approx(0.375)
-    assert episodes.success_rate(0) == 0.5
-    assert math.isnan(episodes.return_mean(1))
-    assert math.isnan(episodes.success_rate(1))
-    episodes.take(slice(1, 2), make_step([0, 1], [True, True]))
-    assert (episodes.finished, episodes.return_mean(1), episodes.success_rate(1)) == ([2, 2], 1.0, 0.5)
-
-
-def test_only_the_last_hundred_episodes_count_and_come_back_from_a_state():
-    episodes = Episodes(learners=1, environments=1)
-    for number in range(150):
-        episodes.take(slice(0, 1), make_step([float(number >= 100)], [True]))
-    episodes.take(slice(0, 1), make_step([0.5], [False]))
-    assert (episodes.finished[0], episodes.return_mean(0)) == (150, 0.5)
-    again = Episodes(learners=1, environments=1)
-    again.load_learner_state(0, episodes.learner_state(0))
-    for each in (episodes, again):
-        each.take(slice(0, 1), make_step([0.25], [True]))
-        assert each.return_mean(0) == pytest.approx(0.5075)
 
 
 @pytest.mark.parametrize("values", ["exact", "exact-stationary"])

@@ -60,11 +60,8 @@ class ValueConditionalStateEntropy(Bonus):
             log_offset=log_offset,
         )
         self.k = paying_k(k, self_in_k=self.rule.self_in_k)
-        if value_normalizer is None:
-            value_normalizer = make_value_normalizer(reading, argument="value_normalizer")
-        check_instance("value_normalizer", value_normalizer, ValueNormalizer)
         check_booleans(check_finite=check_finite)
-        self.value_normalizer = value_normalizer
+        self.value_normalizer = _chosen(value_normalizer, reading, argument="value_normalizer")
         self.check_finite = check_finite
 
     @torch.no_grad()
@@ -109,11 +106,8 @@ class RewardConditionalStateEntropy(Bonus):
         super().__init__()
         self.rule = conditional_reading(reading)
         self.k = paying_k(k, self_in_k=self.rule.self_in_k)
-        if reward_normalizer is None:
-            reward_normalizer = make_value_normalizer(reading, argument="reward_normalizer")
-        check_instance("reward_normalizer", reward_normalizer, ValueNormalizer)
         check_booleans(check_finite=check_finite)
-        self.reward_normalizer = reward_normalizer
+        self.reward_normalizer = _chosen(reward_normalizer, reading, argument="reward_normalizer")
         self.check_finite = check_finite
 
     @torch.no_grad()
@@ -155,3 +149,11 @@ def checked_condition(
         check_all_finite("features", features)
         check_all_finite(name, condition)
     return condition
+
+
+def _chosen(given: ValueNormalizer | None, reading: str | ConditionalReading, *, argument: str) -> ValueNormalizer:
+    """Give the normaliser that was passed, or else the reading's."""
+    if given is None:
+        return make_value_normalizer(reading, argument=argument)
+    check_instance(argument, given, ValueNormalizer)
+    return given

@@ -5,6 +5,7 @@ import io
 import os
 import pickle
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,6 +121,20 @@ def drop_unfinished(directory: Path) -> None:
 
 def _path(directory: Path, frame: int) -> Path:
     return directory / f"frame{frame:012d}.pt"
+
+
+def newest(directory: Path, *, otherwise: str) -> Checkpoint | None:
+    """Read the newest whole checkpoint, and say which were passed over, and what is done if none is left."""
+    damaged: list[CorruptCheckpointError] = []
+    for found in whole(directory):
+        if not isinstance(found, CorruptCheckpointError):
+            for each in damaged:
+                print(f"vcse: {each}; going back to frame {found.frame:,}", file=sys.stderr)
+            return found
+        damaged.append(found)
+    for each in damaged:
+        print(f"vcse: {each}; there is none before: {otherwise}", file=sys.stderr)
+    return None
 
 
 def _newest_first(directory: Path) -> list[tuple[int, Path]]:

@@ -9,7 +9,7 @@ from vcse.agents.a2c import A2C, A2CConfig, A2CSpec
 from vcse.bonuses.named import BonusChoice
 from vcse.envs.tasks import task_spec
 from vcse.runs import checkpoint
-from vcse.runs.checkpoint import Checkpoint, CorruptCheckpointError
+from vcse.runs.checkpoint import Checkpoint
 from vcse.runs.config import RunConfig
 from vcse.runs.store import read_config
 
@@ -28,10 +28,13 @@ class Policies(NamedTuple):
 
 def newest_checkpoint(path: Path) -> Checkpoint | None:
     """Read the newest whole checkpoint of a run's directory, and say which were passed over."""
+    directory, otherwise = path / "checkpoint", "there is no policy to load"
     try:
-        return _newest(path)
+        return checkpoint.newest(directory, otherwise=otherwise)
     except FileNotFoundError:
-        return _newest(path)  # a run that is training drops an old one now and then: what replaced it is there
+        return checkpoint.newest(
+            directory, otherwise=otherwise
+        )  # a run that is training drops an old one now and then: what replaced it is there
 
 
 def load_policies(paths: Sequence[Path], device: str = "cpu") -> list[Policies]:
@@ -82,11 +85,3 @@ def _load_together(group: list[_Saved], device: str) -> Policies:
         agent.load_learner_state(learner, {name: state[name] for name in agent.learner_state(learner)})
     frame = group[0].checkpoint.frame
     return Policies(agent, [saved.config for saved in group], frame, [saved.path for saved in group])
-
-
-def _newest(path: Path) -> Checkpoint | None:
-    for found in checkpoint.whole(path / "checkpoint"):
-        if not isinstance(found, CorruptCheckpointError):
-            return found
-        print(f"vcse: {found}; going back to the one before", file=sys.stderr)
-    return None

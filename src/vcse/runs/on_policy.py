@@ -3,7 +3,6 @@
 import itertools
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -14,14 +13,14 @@ from torch import Tensor
 from vcse.agents.a2c import A2C, A2CSpec
 from vcse.envs.crossing import TableCrossing, crossing_tables, stationary_values, time_exact_values_at
 from vcse.envs.minigrid import Backend
-from vcse.envs.protocol import Environments, Observations, Positions, Step
+from vcse.envs.protocol import Environments, Observations, Positions
 from vcse.envs.tasks import make_environments, task_spec
 from vcse.replay.rollouts import Rollouts
+from vcse.runs.episodes import Episodes
 from vcse.runs.evaluate import evaluate
 from vcse.runs.store import RunDirectory
 from vcse.streams import uniforms
 
-RECENT_EPISODES = 100
 ENVIRONMENT_SEED_STRIDE = 10_000  # environment i of a run has seed + 10,000 i, as in the release
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
 MAP_SIDE = 25  # no MiniGrid is larger
@@ -47,46 +46,6 @@ class Status(NamedTuple):
     frames_per_s: float  # of all runs together
     success: dict[str, float]  # by method
     bonus: dict[str, float]  # by method, before beta
-
-
-class Episodes:
-    """What the training episodes of every learner gave: counts, and returns of the last hundred."""
-
-    def __init__(self, learners: int, environments: int) -> None:
-        self.finished = [0] * learners
-        self.recent: list[deque[float]] = [deque(maxlen=RECENT_EPISODES) for _ in range(learners)]
-        self.running = np.zeros((learners, environments))
-
-    def take(self, learners: slice, step: Step) -> None:
-        """Take a step of some learners in."""
-        running = self.running[learners]
-        running += step.rewards.reshape(running.shape)
-        for place in np.flatnonzero(step.ended):
-            learner, environment = divmod(int(place), running.shape[1])
-            self.finished[learners.start + learner] += 1
-            self.recent[learners.start + learner].append(float(running[learner, environment]))
-            running[learner, environment] = 0
-
-    def return_mean(self, learner: int) -> float:
-        """Mean return of the last hundred episodes."""
-        recent = self.recent[learner]
-        return math.fsum(recent) / len(recent) if recent else math.nan
-
-    def success_rate(self, learner: int) -> float:
-        """Share of the last hundred episodes that reached the goal."""
-        recent = self.recent[learner]
-        return sum(each > 0 for each in recent) / len(recent) if recent else math.nan
-
-    def learner_state(self, learner: int) -> dict[str, Any]:
-        """Give one learner's part."""
-        running = torch.from_numpy(self.running[learner].copy())
-        return {"finished": self.finished[learner], "recent": list(self.recent[learner]), "running": running}
-
-    def load_learner_state(self, learner: int, state: dict[str, Any]) -> None:
-        """Take one learner's part back."""
-        self.finished[learner] = state["finished"]
-        self.recent[learner] = deque(state["recent"], maxlen=RECENT_EPISODES)
-        self.running[learner] = state["running"].numpy()
 
 
 class Group:

@@ -28,7 +28,7 @@ import torch
 
 from vcse import __version__
 from vcse.runs import checkpoint
-from vcse.runs.checkpoint import Checkpoint, CorruptCheckpointError, naming, write_atomically
+from vcse.runs.checkpoint import Checkpoint, naming, write_atomically
 from vcse.runs.config import RunConfig, difference
 
 PACKAGES = ("torch", "numpy", "envpool", "minigrid", "gymnasium")
@@ -73,16 +73,7 @@ class RunDirectory:
 
     def newest_checkpoint(self) -> Checkpoint | None:
         """Read the newest whole checkpoint, and say which were passed over."""
-        damaged: list[CorruptCheckpointError] = []
-        for found in checkpoint.whole(self.path / "checkpoint"):
-            if not isinstance(found, CorruptCheckpointError):
-                for each in damaged:
-                    print(f"vcse: {each}; going back to frame {found.frame:,}", file=sys.stderr)
-                return found
-            damaged.append(found)
-        for each in damaged:
-            print(f"vcse: {each}; there is none before: starting over from frame 0", file=sys.stderr)
-        return None
+        return checkpoint.newest(self.path / "checkpoint", otherwise="starting over from frame 0")
 
     def save_checkpoint(self, frame: int, state: Mapping[str, Any]) -> None:
         """Write a checkpoint, after which nothing up to this frame can be lost."""

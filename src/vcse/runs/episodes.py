@@ -1,0 +1,52 @@
+"""Training episodes as they end: how many, and how the last hundred went."""
+
+import math
+from collections import deque
+from typing import Any
+
+import numpy as np
+import torch
+
+from vcse.envs.protocol import Step
+
+RECENT_EPISODES = 100
+
+
+class Episodes:
+    """What the training episodes of every learner gave: counts, and returns of the last hundred."""
+
+    def __init__(self, learners: int, environments: int) -> None:
+        self.finished = [0] * learners
+        self.recent: list[deque[float]] = [deque(maxlen=RECENT_EPISODES) for _ in range(learners)]
+        self.running = np.zeros((learners, environments))
+
+    def take(self, learners: slice, step: Step) -> None:
+        """Take a step of some learners in."""
+        running = self.running[learners]
+        running += step.rewards.reshape(running.shape)
+        for place in np.flatnonzero(step.ended):
+            learner, environment = divmod(int(place), running.shape[1])
+            self.finished[learners.start + learner] += 1
+            self.recent[learners.start + learner].append(float(running[learner, environment]))
+            running[learner, environment] = 0
+
+    def return_mean(self, learner: int) -> float:
+        """Mean return of the last hundred episodes."""
+        recent = self.recent[learner]
+        return math.fsum(recent) / len(recent) if recent else math.nan
+
+    def success_rate(self, learner: int) -> float:
+        """Share of the last hundred episodes that reached the goal."""
+        recent = self.recent[learner]
+        return sum(each > 0 for each in recent) / len(recent) if recent else math.nan
+
+    def learner_state(self, learner: int) -> dict[str, Any]:
+        """Give one learner's part."""
+        running = torch.from_numpy(self.running[learner].copy())
+        return {"finished": self.finished[learner], "recent": list(self.recent[learner]), "running": running}
+
+    def load_learner_state(self, learner: int, state: dict[str, Any]) -> None:
+        """Take one learner's part back."""
+        self.finished[learner] = state["finished"]
+        self.recent[learner] = deque(state["recent"], maxlen=RECENT_EPISODES)
+        self.running[learner] = state["running"].numpy()
