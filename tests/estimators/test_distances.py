@@ -2,8 +2,6 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from vcse.estimators import distances, kth_neighbor_distance
 from vcse.estimators.distances import (
@@ -11,15 +9,13 @@ from vcse.estimators.distances import (
     Search,
     chunks,
     nearest_by_differences,
-    padded_width,
     power_of_two_scale,
     radius_of,
-    smallest,
     squared_distances,
     value_distances,
 )
 
-from .draws import gaussians, lattice
+from .draws import gaussians
 
 
 def squares_of(queries, pool):
@@ -90,18 +86,6 @@ def test_the_scale_minds_the_values_too():
     points, values = torch.ones(1, 4, 2), torch.full((1, 4, 1), 1e20)
     with_values = power_of_two_scale(points, points, values, values)
     assert with_values < power_of_two_scale(points, points)
-
-
-@given(st.integers(1, 300), st.integers(1, 40), st.integers(0, 10_000), st.booleans())
-def test_smallest_gives_the_smallest_entries_and_their_places(columns, count, seed, tied):
-    count = min(count, columns)
-    matrix = lattice(2, 3, columns, side=4, seed=seed) if tied else gaussians(2, 3, columns, seed=seed)
-    padded = torch.full((2, 3, padded_width(columns, count)), torch.inf)
-    padded[..., :columns] = matrix
-    values, places = smallest(padded, count)
-    assert torch.equal(values.sort().values, matrix.sort().values[..., :count])
-    assert torch.equal(padded.gather(-1, places), values)
-    assert all(len(set(row)) == count for row in places.flatten(0, 1).tolist())
 
 
 @pytest.mark.parametrize(("batch", "rows", "columns"), [(1, 1, 1), (7, 5, 10), (3, 40, 100), (2, 3, 5000)])

@@ -406,3 +406,11 @@ def test_features_and_values_of_scales_forty_orders_apart_keep_their_distances()
 def test_nothing_is_inside_a_radius_that_is_not_a_number():
     count = count_within(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([torch.nan, 1.0, 1.5]))
     assert count.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_infinite_radius_counts_what_is_at_a_finite_distance(dtype):
+    far = 0.9 * torch.finfo(dtype).max
+    values = torch.tensor([0.0, 1.0, far, -far], dtype=dtype)
+    radius = torch.full((4,), torch.inf, dtype=dtype)
+    assert count_within(values, radius, count_self=True).tolist() == [4, 4, 3, 3]

@@ -224,3 +224,20 @@ def test_screening_is_used_for_many_points_of_many_dimensions(monkeypatch, point
 
 def test_vector_values_are_not_screened():
     assert not is_worthwhile(search_within(GAUSSIAN, gaussians(300, 2)))
+
+
+@given(st.integers(1, 300), st.integers(1, 40), st.sampled_from([1, 2, 4]), st.integers(0, 10_000), st.booleans())
+def test_the_columns_given_are_the_nearest_but_for_what_is_cut(columns, count, group, seed, tied):
+    width = -(-columns // group) * group
+    count = min(count, columns, width // group)
+    matrix = lattice(2, 3, columns, side=4, seed=seed) if tied else gaussians(2, 3, columns, seed=seed)
+    padded = torch.full((2, 3, width), torch.finfo(torch.float32).max)
+    padded[..., :columns] = matrix.abs()
+    values, places = screening._nearest_columns(padded.clone(), count, group, torch.empty_like(padded))
+    assert all(len(set(row)) == count for row in places.flatten(0, 1).tolist())
+    given_squares = padded.gather(-1, places)
+    cut = 2.0 ** screening._place_bits(width, count, group) * torch.finfo(torch.float32).eps
+    assert (values <= given_squares).all()
+    assert (values >= given_squares * (1 - cut)).all()
+    left_out = padded.scatter(-1, places, torch.inf)
+    assert (left_out.amin(-1) >= values.amax(-1)).all()

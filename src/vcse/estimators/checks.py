@@ -106,7 +106,8 @@ def checks_run(check_finite: bool, tensor: Tensor) -> bool:
 
 def is_finite(tensor: Tensor) -> bool:
     """Tell whether all numbers are finite, by their extremes. On CUDA this waits for the device."""
-    return math.isfinite(float(tensor.amax())) and math.isfinite(float(tensor.amin()))
+    least, most = tensor.aminmax()
+    return math.isfinite(float(most)) and math.isfinite(float(least))
 
 
 def check_all_finite(name: str, tensor: Tensor) -> None:

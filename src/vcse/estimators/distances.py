@@ -13,6 +13,7 @@ comes from differences, summed over the coordinates in one fixed order, so that
 import math
 import threading
 from collections.abc import Iterator
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +24,6 @@ from torch import Tensor
 # Numbers that exist at once on the way. On a CPU a tile should stay in the cache; on a GPU, 1 GiB of float32
 # is the most that a bonus may cost an agent.
 CPU_TILE = 1 << 17
-SMALL_TILE = 1 << 15  # of numbers for which memory is not kept: small enough to be reused by the allocator
 MOST_SCRATCH = 1 << 20  # of numbers that are kept in memory between calls
 CUDA_TILE = 1 << 28
 CUDA_DIFFERENCES = 1 << 24
@@ -90,16 +90,16 @@ def power_of_two_scale(*points: Float[Tensor, "b _ _"]) -> Float[Tensor, "b 1 1"
     2^((127 − 20 − 2) // 2) = 2⁵² and up, so the factor is 2⁵²⁻⁶⁶ = 2⁻¹⁴, and 1e20 becomes 2⁵²·1.36.
     """
     different = {id(each): each for each in points}.values()
-    bounds = [bound for each in different for bound in (each.amax((-2, -1)), -each.amin((-2, -1)))]
-    largest = torch.stack(bounds).amax(0)
+    extremes = [each.flatten(1).aminmax(dim=-1) for each in different]
+    largest = reduce(torch.maximum, [torch.maximum(each.max, -each.min) for each in extremes])
     integer, mantissa, bias = {
         torch.float32: (torch.int32, 23, 127),
         torch.float64: (torch.int64, 52, 1023),
     }[largest.dtype]
     # The bits of a positive float, shifted right by its mantissa, are its exponent plus the bias.
     wanted = (bias - 20 - points[0].shape[-1].bit_length()) // 2
-    shift = (wanted + bias - (largest.view(integer) >> mantissa)).clamp(1 - bias, bias - 1)
-    return ((shift + bias) << mantissa).view(largest.dtype)[:, None, None]
+    exponent = (wanted + 2 * bias - (largest.view(integer) >> mantissa)).clamp(1, 2 * bias - 1)
+    return (exponent << mantissa).view(largest.dtype)[:, None, None]
 
 
 def sum_of_squares(differences: Float[Tensor, "*shape d"], out: Float[Tensor, "*shape"]) -> None:
@@ -140,64 +140,12 @@ def value_distances(
     return squared_distances(query_values * scale, pool_values * scale, out=squares).sqrt_().div_(scale)
 
 
-def smallest(
-    matrix: Float[Tensor, "b r m"], count: int, memory: Float[Tensor, "b r m"] | None = None
-) -> tuple[Float[Tensor, "b r c"], Int[Tensor, "b r c"]]:
-    """Give the `count` smallest entries of each row, in no order, and where they are.
-
-    On a CPU this takes most of the time of a search. The smallest entries lie in the groups with the smallest
-    minima, so looking at the minima first leaves little to compare; and NumPy partitions with vector
-    instructions where `topk` does not. `memory` is overwritten.
-    """
-    columns = matrix.shape[-1]
-    group = _group(columns, count)
+def smallest(matrix: Float[Tensor, "b r m"], count: int) -> Float[Tensor, "b r c"]:
+    """Give the `count` smallest entries of each row, in no order."""
     if matrix.is_cuda:
-        found = matrix.topk(count, largest=False, sorted=False)
-        return found.values, found.indices
-    if group == 1 or columns % group:
-        members = _places_of_smallest(matrix, count)
-        return matrix.gather(-1, members), members
-    groups = columns // group
-    minima, memory = matrix, torch.empty_like(matrix) if memory is None else memory
-    while minima.shape[-1] > groups:
-        lower, upper = minima.chunk(2, -1)
-        minima = torch.minimum(lower, upper, out=memory[..., : lower.shape[-1]])
-    winners = _places_of_smallest(minima, count)
-    members = (winners.unsqueeze(-1) + torch.arange(0, columns, groups)).flatten(-2)
-    entries = matrix.gather(-1, members)
-    among_members = _places_of_smallest(entries, count)
-    return entries.gather(-1, among_members), members.gather(-1, among_members)
-
-
-def _places_of_smallest(matrix: Float[Tensor, "b r m"], count: int) -> Int[Tensor, "b r c"]:
-    """Say where the `count` smallest entries of each row are, a few rows at a time: fresh pages are dear.
-
-    Without ties just `count` entries are up to the `count`-th smallest, and finding that one is much faster than
-    finding places.
-    """
-    rows, columns = matrix.flatten(0, 1), matrix.shape[-1]
-    height = max(1, SMALL_TILE // columns)
-    found = []
-    for start in range(0, len(rows), height):
-        entries = rows[start : start + height].numpy()
-        limit = np.partition(entries, count - 1, axis=-1)[:, count - 1, None]
-        places = np.flatnonzero(entries <= limit)
-        if places.size == len(entries) * count:
-            found.append(places.reshape(-1, count) - np.arange(0, entries.size, columns)[:, None])
-        else:
-            found.append(np.argpartition(entries, count - 1, axis=-1)[:, :count])
-    return torch.from_numpy(np.concatenate(found)).view(*matrix.shape[:-1], count)
-
-
-def padded_width(columns: int, count: int) -> int:
-    """Give the width to which a matrix is padded with infinity, for `smallest`: a multiple of its groups."""
-    group = _group(columns, count)
-    return -(-columns // group) * group
-
-
-def _group(columns: int, count: int) -> int:
-    """Give the power of two that leaves about as many minima as members, or 1 where groups do not pay."""
-    return 1 << round(math.log2(columns / count) / 2) if columns >= 64 * count else 1
+        return matrix.topk(count, largest=False, sorted=False).values
+    # NumPy partitions with vector instructions where `topk` does not.
+    return torch.from_numpy(np.partition(matrix.numpy(), count - 1, axis=-1)[..., :count])
 
 
 def chunks(batch: int, rows: int, columns: int, tile: int) -> Iterator[tuple[slice, slice]]:
@@ -245,14 +193,14 @@ def nearest_by_differences(search: Search, scale: Float[Tensor, "b 1 1"]) -> Nea
     radius = queries.new_empty(batch, rows)
     value_distance = None if search.query_values is None else torch.empty_like(radius)
     for b, r in chunks(batch, rows, points, CUDA_TILE if queries.is_cuda else CPU_TILE):
-        padded = queries.new_full((*queries[b, r].shape[:2], padded_width(points, search.rank)), torch.inf)
-        joint = squared_distances(queries[b, r], pool[b], out=padded[..., :points]).sqrt_().div_(scale[b])
+        squares = queries.new_empty(*queries[b, r].shape[:2], points)
+        joint = squared_distances(queries[b, r], pool[b], out=squares).sqrt_().div_(scale[b])
         if search.query_values is None or search.pool_values is None or value_distance is None:
-            radius[b, r] = _radius_among(padded, search, b)
+            radius[b, r] = _radius_among(joint, search, b)
             continue
         by_value = value_distances(search.query_values[b, r], search.pool_values[b])
         torch.maximum(joint, by_value, out=joint)
-        radius[b, r] = _radius_among(padded, search, b)
+        radius[b, r] = _radius_among(joint, search, b)
         value_distance[b, r] = by_value.mul_(joint == radius[b, r].unsqueeze(-1)).amax(-1)
     return Nearest(radius, value_distance)
 
@@ -260,11 +208,10 @@ def nearest_by_differences(search: Search, scale: Float[Tensor, "b 1 1"]) -> Nea
 def _radius_among(distances: Float[Tensor, "b r m"], search: Search, batch: slice) -> Float[Tensor, "b r"]:
     """Give the radius among the distances to all points."""
     if search.pool_counts is None:
-        return radius_of(smallest(distances, search.rank)[0], search)
+        return radius_of(smallest(distances, search.rank), search)
     counts = search.pool_counts[batch].unsqueeze(1)
-    here = distances[..., : counts.shape[-1]]
-    here.masked_fill_(counts == 0, torch.inf)
-    nearest, places = smallest(here, min(search.rank, here.shape[-1]))
+    distances.masked_fill_(counts == 0, torch.inf)
+    nearest, places = distances.topk(min(search.rank, distances.shape[-1]), largest=False, sorted=False)
     counts = counts.expand(-1, nearest.shape[1], -1).gather(-1, places)
     return radius_of(repeated(nearest, counts, search.rank), search)
 

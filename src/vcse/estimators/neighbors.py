@@ -25,7 +25,6 @@ from vcse.estimators.checks import (
 from vcse.estimators.distances import (
     CPU_TILE,
     CUDA_TILE,
-    SMALL_TILE,
     Nearest,
     Search,
     chunks,
@@ -265,8 +264,10 @@ def _count_by_bisection(
 
 
 def _count_pairwise(values: Float[Tensor, "b n v"], radius: Float[Tensor, "b n"]) -> Int[Tensor, "b n"]:
-    count = torch.empty(radius.shape, dtype=torch.int64, device=radius.device)
+    # Ones and zeros are added as floats, exactly up to 2²⁴ of them: sums of other types are not vectorised.
+    count = torch.empty_like(radius)
     batch, rows = radius.shape
-    for b, r in chunks(batch, rows, rows, CUDA_TILE if values.is_cuda else SMALL_TILE):
-        count[b, r] = torch.count_nonzero(value_distances(values[b, r], values[b]) < radius[b, r].unsqueeze(-1), dim=-1)
-    return count
+    for b, r in chunks(batch, rows, rows, CUDA_TILE if values.is_cuda else CPU_TILE):
+        distances = value_distances(values[b, r], values[b])
+        torch.sum(torch.lt(distances, radius[b, r].unsqueeze(-1), out=distances), -1, out=count[b, r])
+    return count.long()

@@ -84,7 +84,8 @@ def conditional_reading(reading: str | ConditionalReading) -> ConditionalReading
 
 def with_overrides(rule: Reading, **overrides: Any) -> Reading:
     """Replace the details of a reading that are given."""
-    return replace(rule, **{name: value for name, value in overrides.items() if value is not None})
+    given = {name: value for name, value in overrides.items() if value is not None}
+    return replace(rule, **given) if given else rule
 
 
 def _looked_up(reading: str | Reading, table: dict[str, Reading], kind: type[Reading]) -> Reading:

@@ -7,25 +7,23 @@ has the bits of `nearest_by_differences`.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from vcse.estimators.distances import (
-    CPU_TILE,
     FEW_DIMENSIONS,
     Nearest,
     Search,
     chunks,
     kth_smallest,
     nearest_by_differences,
-    padded_width,
     radius_of,
     repeated,
     scaled_points,
     scratch,
-    smallest,
     sum_of_squares,
 )
 
@@ -38,6 +36,8 @@ SPARE_PLACES = 3
 # the product spends its time on rearranging the pool.
 PRODUCT_TILE = 1 << 17
 LEAST_ROWS = 96
+CANDIDATES_TILE = 1 << 18  # of coordinates of candidates
+LEAST_POINTS_IN_GROUPS = 128  # per place
 
 
 def is_worthwhile(search: Search) -> bool:
@@ -48,15 +48,25 @@ def is_worthwhile(search: Search) -> bool:
     return scalar_values and enough_points and dimensions >= LEAST_DIMENSIONS
 
 
+class Screened(NamedTuple):
+    """The nearest of each query, by matrix product."""
+
+    places: Int[Tensor, "b n c"]  # in the pool
+    squares: Float[Tensor, "b n c"]  # their squared distances, a little cut
+    error: Float[Tensor, "b n"]  # bound of the product's error
+    cut: float  # the share of the squares that may be cut off
+
+
 def nearest_by_screening(search: Search, scale: Float[Tensor, "b 1 1"]) -> Nearest:
     """Find the neighbours, in one space or under the joint max-norm with scalar values."""
     rank, points = search.rank, search.pool.shape[1]
     query_values, pool_values = search.query_values, search.pool_values
     # The screen works on the numbers as they are. Where their squares leave the range, it decides nothing.
-    index, screened, error = _screen(search, min(rank + SPARE_PLACES, points))
+    index, screened, error, cut = _screen(search, min(rank + SPARE_PLACES, points))
     queries, pool = scaled_points(search, scale)
-    offsets = torch.arange(0, len(index) * points, points)[:, None, None]
-    flat_index = index + offsets if len(index) > 1 else index
+    flat_index = index
+    if len(index) > 1:
+        flat_index = index + torch.arange(0, len(index) * points, points)[:, None, None]
     distance = _candidate_distances(queries, pool, flat_index).div_(scale)
     by_value = value_distance = None
     if query_values is not None and pool_values is not None:
@@ -75,11 +85,12 @@ def nearest_by_screening(search: Search, scale: Float[Tensor, "b 1 1"]) -> Neare
     # Whoever was left out must be farther than the radius by more than the error, so that no place is missing
     # and no tie is cut; and the errors that can be seen must keep to their bound, which they do not where
     # the user allows matrix products in bfloat16. Radius 0 needs no proof: nobody is nearer.
-    decided = screened.amax(-1) - error > reached.square()
+    farthest = screened.amax(-1)
+    decided = farthest - error > reached.square()
     seen_error = (screened - distance.square()).abs_()
     if search.pool_counts is not None:
         seen_error.masked_fill_(counts == 0, 0)
-    kept_to_bound = seen_error.amax(-1) <= error
+    kept_to_bound = seen_error.amax(-1) <= torch.add(error, farthest, alpha=cut)
     uncertain = (reached > 0) & ~(decided & kept_to_bound)
     found = Nearest(radius, value_distance)
     if uncertain.any():
@@ -87,20 +98,22 @@ def nearest_by_screening(search: Search, scale: Float[Tensor, "b 1 1"]) -> Neare
     return found
 
 
-def _screen(search: Search, places: int) -> tuple[Int[Tensor, "b n c"], Float[Tensor, "b n c"], Float[Tensor, "b n"]]:
-    """Give the nearest by matrix product: which, their squared distances, the error of these.
+def _screen(search: Search, places: int) -> Screened:
+    """Find the nearest by matrix product.
 
     |a|² + |b|² − 2 a·b is one product of (−2a, |a|², 1) and (b, 1, |b|²).
     """
     (batch, rows, _), points = search.queries.shape, search.pool.shape[1]
-    width = padded_width(points, places)
+    group = _group(points, places)
+    width = -(-points // group) * group
     left, right, error = _factors(search, width)
     value_row = None
     if search.pool_values is not None:
-        value_row = right.new_zeros(batch, 1, width)
-        value_row[..., :points] = search.pool_values.transpose(-1, -2)
+        value_row = search.pool_values.transpose(-1, -2)
+        if width > points:
+            value_row = nn.functional.pad(value_row, (0, width - points))
     index = torch.empty(batch, rows, places, dtype=torch.int64)
-    screened = right.new_empty(batch, rows, places)
+    squares = right.new_empty(batch, rows, places)
     tile = min(max(PRODUCT_TILE, LEAST_ROWS * width), batch * rows * width)
     memory = scratch(right, 2 * tile).view(2, tile)
     for b, r in chunks(batch, rows, width, tile):
@@ -110,8 +123,60 @@ def _screen(search: Search, places: int) -> tuple[Int[Tensor, "b n c"], Float[Te
         if search.query_values is not None and value_row is not None:
             torch.sub(search.query_values[b, r], value_row[b], out=gap)
             torch.maximum(product, gap.mul_(gap), out=product)
-        screened[b, r], index[b, r] = smallest(product, places, gap)
-    return index, screened, error
+        else:
+            product.clamp_(min=0)
+        squares[b, r], index[b, r] = _nearest_columns(product, places, group, gap)
+    return Screened(index, squares, error, cut=2.0 ** _place_bits(width, places, group) * torch.finfo(right.dtype).eps)
+
+
+def _nearest_columns(
+    squares: Float[Tensor, "b r w"], count: int, group: int, memory: Float[Tensor, "b r w"]
+) -> tuple[Float[Tensor, "b r c"], Int[Tensor, "b r c"]]:
+    """Give the `count` smallest of each row, in no order and cut, and their columns. Both tensors are used up.
+
+    The bits of positive floats are ordered as they are. So the last bits are given up for the column, and one
+    partition of integers, for which NumPy has vector instructions, moves values and columns together. Cutting
+    makes nothing larger: all that was left out is at least as far as the farthest that is given.
+
+    In wide rows the nearest lie in the groups with the smallest minima: looking at these first leaves few to
+    compare.
+    """
+    width = squares.shape[-1]
+    bits = _place_bits(width, count, group)
+    if group == 1:
+        return _smallest_with_places(squares, count, bits)
+    groups = width // group
+    minima = squares
+    while minima.shape[-1] > groups:
+        lower, upper = minima.chunk(2, -1)
+        minima = torch.minimum(lower, upper, out=memory[..., : lower.shape[-1]])
+    _, winners = _smallest_with_places(minima, count, bits)
+    members = (winners.unsqueeze(-1) + torch.arange(0, width, groups)).flatten(-2)
+    values, among_members = _smallest_with_places(squares.gather(-1, members), count, bits)
+    return values, members.gather(-1, among_members)
+
+
+def _smallest_with_places(
+    matrix: Float[Tensor, "b r m"], count: int, bits: int
+) -> tuple[Float[Tensor, "b r c"], Int[Tensor, "b r c"]]:
+    integer = torch.int64 if matrix.dtype == torch.float64 else torch.int32
+    value_mask, place_mask = -1 << bits, (1 << bits) - 1
+    keys = matrix.view(integer)
+    keys.bitwise_and_(value_mask).bitwise_or_(torch.arange(keys.shape[-1], dtype=integer))
+    in_numpy = keys.numpy()
+    in_numpy.partition(count - 1, axis=-1)
+    nearest = torch.from_numpy(in_numpy[..., :count].copy())
+    return (nearest & value_mask).view(matrix.dtype), (nearest & place_mask).long()
+
+
+def _place_bits(width: int, count: int, group: int) -> int:
+    """Give the bits that a place takes: among the groups of a row, and among the members of the nearest."""
+    return (max(width // group, count * group) - 1).bit_length()
+
+
+def _group(points: int, count: int) -> int:
+    """Give the power of two that leaves about as many minima as members, or 1 where groups do not pay."""
+    return 1 << round(math.log2(points / count) / 2) if points >= LEAST_POINTS_IN_GROUPS * count else 1
 
 
 def _factors(search: Search, width: int) -> tuple[Float[Tensor, "b n e"], Float[Tensor, "b w e"], Float[Tensor, "b n"]]:
@@ -147,7 +212,7 @@ def _candidate_distances(
     """Distances to the candidates, to the bits of `squared_distances`."""
     dimensions, flat_pool = pool.shape[-1], pool.flatten(0, 1)
     squares = queries.new_empty(flat_index.shape)
-    tile = max(flat_index.shape[-1], CPU_TILE // dimensions)
+    tile = max(flat_index.shape[-1], CANDIDATES_TILE // dimensions)
     memory = scratch(queries, min(tile, flat_index.numel()) * dimensions).view(-1, dimensions)
     batch, rows, places = flat_index.shape
     for b, r in chunks(batch, rows, places, tile):
