@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 
 from vcse.bonuses.cohort import CohortBonus
@@ -313,7 +313,7 @@ class A2C:
         with torch.no_grad():
             features = self.encoder(self.acting, rollout.arrived.flatten(1, 2))
             if critic is self.extrinsic_critic:
-                features = features[self.valued]
+                features = self._of(self.valued, features)
             return critic(pieces, features).view(values[..., 1:].shape)
 
     def _extrinsic(
@@ -326,14 +326,14 @@ class A2C:
             return losses, values
         who = self.valued
         pieces = self.extrinsic_critic.layout.pieces(self.extrinsic_parameters)
-        estimates = self.extrinsic_critic(pieces, features[who]).view(len(who), n, t + 1)
+        estimates = self.extrinsic_critic(pieces, self._of(who, features)).view(len(who), n, t + 1)
         with torch.no_grad():
             advantages = gae(
-                rollout.rewards[who],
+                self._of(who, rollout.rewards),
                 estimates[..., :-1],
                 self._next_values(rollout, estimates, self.extrinsic_critic, pieces),
-                terminated[who],
-                ended[who],
+                self._of(who, terminated),
+                self._of(who, ended),
                 discount=self.discount[who, None],
                 gae_lambda=self.gae_lambda[who, None],
             )
@@ -347,11 +347,14 @@ class A2C:
         if not len(self.paid):
             return weighted
         if self.random_encoder is None:
-            features = rollout.positions[self.paid].flatten(1, 2)
+            features = self._of(self.paid, rollout.positions).flatten(1, 2)
         else:
-            features = self.encoder(self.random_pieces, rollout.observations[self.paid, :, :-1].flatten(1, 2))
+            observations = self._of(self.paid, rollout.observations)
+            features = self.encoder(self.random_pieces, observations[:, :, :-1].flatten(1, 2))
         self.bonus_output = self.bonus(
-            features, values=values[self.paid].flatten(1), rewards=rollout.rewards[self.paid].flatten(1)
+            features,
+            values=self._of(self.paid, values).flatten(1),
+            rewards=self._of(self.paid, rollout.rewards).flatten(1),
         )
         reward = self.bonus_output.reward.view(len(self.paid), *values.shape[1:])
         return weighted.index_copy(0, self.paid, self.beta[:, None, None] * reward)
@@ -380,6 +383,10 @@ class A2C:
         clipped = gradient.mul_(shrink[:, None])
         squares.mul_(decay).addcmul_(clipped, clipped * (1 - decay))
         parameters.sub_(rate * clipped / squares.sqrt().add_(epsilon))
+
+    def _of(self, who: Int[Tensor, " m"], tensor: Shaped[Tensor, "l ..."]) -> Shaped[Tensor, "m ..."]:
+        """Give the rows of some learners, without a copy where these are all."""
+        return tensor if len(who) == self.learners else tensor[who]
 
     def _per_learner(self, name: str) -> Float[Tensor, " l"]:
         return torch.tensor([getattr(config, name) for config in self.configs], device=self.device)

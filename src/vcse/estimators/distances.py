@@ -90,8 +90,8 @@ def power_of_two_scale(*points: Float[Tensor, "b _ _"]) -> Float[Tensor, "b 1 1"
     2^((127 − 20 − 2) // 2) = 2⁵² and up, so the factor is 2⁵²⁻⁶⁶ = 2⁻¹⁴, and 1e20 becomes 2⁵²·1.36.
     """
     different = {id(each): each for each in points}.values()
-    extremes = [each.flatten(1).aminmax(dim=-1) for each in different]
-    largest = reduce(torch.maximum, [torch.maximum(each.max, -each.min) for each in extremes])
+    # Not `aminmax` along an axis, which is not vectorised.
+    largest = reduce(torch.maximum, [torch.maximum(each.amax((-2, -1)), -each.amin((-2, -1))) for each in different])
     integer, mantissa, bias = {
         torch.float32: (torch.int32, 23, 127),
         torch.float64: (torch.int64, 52, 1023),

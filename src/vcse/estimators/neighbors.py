@@ -167,7 +167,7 @@ def count_within(
     scalars = points.squeeze(-1)
     if scalars.ndim == 2 and can_count(scalars):
         count = count_by_kernel(scalars, scalars, flat_radius)
-    elif scalars.ndim == 2 and len(scalars) * rows * rows > CPU_TILE:
+    elif scalars.ndim == 2 and rows * rows > CPU_TILE:
         count = _count_by_bisection(scalars, scalars, flat_radius)
     else:
         count = _count_pairwise(points, flat_radius)

@@ -14,6 +14,7 @@ from vcse.nets.stacked import Layout, Pieces, Stack, product, uniform_fan_in
 
 CHANNELS = (16, 32, 64)
 KERNEL = 2
+CPU_TILE = 1 << 19  # numbers of the largest layer that exist at once
 FEATURES_PER_PLACE = CHANNELS[-1]
 
 
@@ -58,6 +59,18 @@ class GridEncoder:
 
     def __call__(self, prepared: Pieces, observations: UInt8[Tensor, "l n h w c"]) -> Float[Tensor, "l n f"]:
         """Encode raw cells, not scaled."""
+        learners, n, height, width, _ = observations.shape
+        some = max(1, CPU_TILE // (n * height * width * CHANNELS[0]))
+        if observations.is_cuda or prepared["conv1.band"].requires_grad or some >= learners:
+            return self._encode(prepared, observations)
+        # On a CPU most of the time is spent on memory: a few learners at a time stay in the cache.
+        encoded = []
+        for start in range(0, learners, some):
+            these = slice(start, start + some)
+            encoded.append(self._encode({name: piece[these] for name, piece in prepared.items()}, observations[these]))
+        return torch.cat(encoded)
+
+    def _encode(self, prepared: Pieces, observations: UInt8[Tensor, "l n h w c"]) -> Float[Tensor, "l n f"]:
         # Adding a bias and ReLU come after the maximum, which they cannot change, on a quarter of the numbers.
         hidden = _pool(_convolve(observations.float(), prepared["conv1.band"]))
         hidden = _biased_relu(hidden, prepared["conv1.bias"])
