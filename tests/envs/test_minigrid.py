@@ -10,6 +10,7 @@ from scipy.stats import chi2_contingency
 
 from vcse.envs import minigrid
 from vcse.envs.minigrid import (
+    ACTIONS,
     AGENT,
     COLOURS,
     OBJECTS,
@@ -19,6 +20,7 @@ from vcse.envs.minigrid import (
     EnvPoolMiniGrid,
     ReferenceMiniGrid,
     make,
+    map_planes,
 )
 from vcse.envs.protocol import Step
 from vcse.estimators import joint_neighbors
@@ -431,11 +433,21 @@ class TestWholeMap:
             assert (carrying == holds[:, None, None, None]).all()
             assert np.array_equal(objects[..., KEY].any((1, 2)), ~holds)
             carried += holds.sum()
-            looks = np.stack([world.gen_obs()["image"] for world in environments.worlds])
+            assert np.array_equal(observations, [map_planes(world) for world in environments.worlds])
+            looks = np.stack([type(world).gen_obs(world)["image"] for world in environments.worlds])
             step = act(environments, curious_actions(looks, chooser))
             assert np.array_equal(np.argwhere(step.arrived[..., AGENT])[:, 1:], step.arrived_positions)
             observations, positions = step.observations, step.positions
         assert carried > 100
+
+    @pytest.mark.parametrize("task", ["Unlock", "Dynamic-Obstacles-8x8", "Fetch-8x8-N3"])
+    def test_worlds_that_change_by_themselves_are_shown_as_they_are(self, task):
+        environments = make(task, range(2), full=True)
+        chooser = np.random.default_rng(0)
+        environments.reset()
+        for _ in range(200):
+            step = act(environments, chooser.integers(ACTIONS, size=2))
+            assert np.array_equal(step.observations, [map_planes(world) for world in environments.worlds])
 
     def test_the_partial_view_is_of_the_same_worlds(self):
         _, positions = make("DoorKey-6x6", [5, 6], full=True).reset()

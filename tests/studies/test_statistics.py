@@ -1,10 +1,38 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rliable import library, metrics
 from scipy.stats import trim_mean
 
-from vcse.studies.statistics import bootstrap_difference, bootstrap_interval, interquartile_mean, mean
+from vcse.studies import statistics
+from vcse.studies.statistics import (
+    area_under_curve,
+    bootstrap_difference,
+    bootstrap_interval,
+    bootstrap_pair,
+    frames_to_threshold,
+    interquartile_mean,
+    mean,
+    median,
+    median_of_tasks,
+    optimality_gap,
+    performance_profile,
+    probability_of_improvement,
+    standard_deviation,
+)
+
+OF_ONE_ARRAY = (
+    interquartile_mean,
+    mean,
+    median,
+    median_of_tasks,
+    standard_deviation,
+    optimality_gap,
+    partial(performance_profile, thresholds=np.array([0.3, 0.5])),
+)
 
 
 def test_the_mean_of_the_middle_half_by_hand():
@@ -117,3 +145,191 @@ def test_a_difference_between_other_tasks_is_refused(without_type_checks):
     message = r"same tasks and evaluations, got shapes \(3, 1, 2\) and \(3, 2, 2\)"
     with pytest.raises(ValueError, match=message):
         bootstrap_difference(np.zeros((3, 1, 2)), np.zeros((3, 2, 2)), np.random.default_rng(0))
+
+
+def rounded_scores(seed, *shape):
+    """Scores with ties, as success rates have them, some above an optimum of 1."""
+    return np.random.default_rng(seed).integers(0, 14, size=shape) / 10
+
+
+@given(st.integers(1, 11), st.integers(1, 11), st.integers(1, 5), st.integers(0, 99))
+def test_points_are_those_of_rliable(runs, other_runs, tasks, seed):
+    scores, others = rounded_scores(seed, runs, tasks, 2), rounded_scores(seed + 1, other_runs, tasks, 2)
+    thresholds = np.array([-1.0, 0.0, 0.35, 0.5, 2.0])
+    for evaluation in range(2):
+        mine, theirs = scores[..., evaluation], others[..., evaluation]
+        for ours, reference in (
+            (interquartile_mean, metrics.aggregate_iqm),
+            (mean, metrics.aggregate_mean),
+            (median_of_tasks, metrics.aggregate_median),
+            (optimality_gap, metrics.aggregate_optimality_gap),
+            (partial(optimality_gap, optimum=0.7), partial(metrics.aggregate_optimality_gap, gamma=0.7)),
+        ):
+            assert ours(scores)[evaluation] == pytest.approx(reference(mine), abs=1e-6)
+        assert probability_of_improvement(scores, others)[evaluation] == pytest.approx(
+            metrics.probability_of_improvement(mine, theirs), abs=1e-6
+        )
+        np.testing.assert_allclose(
+            performance_profile(scores, thresholds)[:, evaluation],
+            library.score_distributions(mine, thresholds),
+            atol=1e-6,
+        )
+
+
+@pytest.fixture
+def seeded():
+    """Seed what rliable draws with, which is the global generator whatever it is given."""
+    before = np.random.get_state()  # noqa: NPY002
+    np.random.seed(0)  # noqa: NPY002
+    yield
+    np.random.set_state(before)  # noqa: NPY002
+
+
+def agrees(interval, reference, width_share=0.1):
+    """Say whether the ends of two intervals differ by no more than two draws of so many resamples do."""
+    low, high = reference
+    room = width_share * (high - low)
+    return abs(interval.low[0] - low) < room and abs(interval.high[0] - high) < room
+
+
+def test_intervals_are_those_of_rliable(seeded):
+    scores, others = np.random.default_rng(3).random((2, 10, 4, 1))
+    for ours, reference in (
+        (interquartile_mean, metrics.aggregate_iqm),
+        (mean, metrics.aggregate_mean),
+        (median_of_tasks, metrics.aggregate_median),
+        (optimality_gap, metrics.aggregate_optimality_gap),
+    ):
+        interval = bootstrap_interval(scores, np.random.default_rng(0), statistic=ours, resamples=2000)
+        _, theirs = library.get_interval_estimates(
+            {"a": scores[..., 0]}, lambda drawn, of=reference: np.array([of(drawn)]), reps=2000
+        )
+        assert agrees(interval, theirs["a"][:, 0]), ours.__name__
+    interval = bootstrap_pair(scores, others, np.random.default_rng(0), resamples=2000)
+    _, theirs = library.get_interval_estimates(
+        {"a": [scores[..., 0], others[..., 0]]},
+        lambda *drawn: np.array([metrics.probability_of_improvement(*drawn)]),
+        reps=500,
+    )
+    assert agrees(interval, theirs["a"][:, 0], width_share=0.15)
+
+
+def test_the_interval_of_a_profile_is_that_of_rliable(seeded):
+    scores, thresholds = np.random.default_rng(3).random((10, 4, 1)), np.array([0.2, 0.5, 0.8])
+    profile = partial(performance_profile, thresholds=thresholds)
+    interval = bootstrap_interval(scores, np.random.default_rng(0), statistic=profile)
+    _, theirs = library.create_performance_profile({"a": scores[..., 0]}, thresholds, reps=2000)
+    assert interval.low.shape == (3, 1)
+    # Shares of 40 runs: one run more or less may lie inside.
+    np.testing.assert_allclose(np.stack((interval.low, interval.high))[..., 0], theirs["a"], atol=1.01 / 40)
+
+
+def test_the_two_medians_are_different_numbers():
+    scores = np.array([[0.0, 1.0, 0.5], [0.0, 0.9, 0.5], [0.9, 0.8, 0.5]])[..., None]
+    assert median(scores) == pytest.approx([0.5])
+    assert median_of_tasks(scores) == pytest.approx([0.5])
+    lucky = np.array([[0.0, 0.1], [0.0, 0.1], [0.9, 0.1]])[..., None]
+    assert median(lucky) == pytest.approx([0.1])
+    assert median_of_tasks(lucky) == pytest.approx([(0.3 + 0.1) / 2])
+
+
+def test_the_standard_deviation_is_that_of_the_runs_at_hand():
+    assert standard_deviation(np.array([1.0, 3.0])[:, None, None]) == pytest.approx([1.0])
+    assert standard_deviation(np.array([[1.0, 5.0], [1.0, 5.0]])[..., None]) == pytest.approx([2.0])
+    assert standard_deviation(np.ones((1, 1, 2))).tolist() == [0, 0]
+
+
+def test_an_improvement_by_hand():
+    scores, others = np.array([1.0, 2.0])[:, None, None], np.array([0.0, 1.0, 2.0])[:, None, None]
+    # 1 beats 0, ties with 1, loses to 2; 2 beats 0 and 1, ties with 2.
+    assert probability_of_improvement(scores, others) == pytest.approx([(1 + 0.5 + 0 + 1 + 1 + 0.5) / 6])
+    assert probability_of_improvement(others, scores) == pytest.approx([2 / 6])
+    both = bootstrap_pair(scores, scores - 5, np.random.default_rng(0), resamples=20)
+    assert (both.low[0], both.high[0]) == (1, 1)
+
+
+@pytest.mark.parametrize("statistic", OF_ONE_ARRAY)
+def test_many_resamples_at_once_are_one_after_the_other(statistic, monkeypatch):
+    scores = rounded_scores(0, 7, 3, 5)
+    one_at_a_time = bootstrap_interval(
+        scores, np.random.default_rng(1), statistic=lambda drawn: 1.0 * statistic(drawn), resamples=50
+    )
+    for size in (1, 3 * scores.nbytes, 2**30):
+        monkeypatch.setattr(statistics, "CHUNK_BYTES", size)
+        at_once = bootstrap_interval(scores, np.random.default_rng(1), statistic=statistic, resamples=50)
+        np.testing.assert_allclose(at_once.low, one_at_a_time.low)
+        np.testing.assert_allclose(at_once.high, one_at_a_time.high)
+
+
+def test_many_pairs_at_once_are_one_after_the_other(monkeypatch):
+    scores, others = rounded_scores(0, 7, 3, 5), rounded_scores(1, 4, 3, 5)
+    one_at_a_time = bootstrap_pair(
+        scores,
+        others,
+        np.random.default_rng(1),
+        statistic=lambda *both: 1.0 * probability_of_improvement(*both),
+        resamples=50,
+    )
+    monkeypatch.setattr(statistics, "CHUNK_BYTES", 3 * scores.nbytes)
+    at_once = bootstrap_pair(scores, others, np.random.default_rng(1), resamples=50)
+    np.testing.assert_allclose(at_once, one_at_a_time)
+
+
+def test_the_same_seed_gives_the_same_intervals():
+    scores, others = rounded_scores(0, 7, 3, 5), rounded_scores(1, 4, 3, 5)
+    for bootstrap in (bootstrap_difference, bootstrap_pair):
+        one, again = (bootstrap(scores, others, np.random.default_rng(4), resamples=100) for _ in range(2))
+        assert np.array_equal(one.low, again.low)
+        assert np.array_equal(one.high, again.high)
+
+
+@pytest.mark.parametrize("statistic", OF_ONE_ARRAY)
+def test_every_statistic_is_unknown_where_a_run_is(statistic):
+    scores = np.full((4, 2, 2), 0.5)
+    scores[0, 1, 0] = np.nan
+    assert np.isnan(statistic(scores)[..., 0]).all()
+    assert np.isfinite(statistic(scores)[..., 1]).all()
+    for side in ((scores, np.zeros_like(scores)), (np.zeros_like(scores), scores)):
+        assert np.isnan(probability_of_improvement(*side)).tolist() == [True, False]
+        assert np.isnan(bootstrap_pair(*side, np.random.default_rng(0), resamples=9).high).tolist() == [True, False]
+
+
+def test_the_mean_height_of_a_curve_by_hand():
+    frames = np.array([0, 100, 400])
+    curves = [[0.0, 1.0, 1.0], [2.0, 2.0, 2.0], [1.0, 0.0, -1.0]]
+    areas = area_under_curve(np.array(curves)[:, None], frames)
+    np.testing.assert_allclose(areas[:, 0], [(50 + 300) / 400, 2, (50 - 150) / 400])
+    np.testing.assert_allclose(area_under_curve(np.array([[[3.0]]]), np.array([7])), [[3]])
+
+
+def test_a_curve_is_measured_from_its_first_score_on():
+    nan, frames = np.nan, np.array([0, 100, 400])
+    curves = [[nan, 0.0, 1.0], [nan, nan, 0.25], [nan, nan, nan], [0.0, nan, 1.0], [0.0, 1.0, nan]]
+    areas = area_under_curve(np.array(curves)[:, None], frames)
+    np.testing.assert_allclose(areas[:, 0], [0.5, 0.25, nan, nan, nan])
+
+
+def test_the_frames_to_a_threshold_are_those_of_the_first_evaluation_there():
+    nan, frames = np.nan, np.array([10, 20, 30])
+    curves = [[0.0, 0.5, 0.2], [nan, nan, 0.9], [0.4, 0.4, nan], [0.5, 0.0, 0.0]]
+    reached = frames_to_threshold(np.array(curves)[:, None], frames, 0.5)
+    assert reached[:, 0].tolist() == [20, 30, np.inf, 10]
+
+
+def test_an_interval_may_reach_to_infinity():
+    reached = np.array([10.0, 20, 30, 40, 50, np.inf, np.inf])[:, None, None]
+    interval = bootstrap_interval(reached, np.random.default_rng(0), statistic=median)
+    assert interval.low[0] in (10, 20)
+    assert interval.high[0] == np.inf
+
+
+def test_bad_frames_and_other_tasks_are_named(without_type_checks):
+    scores = np.zeros((2, 1, 3))
+    with pytest.raises(ValueError, match=r"frames must be those of 3 evaluations, got shape \(2,\)"):
+        area_under_curve(scores, np.array([1, 2]))
+    with pytest.raises(ValueError, match="frames must rise, got 1,000 after 2,000"):
+        frames_to_threshold(scores, np.array([0, 2000, 1000]), 0.5)
+    with pytest.raises(ValueError, match=r"same tasks and evaluations, got shapes \(2, 1, 3\) and \(2, 2, 3\)"):
+        bootstrap_pair(scores, np.zeros((2, 2, 3)), np.random.default_rng(0))
+    with pytest.raises(ValueError, match="resamples must be at least 1, got 0"):
+        bootstrap_pair(scores, scores, np.random.default_rng(0), resamples=0)

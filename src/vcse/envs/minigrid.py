@@ -27,6 +27,9 @@ INSTALL = "pip install 'vcse[minigrid]'"
 Backend = Literal["auto", "envpool", "minigrid", "table"]
 
 OBJECTS, COLOURS, STATES = 11, 6, 4
+EMPTY_CELL = (1, 0, 0)
+CHANGING_ACTIONS = (3, 4, 5)  # pick up, drop, toggle
+_UNITS = {size: np.eye(size, dtype=np.uint8) for size in (OBJECTS, COLOURS, STATES)}
 PLANES = OBJECTS + COLOURS + STATES + 1  # the last says whether the agent carries something
 AGENT = 10  # the object that stands for the agent in the code of a whole map
 
@@ -175,9 +178,12 @@ class ReferenceMiniGrid:
         self.most_steps = int(world.max_steps)
         self.observation_shape = (world.width, world.height, PLANES) if full else VIEW
         self._sent: Int[np.ndarray, " n"] | None = None
+        self._maps = [_MapPlanes(each) for each in self.worlds] if full else []
 
     def reset(self) -> tuple[Observations, Positions]:
         """Start every environment's first episode."""
+        for planes in self._maps:
+            planes.forget()
         shown = [world.reset(seed=int(seed))[0] for world, seed in zip(self.worlds, self.seeds, strict=True)]
         return self._observations(shown), self.positions()
 
@@ -197,6 +203,8 @@ class ReferenceMiniGrid:
         """Step every environment and reset what has finished."""
         if self._sent is None:
             raise RuntimeError("receive() without send()")
+        for planes, action in zip(self._maps, self._sent, strict=False):
+            planes.expect(int(action))
         taken = [world.step(int(action)) for world, action in zip(self.worlds, self._sent, strict=True)]
         self._sent = None
         rewards: Float[np.ndarray, " n"] = np.array([each[1] for each in taken], dtype=np.float32)
@@ -207,6 +215,8 @@ class ReferenceMiniGrid:
         if finished.size == 0:
             return Step(arrived, arrived, rewards, terminated, truncated, arrived_positions, arrived_positions)
         fresh = [self.worlds[index].reset()[0] for index in finished]
+        for index in finished if self.full else ():
+            self._maps[index].forget()
         shown = arrived.copy()
         shown[finished] = self._observations(fresh, finished)
         return Step(shown, arrived, rewards, terminated, truncated, self.positions(), arrived_positions)
@@ -219,8 +229,48 @@ class ReferenceMiniGrid:
     def _observations(self, shown: list[Any], which: Sequence[int] | np.ndarray | None = None) -> Observations:
         if not self.full:
             return np.stack([each["image"] for each in shown])
-        worlds = self.worlds if which is None else [self.worlds[index] for index in which]
-        return np.stack([map_planes(world) for world in worlds])
+        maps = self._maps if which is None else [self._maps[index] for index in which]
+        return np.stack([each() for each in maps])
+
+
+class _MapPlanes:
+    """`map_planes` of one world, faster: only pick-up, drop and toggle change a cell, the one in front of the agent."""
+
+    def __init__(self, world: Any) -> None:
+        from minigrid.minigrid_env import MiniGridEnv
+
+        self.world = world
+        # What an environment does beyond that, in a step of its own, is not known.
+        self.is_static = type(world).step is MiniGridEnv.step
+        world.gen_obs = dict  # the agent's own view, which takes half of the time and is not looked at
+        self.empty: np.ndarray | None = None  # the map without the agent
+        self.touched: tuple[int, int] | None = None
+
+    def forget(self) -> None:
+        """The map is another one."""
+        self.empty = None
+
+    def expect(self, action: int) -> None:
+        """An action is about to be taken."""
+        if not self.is_static:
+            self.empty = None
+        elif action in CHANGING_ACTIONS:
+            x, y = self.world.front_pos
+            self.touched = (int(x), int(y))
+
+    def __call__(self) -> np.ndarray:
+        if self.empty is None:
+            self.empty = _one_hot(self.world.grid.encode())
+        elif self.touched is not None:
+            there = self.world.grid.get(*self.touched)
+            self.empty[self.touched] = _one_hot(np.array(EMPTY_CELL if there is None else there.encode()))
+        self.touched = None
+        x, y = self.world.agent_pos
+        planes = np.concatenate(
+            (self.empty, np.full((*self.empty.shape[:2], 1), self.world.carrying is not None, dtype=np.uint8)), -1
+        )
+        planes[x, y, :-1] = _one_hot(np.array([AGENT, 0, self.world.agent_dir]))
+        return planes
 
 
 def map_planes(world: Any) -> np.ndarray:
@@ -228,11 +278,13 @@ def map_planes(world: Any) -> np.ndarray:
     cells = world.grid.encode()
     x, y = world.agent_pos
     cells[x, y] = (AGENT, 0, world.agent_dir)
-    planes = [
-        np.eye(size, dtype=np.uint8)[cells[..., channel]] for channel, size in enumerate((OBJECTS, COLOURS, STATES))
-    ]
     carries = np.full((*cells.shape[:2], 1), world.carrying is not None, dtype=np.uint8)
-    return np.concatenate([*planes, carries], -1)
+    return np.concatenate([_one_hot(cells), carries], -1)
+
+
+def _one_hot(cells: np.ndarray) -> np.ndarray:
+    sizes = (OBJECTS, COLOURS, STATES)
+    return np.concatenate([_UNITS[size][cells[..., channel]] for channel, size in enumerate(sizes)], -1)
 
 
 def _id(task: str) -> str:

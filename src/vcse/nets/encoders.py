@@ -14,6 +14,7 @@ from vcse.nets.stacked import Layout, Pieces, Stack, product, uniform_fan_in
 
 CHANNELS = (16, 32, 64)
 KERNEL = 2
+WIDEST_BAND = 9  # cells of a row that are multiplied as one
 CPU_TILE = 1 << 19  # numbers of the largest layer that exist at once
 FEATURES_PER_PLACE = CHANNELS[-1]
 
@@ -85,10 +86,15 @@ def _biased_relu(hidden: Float[Tensor, "l n h w c"], bias: Float[Tensor, "l c"])
 def _convolve(picture: Float[Tensor, "l n h w c"], band: Float[Tensor, "l i o"]) -> Float[Tensor, "l n h2 w2 c2"]:
     """Convolve 2x2, as products of pairs of rows with a band matrix.
 
-    Cutting pictures into patches of 2x2 cells takes longer than multiplying them. Two rows that follow each other
-    are copied in long runs; the band matrix makes a whole row of outputs of them.
+    Cutting small pictures into patches of 2x2 cells takes longer than multiplying them. Two rows that follow each
+    other are copied in long runs; the band matrix makes a whole row of outputs of them. It is mostly zeros in wide
+    pictures, which are cut into patches after all.
     """
-    learners, n, h, w, _ = picture.shape
+    learners, n, h, w, channels = picture.shape
+    if w > WIDEST_BAND:
+        corners = [picture[:, :, y : h - 1 + y, x : w - 1 + x] for y in range(KERNEL) for x in range(KERNEL)]
+        patches = torch.cat(corners, -1).view(learners, n * (h - 1) * (w - 1), KERNEL**2 * channels)
+        return product(patches, band).view(learners, n, h - 1, w - 1, -1)
     rows = picture.flatten(3)
     pairs = torch.cat((rows[:, :, :-1], rows[:, :, 1:]), -1) if h > KERNEL else rows.flatten(2)
     return product(pairs.view(learners, n * (h - 1), -1), band).view(learners, n, h - 1, w - 1, -1)
@@ -96,7 +102,7 @@ def _convolve(picture: Float[Tensor, "l n h w c"], band: Float[Tensor, "l i o"])
 
 def _band(weight: Float[Tensor, "l i o"], width: int) -> Float[Tensor, "l wide_i wide_o"]:
     """Spread the weights of a 2x2 convolution so that two whole rows of cells go in and one of outputs comes out."""
-    if width == KERNEL:
+    if width == KERNEL or width > WIDEST_BAND:
         return weight
     learners, inputs, outputs = weight.shape
     columns = torch.arange(width, device=weight.device)

@@ -50,11 +50,11 @@ def train_in_jobs(
     progress.start(f"{len(configs)} runs in {jobs} processes", frames, 0)
     with stop_on_signals() as stopped:
         settings = {"device": device, "threads": max(1, threads // jobs), "tensorboard": tensorboard}
-        started = [_start(in_order[job::jobs], out, settings) for job in range(jobs)]
+        started = [start_job(in_order[job::jobs], out, settings) for job in range(jobs)]
         try:
             _follow(started, progress, stopped)
         finally:
-            _end(started)
+            end_jobs(started)
     if stopped():
         raise StoppedError(stopped())
     return [out / config.name for config in configs]
@@ -70,7 +70,8 @@ class Job:
     is_over: bool = False
 
 
-def _start(configs: Sequence[RunConfig], out: Path, settings: dict[str, Any]) -> Job:
+def start_job(configs: Sequence[RunConfig], out: Path, settings: dict[str, Any]) -> Job:
+    """Train runs in a process of their own, which stops when this one dies."""
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, list(configs), out, settings))
@@ -86,7 +87,7 @@ def _follow(jobs: Sequence[Job], progress: TrainingProgress, stopped: Callable[[
         wait([job.messages for job in running], timeout=0.5)
         if stopped() and not told:
             told = True
-            _tell_to_stop(jobs)
+            tell_to_stop(jobs)
         for job in running:
             _listen(job, progress, jobs, is_stopping=told)
 
@@ -132,15 +133,16 @@ def _mean(numbers: Sequence[float | None]) -> float:
     return sum(known) / len(known)
 
 
-def _tell_to_stop(jobs: Sequence[Job]) -> None:
+def tell_to_stop(jobs: Sequence[Job]) -> None:
+    """Ask processes to save and end."""
     for job in jobs:
         if job.process.is_alive():
-            job.process.terminate()  # SIGTERM: they save and end
+            job.process.terminate()  # SIGTERM
 
 
-def _end(jobs: Sequence[Job]) -> None:
+def end_jobs(jobs: Sequence[Job]) -> None:
     """Leave no process behind."""
-    _tell_to_stop([job for job in jobs if not job.is_over])
+    tell_to_stop([job for job in jobs if not job.is_over])
     for job in jobs:
         job.process.join()
         job.messages.close()

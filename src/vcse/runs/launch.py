@@ -2,11 +2,12 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -106,19 +107,22 @@ def _train(plan: Plan, *, device: str, threads: int, progress: TrainingProgress,
         raise StoppedError(stopped())
 
 
+def cohort_key(config: RunConfig) -> Hashable:
+    """Give what runs must have in common to be trained in one cohort."""
+    spec = task_spec(config.task)
+    return (
+        (config.agent, spec.observation_shape, spec.actions, config.frames),
+        (config.backend, config.a2c.environments, config.a2c.rollout_steps, config.a2c.bonus_features),
+        (config.row_every_frames, config.eval_every_frames, config.eval_episodes),
+        (config.checkpoint_every_frames, config.visits_every_frames),
+    )
+
+
 def _alike(directories: Sequence[RunDirectory]) -> list[list[RunDirectory]]:
     """Sort runs into those that fit one cohort; within it, runs of one task stand side by side."""
-    groups: dict[Any, list[RunDirectory]] = {}
+    groups: dict[Hashable, list[RunDirectory]] = {}
     for directory in directories:
-        config = directory.config
-        spec = task_spec(config.task)
-        key = (
-            (config.agent, spec.observation_shape, spec.actions, config.frames),
-            (config.backend, config.a2c.environments, config.a2c.rollout_steps, config.a2c.bonus_features),
-            (config.row_every_frames, config.eval_every_frames, config.eval_episodes),
-            (config.checkpoint_every_frames, config.visits_every_frames),
-        )
-        groups.setdefault(key, []).append(directory)
+        groups.setdefault(cohort_key(directory.config), []).append(directory)
     return [sorted(group, key=lambda each: each.config.task) for group in groups.values()]
 
 
@@ -144,7 +148,13 @@ def _plans(directories: Sequence[RunDirectory]) -> Iterator[Plan]:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Callable[[], int]]:
-    """Turn SIGTERM and Ctrl-C into a wish to stop; a second Ctrl-C interrupts at once."""
+    """Turn SIGTERM and Ctrl-C into a wish to stop; a second Ctrl-C interrupts at once.
+
+    Outside the main thread signals cannot be taken: there nothing stops.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: 0
+        return
     received: list[int] = []
 
     def wish(number: int, frame: FrameType | None) -> None:

@@ -18,6 +18,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -33,6 +34,7 @@ from vcse.runs.config import RunConfig, difference
 
 PACKAGES = ("torch", "numpy", "envpool", "minigrid", "gymnasium")
 CURVES = ("train.csv", "eval.csv", "timing.csv")
+LOCK_SECONDS = 0.5  # whoever looks whether a run is being written holds it for a moment
 
 
 class RunDirectory:
@@ -47,11 +49,7 @@ class RunDirectory:
         self._scalars: Any = None
         path.mkdir(parents=True, exist_ok=True)
         self._lock = open(path / ".lock", "w")  # noqa: SIM115 - held until closed
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._lock.close()
-            raise RuntimeError(f"{path} is being written by another process") from error
+        self._take_lock()
         try:
             for each in (path, path / "checkpoint"):
                 checkpoint.drop_unfinished(each)
@@ -59,6 +57,19 @@ class RunDirectory:
         except BaseException:
             self.close()
             raise
+
+    def _take_lock(self) -> None:
+        until = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if time.monotonic() > until:
+                    self._lock.close()
+                    raise RuntimeError(f"{self.path} is being written by another process") from error
+                time.sleep(0.02)
+            else:
+                return
 
     @property
     def done_frame(self) -> int:

@@ -1,13 +1,20 @@
-"""Statistics over runs: arrays `[runs, tasks, evaluations]` and a generator in, numbers with intervals out."""
+"""Statistics over runs: arrays `[runs, tasks, evaluations]` and a generator in, numbers with intervals out.
+
+Those that give a number per evaluation take leading axes too, so that many resamples are aggregated at once.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 Scores = Float[np.ndarray, "runs tasks evaluations"]
 Aggregate = Float[np.ndarray, " evaluations"]
+ManyScores = Float[np.ndarray, "*resamples runs tasks evaluations"]
+ManyAggregates = Float[np.ndarray, "*resamples evaluations"]
+
+CHUNK_BYTES = 2**21  # of resampled scores at a time: as much as stays in a processor's cache
 
 
 class Interval(NamedTuple):
@@ -17,17 +24,107 @@ class Interval(NamedTuple):
     high: Aggregate
 
 
-def interquartile_mean(scores: Scores) -> Aggregate:
-    """Give the mean of the middle half of all runs of all tasks; NaN where a run has no score yet."""
-    pooled = np.sort(scores.reshape(-1, scores.shape[-1]), axis=0)
-    cut = len(pooled) // 4
-    middle: Aggregate = pooled[cut : len(pooled) - cut].mean(0)
-    return np.where(np.isnan(pooled).any(0), np.nan, middle)
+def interquartile_mean(scores: ManyScores) -> ManyAggregates:
+    """Give the mean of the middle half of all runs of all tasks; NaN where a run has no score yet.
+
+    A quarter of an uneven number is rounded down, so that no fewer than half are averaged.
+    """
+    ordered = np.sort(_pooled(scores), axis=-2)
+    count = ordered.shape[-2]
+    middle = ordered[..., count // 4 : count - count // 4, :].mean(-2)
+    return np.where(np.isnan(ordered[..., -1, :]), np.nan, middle)  # NaN is sorted last
 
 
-def mean(scores: Scores) -> Aggregate:
+def mean(scores: ManyScores) -> ManyAggregates:
     """Give the mean of all runs of all tasks."""
-    return np.asarray(scores.mean((0, 1)))
+    return np.asarray(scores.mean((-3, -2)))
+
+
+def median(scores: ManyScores) -> ManyAggregates:
+    """Give the median of all runs of all tasks; `median_of_tasks` is another number."""
+    return np.asarray(np.median(_pooled(scores), axis=-2))
+
+
+def median_of_tasks(scores: ManyScores) -> ManyAggregates:
+    """Give the median over tasks of the mean over runs, which the literature on many games calls the median."""
+    return np.asarray(np.median(scores.mean(-3), axis=-2))
+
+
+def standard_deviation(scores: ManyScores) -> ManyAggregates:
+    """Give the standard deviation of all runs of all tasks, as shaded around their `mean`.
+
+    It is divided by the number of runs and not by one less, which is what NumPy gives unless told otherwise and what
+    most plots show. Of several tasks it holds their differences too: the spread over runs alone is that of one task.
+    """
+    return np.asarray(scores.std((-3, -2)))
+
+
+def optimality_gap(scores: ManyScores, *, optimum: float = 1.0) -> ManyAggregates:
+    """Give by how much runs of all tasks fall short of the optimum on average; more than the optimum counts as it."""
+    return np.asarray(np.maximum(optimum - scores, 0).mean((-3, -2)))
+
+
+def performance_profile(
+    scores: ManyScores, thresholds: Float[np.ndarray, " thresholds"]
+) -> Float[np.ndarray, "*resamples thresholds evaluations"]:
+    """Give the share of all runs of all tasks above each threshold, all tasks weighted alike.
+
+    Its interval is that of `functools.partial(performance_profile, thresholds=...)`.
+    """
+    pooled = _pooled(scores)
+    above = np.stack([(pooled > threshold).mean(-2) for threshold in thresholds], axis=-2)
+    return np.where(np.isnan(pooled).any(-2)[..., None, :], np.nan, above)
+
+
+def probability_of_improvement(
+    scores: ManyScores, others: Float[np.ndarray, "*resamples other_runs tasks evaluations"]
+) -> ManyAggregates:
+    """Give how likely a run has a higher score than one of the others on the same task, as a mean over tasks.
+
+    An equal score counts as half. Its interval is that of `bootstrap_pair`.
+    """
+    _check_alike(scores, others)
+    twice = np.zeros(scores.shape, dtype=np.int32)
+    for other in range(others.shape[-3]):  # one at a time: all pairs at once need runs times the memory
+        theirs = others[..., other : other + 1, :, :]
+        twice += scores > theirs
+        twice += scores >= theirs
+    likely = twice.mean((-3, -2)) / (2 * others.shape[-3])
+    return np.where(np.isnan(scores).any((-3, -2)) | np.isnan(others).any((-3, -2)), np.nan, likely)
+
+
+def area_under_curve(scores: Scores, frames: Int[np.ndarray, " evaluations"]) -> Float[np.ndarray, "runs tasks"]:
+    """Give the mean height of each run's curve over frames, by the trapezoid rule.
+
+    A run without a score at first is measured from its first score on: before its first episode has ended nothing is
+    known of it, least of all that it failed. One that lacks a score later on has no mean: NaN.
+
+    Args:
+        scores: Runs, tasks, evaluations.
+        frames: Of the evaluations, rising.
+    """
+    _check_frames(scores, frames)
+    started = np.logical_or.accumulate(~np.isnan(scores), axis=-1)[..., :-1]
+    widths = np.where(started, np.diff(frames), 0)
+    areas = np.where(started, (scores[..., 1:] + scores[..., :-1]) / 2 * widths, 0).sum(-1)
+    total = widths.sum(-1)
+    # Known at the last evaluation alone, or not even there: its score is all there is.
+    return np.where(total > 0, areas / np.maximum(total, 1), scores[..., -1])
+
+
+def frames_to_threshold(
+    scores: Scores, frames: Int[np.ndarray, " evaluations"], threshold: float
+) -> Float[np.ndarray, "runs tasks"]:
+    """Give the frame of the first evaluation at which each run is at the threshold or above; infinity where none is.
+
+    Args:
+        scores: Runs, tasks, evaluations. One without a score (NaN) is not at the threshold.
+        frames: Of the evaluations, rising.
+        threshold: What is to be reached.
+    """
+    _check_frames(scores, frames)
+    reached = scores >= threshold
+    return np.where(reached.any(-1), frames[reached.argmax(-1)].astype(float), np.inf)
 
 
 def bootstrap_interval(
@@ -41,17 +138,18 @@ def bootstrap_interval(
     """Give the interval in which a statistic lies when runs are drawn anew, with replacement.
 
     Runs are drawn within each task, so that every task keeps its weight, and with all of their evaluations, so
-    that a run's good luck lasts as long as it did. The interval is that of percentiles.
+    that a run's good luck lasts as long as it did. The interval is that of percentiles. Statistics of this module
+    are computed for many resamples at once, those of one's own for one after the other.
 
     Args:
         scores: Runs, tasks, evaluations.
         generator: Draws the runs.
-        statistic: What is aggregated how.
+        statistic: What is aggregated how. Its last axis is that of the evaluations.
         confidence: Share of the resamples that lie inside.
         resamples: How many are drawn.
     """
-    drawn = _resampled(scores, generator, statistic, confidence=confidence, resamples=resamples)
-    return _percentiles(drawn, confidence, unknown=np.isnan(scores).any((0, 1)))
+    _check_settings(confidence, resamples)
+    return _percentiles(_resampled(statistic, (scores,), generator, resamples), confidence, _unknown(scores))
 
 
 def bootstrap_difference(
@@ -75,44 +173,120 @@ def bootstrap_difference(
         confidence: Share of the resamples that lie inside.
         resamples: How many are drawn of each side.
     """
-    if scores.shape[1:] != others.shape[1:]:
-        raise ValueError(
-            f"scores and others must have the same tasks and evaluations, got shapes {scores.shape} and {others.shape}"
-        )
-    mine, theirs = (
-        _resampled(each, generator, statistic, confidence=confidence, resamples=resamples) for each in (scores, others)
+    _check_settings(confidence, resamples)
+    _check_alike(scores, others)
+    mine, theirs = (_resampled(statistic, (each,), generator, resamples) for each in (scores, others))
+    return _percentiles(mine - theirs, confidence, _unknown(scores) | _unknown(others))
+
+
+def bootstrap_pair(
+    scores: Scores,
+    others: Float[np.ndarray, "other_runs tasks evaluations"],
+    generator: np.random.Generator,
+    *,
+    statistic: Callable[[Scores, Scores], Aggregate] = probability_of_improvement,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+) -> Interval:
+    """Give the interval in which a statistic of two sets of runs lies when both are drawn anew.
+
+    Each side is drawn as in `bootstrap_interval`, without regard to the other.
+
+    Args:
+        scores: Runs, tasks, evaluations.
+        others: Other runs of the same tasks and evaluations; how many may differ.
+        generator: Draws the runs.
+        statistic: What is made of the two.
+        confidence: Share of the resamples that lie inside.
+        resamples: How many are drawn of each side.
+    """
+    _check_settings(confidence, resamples)
+    _check_alike(scores, others)
+    drawn = _resampled(statistic, (scores, others), generator, resamples)
+    return _percentiles(drawn, confidence, _unknown(scores) | _unknown(others))
+
+
+MANY_AT_ONCE: frozenset[Callable[..., np.ndarray]] = frozenset(
+    (
+        interquartile_mean,
+        mean,
+        median,
+        median_of_tasks,
+        standard_deviation,
+        optimality_gap,
+        performance_profile,
+        probability_of_improvement,
     )
-    unknown = np.isnan(scores).any((0, 1)) | np.isnan(others).any((0, 1))
-    return _percentiles(mine - theirs, confidence, unknown=unknown)
+)
 
 
 def _resampled(
-    scores: Scores,
-    generator: np.random.Generator,
-    statistic: Callable[[Scores], Aggregate],
-    *,
-    confidence: float,
-    resamples: int,
-) -> Float[np.ndarray, "resamples evaluations"]:
-    """Give the statistic of runs that are drawn anew within each task, once for each resample."""
-    if min(scores.shape) < 1:
-        raise ValueError(f"scores must hold runs, tasks and evaluations, got shape {scores.shape}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
-    if resamples < 1:
-        raise ValueError(f"resamples must be at least 1, got {resamples}")
-    runs, tasks, evaluations = scores.shape
-    drawn = np.empty((resamples, evaluations))
-    for resample in range(resamples):
-        chosen = generator.integers(runs, size=(runs, tasks))
-        drawn[resample] = statistic(scores[chosen, np.arange(tasks)])
+    statistic: Callable[..., np.ndarray], sides: tuple[np.ndarray, ...], generator: np.random.Generator, resamples: int
+) -> Float[np.ndarray, " resamples *values"]:
+    """Give the statistic of runs that are drawn anew within each task of each side, once for each resample."""
+    for side in sides:
+        if min(side.shape) < 1:
+            raise ValueError(f"scores must hold runs, tasks and evaluations, got shape {side.shape}")
+    chosen = [generator.integers(side.shape[0], size=(resamples, *side.shape[:2])) for side in sides]
+    # A partial holds the settings of the function below it.
+    if getattr(statistic, "func", statistic) not in MANY_AT_ONCE:
+        draws = (
+            tuple(_drawn(side, each[i]) for side, each in zip(sides, chosen, strict=True)) for i in range(resamples)
+        )
+        return np.stack([statistic(*drawn) for drawn in draws])
+    step = max(1, CHUNK_BYTES // sum(side.nbytes for side in sides))
+    return np.concatenate(
+        [
+            statistic(*(_drawn(side, each[first : first + step]) for side, each in zip(sides, chosen, strict=True)))
+            for first in range(0, resamples, step)
+        ]
+    )
+
+
+def _drawn(scores: Scores, chosen: Int[np.ndarray, "*resamples runs tasks"]) -> ManyScores:
+    drawn: ManyScores = scores[chosen, np.arange(scores.shape[1])]
     return drawn
 
 
 def _percentiles(
-    drawn: Float[np.ndarray, "resamples evaluations"], confidence: float, unknown: Bool[np.ndarray, " evaluations"]
+    drawn: Float[np.ndarray, " resamples *values"], confidence: float, unknown: Bool[np.ndarray, " evaluations"]
 ) -> Interval:
     outside = (1 - confidence) / 2
-    low, high = np.quantile(drawn, [outside, 1 - outside], axis=0)
+    if np.isinf(drawn).any():  # there is nothing between a number and infinity: the next one outwards
+        low = np.quantile(drawn, outside, axis=0, method="lower")
+        high = np.quantile(drawn, 1 - outside, axis=0, method="higher")
+    else:
+        low, high = np.quantile(drawn, [outside, 1 - outside], axis=0)
     # A run without a score yet leaves the aggregate unknown, whether or not it was drawn.
     return Interval(np.where(unknown, np.nan, low), np.where(unknown, np.nan, high))
+
+
+def _pooled(scores: ManyScores) -> Float[np.ndarray, "*resamples runs_and_tasks evaluations"]:
+    return scores.reshape(*scores.shape[:-3], -1, scores.shape[-1])
+
+
+def _unknown(scores: Scores) -> Bool[np.ndarray, " evaluations"]:
+    return np.asarray(np.isnan(scores).any((0, 1)))
+
+
+def _check_settings(confidence: float, resamples: int) -> None:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
+    if resamples < 1:
+        raise ValueError(f"resamples must be at least 1, got {resamples}")
+
+
+def _check_alike(scores: np.ndarray, others: np.ndarray) -> None:
+    if scores.shape[-2:] != others.shape[-2:]:
+        raise ValueError(
+            f"scores and others must have the same tasks and evaluations, got shapes {scores.shape} and {others.shape}"
+        )
+
+
+def _check_frames(scores: np.ndarray, frames: np.ndarray) -> None:
+    if frames.shape != scores.shape[-1:]:
+        raise ValueError(f"frames must be those of {scores.shape[-1]} evaluations, got shape {frames.shape}")
+    falls = np.flatnonzero(np.diff(frames) <= 0)
+    if len(falls):
+        before, after = frames[falls[0]], frames[falls[0] + 1]
+        raise ValueError(f"frames must rise, got {after:,} after {before:,}")

@@ -1,0 +1,280 @@
+"""`vcse study`: every figure of the paper as one command."""
+
+import json
+import shlex
+import sys
+import textwrap
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+from tyro.extras import SubcommandApp
+
+from vcse.cli.devices import Device, cores, resolve_device
+from vcse.runs.config import RunConfig
+from vcse.runs.store import done_frame
+from vcse.studies import catalog
+from vcse.studies.catalog import CATALOG, Claim, Study
+from vcse.studies.gathered import StudyFile
+from vcse.studies.local import StudyProgress, form_cohorts, prepare, run_locally
+from vcse.studies.status import duration, study_status
+
+Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]
+
+# Measured on two cores and on an H200; the point is the order of magnitude.
+FRAMES_PER_S = {"cpu": 17_000, "cuda": 500_000}  # per job
+SLOWDOWN = {"minigrid-full": 8.0, "minigrid-table": 1.5}  # families that are stepped in Python
+EXACT_SLOWDOWN = 12.0
+BYTES_PER_FRAME = 1.1  # a byte for the action, and the rows
+BYTES_PER_RUN = 500_000  # two checkpoints
+MEMORY_BYTES = 5_200_000  # of the features that SE remembers, in two checkpoints
+
+study_app = SubcommandApp()
+
+
+def study() -> int:
+    """List, show and run the studies of the catalogue: vcse study list | show NAME | run NAME | status DIR."""
+    return _main(["--help"])
+
+
+def run_study_command(arguments: list[str]) -> int:
+    """Run what follows `vcse study`."""
+    return _main(arguments or ["--help"])
+
+
+def _main(arguments: list[str]) -> int:
+    return int(
+        study_app.cli(
+            prog="vcse study",
+            description="Every figure of the paper, and two of our own, as one command.",
+            args=arguments,
+            config=(tyro.conf.OmitSubcommandPrefixes,),
+        )
+        or 0
+    )
+
+
+@study_app.command(name="list")
+def list_studies(json_rows: Annotated[bool, tyro.conf.arg(name="json")] = False) -> int:
+    """List every study, what it asks for, and whether it can be run.
+
+    Args:
+        json_rows: Print a list of flat rows on standard output and nothing else there.
+    """
+    if json_rows:
+        print(json.dumps([_row(entry) for entry in CATALOG.values()], indent=1))
+        return 0
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for heading, justify in (("study", "left"), ("runs", "right"), ("frames", "right"), ("what", "left")):
+        table.add_column(heading, justify=justify, no_wrap=heading != "what")  # type: ignore[arg-type]
+    table.add_column("status")
+    for entry in CATALOG.values():
+        status = "can be run" if entry.is_runnable else f"needs {', '.join(entry.missing)}"
+        table.add_row(entry.name, str(_runs(entry)), _millions(_frames(entry)), entry.title, status)
+    Console().print(table)
+    return 0
+
+
+@study_app.command(name="show")
+def show_study(name: Name, /) -> int:
+    """Show one study: its runs, its budget and its claims.
+
+    Args:
+        name: One of vcse study list.
+    """
+    entry = catalog.study(name)
+    print(f"{entry.name}: {entry.title}")
+    print(f"  {entry.source}")
+    print(f"\nagent {entry.agent}, {_runs(entry)} runs, {_frames(entry):,} frames, metric {entry.metric}")
+    if not entry.is_runnable:
+        print(f"cannot be run yet: it needs {', '.join(entry.missing)}")
+    print("\ntasks")
+    for task in entry.tasks:
+        print(f"  {task.name:34} {task.frames:>11,} frames")
+    print(f"\nmethods, {entry.seeds} runs each per task")
+    for method in entry.methods:
+        print(f"  {method.name:34} {method.explanation}")
+    print("\nclaims")
+    for claim in entry.claims:
+        whose = "ours: " if claim.ours else ""
+        print(textwrap.fill(f"{whose}{claim.says}", width=100, initial_indent="  ", subsequent_indent="    "))
+        print(f"    {_judged_by(claim)}")
+    for note in entry.notes:
+        print(textwrap.fill(f"Note: {note}", width=100, initial_indent="\n", subsequent_indent="  "))
+    if entry.is_runnable:
+        print(f"\nvcse study run {entry.name} --out runs/{entry.name}")
+    return 0
+
+
+@study_app.command(name="run")
+def run_study(
+    name: Name,
+    /,
+    seeds: int | None = None,
+    first_seed: int = 0,
+    frames: int | None = None,
+    tasks: Names = (),
+    bonuses: Names = (),
+    out: Path | None = None,
+    jobs: int | None = None,
+    threads: int | None = None,
+    device: Device = "auto",
+    ray: str | None = None,
+    dry_run: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Run a study, or go on with it; finished runs are left as they are.
+
+    Args:
+        name: One of vcse study list.
+        seeds: Runs of each method on each task; the study's own number if not given.
+        first_seed: The seed of the first; the others follow.
+        frames: How long every run is; the study's own lengths if not given.
+        tasks: Only these tasks.
+        bonuses: Only these methods, by label or by bonus.
+        out: Where the runs are written; runs/NAME if not given.
+        jobs: Cohorts that are trained at the same time; one per core, and one on a GPU, if not given.
+        threads: For the environments, of all jobs together; all cores if not given.
+        device: Where the networks live; auto takes the GPU where there is one.
+        ray: Run on a Ray cluster: its address, auto for the one that is running here, local to start one.
+        dry_run: Say what would run, how long and how much disk, and do nothing.
+        quiet: Show no progress.
+    """
+    for option, number in (("--jobs", jobs), ("--threads", threads)):
+        if number is not None and number < 1:
+            raise ValueError(f"{option} must be at least 1, got {number}")
+    if first_seed < 0:
+        raise ValueError(f"--first-seed must be at least 0, got {first_seed}")
+    entry = catalog.narrowed(catalog.study(name), seeds=seeds, frames=frames, tasks=tasks, bonuses=bonuses)
+    configs = catalog.run_configs(entry, first_seed=first_seed)
+    place = Path("runs") / entry.name if out is None else out
+    resolved = resolve_device(device)
+    at_once = jobs or (1 if resolved == "cuda" else cores())
+    if dry_run:
+        return _say_what_would_run(entry, configs, place, device=resolved, jobs=at_once)
+    command = shlex.join(["vcse", "study", "run", name, *_options(seeds, first_seed, frames, tasks, bonuses)])
+    file = StudyFile(
+        entry.name, entry.seeds, first_seed, frames, list(entry.task_names), list(entry.method_names), command
+    )
+    unfinished = prepare(file, configs, place)
+    if not unfinished:
+        print(f"all {len(configs)} runs in {place} are done: nothing to do", file=sys.stderr)
+        return 0
+    if len(unfinished) < len(configs):
+        print(f"{len(configs) - len(unfinished)} of {len(configs)} runs in {place} are done", file=sys.stderr)
+    progress = StudyProgress(entry.name, place, configs, quiet=quiet)
+    with progress.shown():
+        if ray is not None:
+            from vcse.studies.on_ray import run_on_ray
+
+            cohorts = form_cohorts(unfinished, jobs=jobs or cores(), device=resolved)
+            failures = run_on_ray(cohorts, place, address=ray, device=resolved, watch=progress.show)
+        else:
+            cohorts = form_cohorts(unfinished, jobs=at_once, device=resolved)
+            failures = run_locally(
+                cohorts, place, device=resolved, threads=threads or cores(), jobs=at_once, watch=progress.show
+            )
+    if failures:
+        for reason in dict.fromkeys(failures.values()):
+            print(f"vcse: {reason}", file=sys.stderr)
+        raise RuntimeError(f"{len(failures)} of {len(configs)} runs failed twice; the same command tries them again")
+    print(f"all {len(configs)} runs are done; make the page with: vcse report {shlex.quote(str(place))}")
+    return 0
+
+
+@study_app.command(name="status")
+def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
+    """Say how far a study is, from another terminal or another machine.
+
+    Args:
+        directory: What was given as --out.
+    """
+    file = read_study(directory)
+    entry = catalog.narrowed(
+        catalog.study(file.study), seeds=file.seeds, frames=file.frames, tasks=file.tasks, bonuses=file.methods
+    )
+    status = study_status(directory, catalog.run_configs(entry, first_seed=file.first_seed))
+    Console().print(status.table(f"{file.study} in {directory}"))
+    for reason in dict.fromkeys(run.problem for run in status.runs if run.problem):
+        print(f"failed: {reason}")
+    return 0
+
+
+def read_study(directory: Path) -> StudyFile:
+    """Read which study a directory holds."""
+    path = directory / "study.json"
+    if not path.exists():
+        raise ValueError(f"{directory} holds no study: there is no study.json in it")
+    try:
+        return StudyFile.from_json(json.loads(path.read_text()))
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+def _say_what_would_run(entry: Study, configs: list[RunConfig], out: Path, *, device: str, jobs: int) -> int:
+    left = [config for config in configs if done_frame(out / config.name) < config.frames]
+    seconds = sum(_seconds(config, device) for config in left) / jobs
+    cohorts = form_cohorts(left, jobs=jobs, device=device)
+    size = sum(_bytes(config) for config in left)
+    where = "the GPU" if device == "cuda" else f"{jobs} core{'s' if jobs > 1 else ''}"
+    print(f"{entry.name}: {len(left)} of {len(configs)} runs to train, {sum(c.frames for c in left):,} frames")
+    print(f"  {len(cohorts)} cohorts on {where}, about {duration(seconds)}; about {size / 1e6:,.0f} MB in {out}")
+    for task in entry.tasks:
+        mine = [config for config in left if config.task == task.name]
+        print(f"  {task.name}: {len(mine)} runs of {task.frames:,} frames, {', '.join(entry.method_names)}")
+    return 0
+
+
+def _seconds(config: RunConfig, device: str) -> float:
+    slow = SLOWDOWN.get(config.task.partition("/")[0], 1.0) * (1.0 if config.values == "network" else EXACT_SLOWDOWN)
+    return config.frames * slow / (FRAMES_PER_S[device] if slow == 1 else FRAMES_PER_S["cpu"])
+
+
+def _bytes(config: RunConfig) -> float:
+    remembers = config.a2c.bonus.name == "se" and config.reading in ("release", "re3")
+    return config.frames * BYTES_PER_FRAME + BYTES_PER_RUN + MEMORY_BYTES * remembers
+
+
+def _options(
+    seeds: int | None, first_seed: int, frames: int | None, tasks: tuple[str, ...], bonuses: tuple[str, ...]
+) -> list[str]:
+    options = [] if seeds is None else ["--seeds", str(seeds)]
+    options += ["--first-seed", str(first_seed)] if first_seed else []
+    options += [] if frames is None else ["--frames", str(frames)]
+    options += ["--tasks", *tasks] if tasks else []
+    return options + (["--bonuses", *bonuses] if bonuses else [])
+
+
+def _judged_by(claim: object) -> str:
+    if not isinstance(claim, Claim):
+        return f"judged by {claim.column} of {claim.method} before the first success"  # type: ignore[attr-defined]
+    by = "the area under the curve" if claim.at_frame is None else f"frame {claim.at_frame:,}"
+    where = f" on {', '.join(claim.tasks)}" if claim.tasks else ""
+    return f"judged by {claim.better} {'as' if claim.same else '>'} {claim.than}{where}, {by}"
+
+
+def _row(entry: Study) -> dict[str, object]:
+    return {
+        "study": entry.name,
+        "title": entry.title,
+        "agent": entry.agent,
+        "runs": _runs(entry),
+        "frames": _frames(entry),
+        "can_be_run": entry.is_runnable,
+        "missing": ", ".join(entry.missing),
+    }
+
+
+def _runs(entry: Study) -> int:
+    return len(entry.tasks) * len(entry.methods) * entry.seeds
+
+
+def _frames(entry: Study) -> int:
+    return sum(task.frames for task in entry.tasks) * len(entry.methods) * entry.seeds
+
+
+def _millions(frames: int) -> str:
+    return f"{frames / 1e6:,.0f}M"

@@ -1,0 +1,202 @@
+"""Running a study on this machine: cohorts in processes of their own, as many at once as there are cores.
+
+A cohort that fails is tried once more, from its checkpoints, and then named; the others go on. A run's numbers do not
+depend on its cohort, so a study that was stopped can go on with other cohorts.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from vcse.runs.checkpoint import write_atomically
+from vcse.runs.config import RunConfig
+from vcse.runs.jobs import Job, end_jobs, start_job, tell_to_stop
+from vcse.runs.launch import StoppedError, cohort_key, stop_on_signals
+from vcse.runs.on_policy import Status
+from vcse.runs.store import check_config, done_frame
+from vcse.studies.gathered import StudyFile
+from vcse.studies.status import StudyStatus, study_status, wait_until_free, write_failures
+
+MOST_RUNS = {"cpu": 24, "cuda": 320}  # of one cohort: more gain nothing
+ATTEMPTS = 2
+SECONDS_BETWEEN_LINES = 10.0
+SECONDS_BETWEEN_LOOKS = 1.0
+SAVING_SECONDS = 20.0  # that processes of a command that was killed may need to save
+
+
+@dataclass
+class CohortJob:
+    """Runs that are trained in one process."""
+
+    configs: list[RunConfig]
+    attempts: int = 0
+    problem: str = ""
+
+    @property
+    def cost(self) -> int:
+        """Frames of all of its runs."""
+        return sum(config.frames for config in self.configs)
+
+
+def prepare(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:
+    """Write what the study is, refuse directories that hold something else, and give the runs that are not done."""
+    for config in configs:
+        check_config(out / config.name, config)
+    wait_until_free([out / config.name for config in configs], SAVING_SECONDS)
+    out.mkdir(parents=True, exist_ok=True)
+    there = out / "study.json"
+    if there.exists():
+        before = StudyFile.from_json(json.loads(there.read_text()))
+        if before.study != file.study:
+            raise ValueError(f"{out} holds the study {before.study}, not {file.study}: choose another --out")
+    write_atomically(there, json.dumps(file.to_json(), indent=1).encode())
+    write_failures(out, {})
+    return [config for config in configs if done_frame(out / config.name) < config.frames]
+
+
+def form_cohorts(configs: Sequence[RunConfig], *, jobs: int, device: str) -> list[list[RunConfig]]:
+    """Deal runs out to cohorts: as few as keep all jobs busy, the longest first."""
+    alike: dict[object, list[RunConfig]] = {}
+    for config in configs:
+        alike.setdefault(cohort_key(config), []).append(config)
+    cohorts = []
+    for group in alike.values():
+        in_order = sorted(group, key=lambda config: (config.task, config.method, config.seed))
+        pieces = -(-len(group) // MOST_RUNS[device])
+        pieces = min(len(group), -(-pieces // jobs) * jobs)  # so that no job is left alone with the last
+        cohorts += [in_order[piece::pieces] for piece in range(pieces)]
+    return sorted(cohorts, key=lambda cohort: -sum(config.frames for config in cohort))
+
+
+def run_locally(
+    cohorts: Sequence[Sequence[RunConfig]],
+    out: Path,
+    *,
+    device: str,
+    threads: int,
+    jobs: int,
+    watch: Callable[[], None],
+) -> dict[str, str]:
+    """Train cohorts, so many at a time, and give the runs that failed with the reason.
+
+    Args:
+        cohorts: The runs that are not done, in the order in which they start.
+        out: Where they are written.
+        device: Where the networks live.
+        threads: Of all jobs together, for the environments.
+        jobs: Processes at the same time.
+        watch: Called about once a second.
+    """
+    waiting = [CohortJob(list(cohort)) for cohort in cohorts]
+    running: list[tuple[CohortJob, Job]] = []
+    failures: dict[str, str] = {}
+    settings = {"device": device, "threads": max(1, threads // jobs), "tensorboard": False}
+    with stop_on_signals() as stopped:
+        try:
+            while (waiting or running) and not stopped():
+                while waiting and len(running) < jobs:
+                    cohort = waiting.pop(0)
+                    cohort.attempts += 1
+                    running.append((cohort, start_job(cohort.configs, out, settings)))
+                wait([job.messages for _, job in running], timeout=SECONDS_BETWEEN_LOOKS)
+                for cohort, job in running:
+                    _listen(cohort, job)
+                over = [(cohort, job) for cohort, job in running if job.is_over]
+                running = [(cohort, job) for cohort, job in running if not job.is_over]
+                for cohort, job in over:
+                    end_jobs([job])
+                    if cohort.problem and cohort.attempts < ATTEMPTS:
+                        print(f"vcse: {cohort.problem}; trying once more", file=sys.stderr)
+                        cohort.problem = ""
+                        waiting.append(cohort)
+                    elif cohort.problem:
+                        failures |= {
+                            config.name: cohort.problem
+                            for config in cohort.configs
+                            if done_frame(out / config.name) < config.frames
+                        }
+                        write_failures(out, failures)
+                watch()
+            if stopped():
+                tell_to_stop([job for _, job in running])
+        finally:
+            end_jobs([job for _, job in running])
+        if stopped():
+            raise StoppedError(stopped())
+    return failures
+
+
+def _listen(cohort: CohortJob, job: Job) -> None:
+    """Take what a process says: where it is, why it failed, that it is done."""
+    while not job.is_over and job.messages.poll():
+        try:
+            message = job.messages.recv()
+        except (EOFError, ConnectionResetError):  # it died
+            job.process.join()
+            code = job.process.exitcode or 0
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            cohort.problem = f"the process of {_what(cohort.configs)} {how}"
+            job.is_over = True
+            return
+        if isinstance(message, Exception):
+            cohort.problem = f"{_what(cohort.configs)}: {message}"
+            job.is_over = True
+        elif not isinstance(message, Status):
+            job.is_over = True
+
+
+def _what(configs: Sequence[RunConfig]) -> str:
+    tasks = dict.fromkeys(config.task for config in configs)
+    runs = "1 run" if len(configs) == 1 else f"{len(configs)} runs"
+    return f"{runs} of {', '.join(tasks)}"
+
+
+class StudyProgress:
+    """One table of progress on a terminal, plain lines in a pipe."""
+
+    def __init__(self, title: str, out: Path, configs: Sequence[RunConfig], *, quiet: bool = False) -> None:
+        self.title = title
+        self.out = out
+        self.configs = configs
+        self.quiet = quiet
+        self.console = Console(file=sys.stderr)
+        self.live: Live | None = None
+        self.last = 0.0
+        self.last_line = ""
+
+    @contextmanager
+    def shown(self) -> Iterator["StudyProgress"]:
+        """Show it until the end of the block."""
+        if self.quiet or not self.console.is_terminal:
+            yield self
+            self.show(at_once=True)
+            return
+        with Live(self.status.table(self.title), console=self.console, auto_refresh=False) as self.live:
+            yield self
+            self.show(at_once=True)
+
+    @property
+    def status(self) -> StudyStatus:
+        """Where the study is."""
+        return study_status(self.out, self.configs)
+
+    def show(self, *, at_once: bool = False) -> None:
+        """Show where the study is, not too often."""
+        now = time.monotonic()
+        pause = SECONDS_BETWEEN_LOOKS if self.live else SECONDS_BETWEEN_LINES
+        if self.quiet or (now - self.last < pause and not at_once):
+            return
+        self.last = now
+        if self.live:
+            self.live.update(self.status.table(self.title), refresh=True)
+        elif (line := self.status.line()) != self.last_line:
+            self.last_line = line
+            print(f"{self.title}: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,125 @@
+"""Running a study on a Ray cluster: each cohort is a task, which Ray starts again elsewhere when a node is lost.
+
+Runs are written to storage that all nodes see. What a lost node had saved is where the next goes on; a run's directory
+is locked while it is written, so that none is trained twice.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from vcse.runs.config import RunConfig
+from vcse.runs.launch import StoppedError, stop_on_signals, train_runs
+from vcse.runs.progress import TrainingProgress
+from vcse.runs.store import done_frame
+from vcse.studies.status import wait_until_free, write_failures
+
+INSTALL = "Ray is not installed: pip install -e '.[ray]'"
+ATTEMPTS = 2  # of a cohort that fails by itself
+LOST_WORKERS = 20  # that a cohort outlives: they are not its fault
+LOST_NODE_SECONDS = 60.0  # that the processes of a lost node may go on holding its runs
+SECONDS_BETWEEN_LOOKS = 1.0
+
+
+def run_on_ray(
+    cohorts: Sequence[Sequence[RunConfig]],
+    out: Path,
+    *,
+    address: str,
+    device: str,
+    watch: Callable[[], None],
+    gpu_share: float = 1.0,
+) -> dict[str, str]:
+    """Train cohorts as Ray tasks and give the runs that failed, with the reason.
+
+    Args:
+        cohorts: The runs that are not done, in the order in which they start.
+        out: Where they are written; every node must see it under this path.
+        address: Of the cluster; auto for the one that runs here, local to start one for this command.
+        device: Where the networks live: a task asks for one core, and on cuda for a share of a GPU too.
+        watch: Called about once a second.
+        gpu_share: Of one GPU, per cohort.
+    """
+    ray = _ray()
+    started_here = not ray.is_initialized()
+    if started_here:
+        _connect(ray, address)
+    place = out.resolve()
+    train = ray.remote(_train).options(
+        num_cpus=1, num_gpus=gpu_share if device == "cuda" else 0, max_retries=LOST_WORKERS, retry_exceptions=False
+    )
+    attempts = {number: 0 for number in range(len(cohorts))}
+    failures: dict[str, str] = {}
+    running: dict[Any, int] = {}
+
+    def start(number: int) -> None:
+        attempts[number] += 1
+        running[train.remote(list(cohorts[number]), str(place), device)] = number
+
+    try:
+        with stop_on_signals() as stopped:
+            for number in range(len(cohorts)):
+                start(number)
+            while running and not stopped():
+                over, _ = ray.wait(list(running), num_returns=1, timeout=SECONDS_BETWEEN_LOOKS)
+                for reference in over:
+                    number = running.pop(reference)
+                    problem = _problem(ray, reference)
+                    if problem and attempts[number] < ATTEMPTS:
+                        print(f"vcse: {problem}; trying once more", file=sys.stderr)
+                        start(number)
+                    elif problem:
+                        left = [each for each in cohorts[number] if done_frame(place / each.name) < each.frames]
+                        failures |= {each.name: problem for each in left}
+                        write_failures(place, failures)
+                watch()
+            if stopped():
+                for reference in running:
+                    ray.cancel(reference, force=True)  # the last checkpoints are whole
+                raise StoppedError(stopped())
+    finally:
+        if started_here:
+            ray.shutdown()
+    return failures
+
+
+def _ray() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody
+    try:
+        import ray
+    except ImportError as error:
+        raise RuntimeError(INSTALL) from error
+    return ray
+
+
+def _connect(ray: Any, address: str) -> None:
+    settings: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "configure_logging": True}
+    try:
+        if address == "local":
+            ray.init(**settings)
+        else:
+            ray.init(address=address, log_to_driver=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        first, *_ = str(error).splitlines() or [type(error).__name__]
+        raise RuntimeError(f"--ray {address}: no cluster there ({first})") from error
+
+
+def _train(configs: list[RunConfig], out: str, device: str) -> None:
+    """Train a cohort, on whichever node this runs."""
+    place = Path(out)
+    wait_until_free([place / config.name for config in configs], LOST_NODE_SECONDS)
+    train_runs(configs, place, device=device, threads=1, progress=TrainingProgress(quiet=True))
+
+
+def _problem(ray: Any, reference: Any) -> str:
+    """Say why a task failed; nothing where it did not."""
+    try:
+        ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        return str(error.cause)
+    except ray.exceptions.RayError as error:
+        first, *_ = str(error).splitlines()
+        return first
+    return ""

@@ -1,0 +1,189 @@
+"""How far the runs of a study are, read from their directories: from any terminal, whoever trains them and where."""
+
+import csv
+import fcntl
+import json
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.table import Table
+
+from vcse.runs.checkpoint import write_atomically
+from vcse.runs.config import RunConfig
+from vcse.runs.store import done_frame
+
+State = Literal["done", "running", "waiting", "failed"]
+STATES: tuple[State, ...] = ("done", "running", "waiting", "failed")
+FAILURES = "failures.json"
+FRESH_SECONDS = 300.0  # a speed that was written longer ago says nothing of the present
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """One run: where it is, how fast it goes, and why it failed."""
+
+    task: str
+    method: str
+    seed: int
+    state: State
+    frame: int
+    frames: int
+    frames_per_s: float  # 0 where it does not run
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class StudyStatus:
+    """All runs of a study."""
+
+    runs: Sequence[RunStatus]
+
+    def count(self, state: State) -> int:
+        """Runs in a state."""
+        return sum(run.state == state for run in self.runs)
+
+    @property
+    def share(self) -> float:
+        """How much of all frames is there."""
+        return sum(run.frame for run in self.runs) / max(1, sum(run.frames for run in self.runs))
+
+    @property
+    def frames_per_s(self) -> float:
+        """Of all runs together."""
+        return sum(run.frames_per_s for run in self.runs)
+
+    @property
+    def seconds_left(self) -> float:
+        """At the present speed; infinity where nothing runs, 0 where all is done."""
+        left = sum(run.frames - run.frame for run in self.runs if run.state in ("running", "waiting"))
+        return left / self.frames_per_s if self.frames_per_s else (math.inf if left else 0.0)
+
+    def line(self) -> str:
+        """Give the whole in one line."""
+        counts = ", ".join(f"{self.count(state)} {state}" for state in STATES)
+        text = f"{len(self.runs)} runs: {counts}; {self.share:.0%} of the frames"
+        if self.frames_per_s and self.seconds_left:
+            text += f", {self.frames_per_s:,.0f} frames/s, {duration(self.seconds_left)} left"
+        elif self.count("running"):
+            text += ", evaluating"
+        return text
+
+    def table(self, title: str) -> Table:
+        """Give a table, a line per task and one for all."""
+        table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+        table.add_column("task", overflow="fold")
+        for heading in (*STATES, "frames", "frames/s", "left"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        tasks = dict.fromkeys(run.task for run in self.runs)
+        parts = {task: StudyStatus([run for run in self.runs if run.task == task]) for task in tasks}
+        for name, part in [*parts.items(), *([("all", self)] if len(parts) > 1 else [])]:
+            speed = f"{part.frames_per_s:,.0f}" if part.frames_per_s else "-"
+            # The tasks share the machine: only the whole has a time left.
+            left = duration(self.seconds_left) if part is self or len(parts) == 1 else ""
+            if part.count("running") and part.share == 1:
+                left = "evaluating"
+            table.add_row(
+                name.partition("/")[2] or name,
+                *(str(part.count(state)) for state in STATES),
+                f"{part.share:.0%}",
+                speed,
+                left,
+            )
+        return table
+
+
+def study_status(out: Path, configs: Sequence[RunConfig]) -> StudyStatus:
+    """Look at every run's directory.
+
+    Args:
+        out: Where the study is written.
+        configs: The runs that it has.
+    """
+    failures = read_failures(out)
+    return StudyStatus([_run_status(out / config.name, config, failures) for config in configs])
+
+
+def read_failures(out: Path) -> dict[str, str]:
+    """Give the runs that failed for good, and why."""
+    try:
+        content = json.loads((out / FAILURES).read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+    return {str(name): str(reason) for name, reason in content.items()}
+
+
+def write_failures(out: Path, failures: Mapping[str, str]) -> None:
+    """Keep why runs failed, or forget it."""
+    if failures:
+        write_atomically(out / FAILURES, json.dumps(dict(failures), indent=1).encode())
+    else:
+        (out / FAILURES).unlink(missing_ok=True)
+
+
+def is_being_written(path: Path) -> bool:
+    """Tell whether a process holds a run's directory."""
+    try:
+        with open(path / ".lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def wait_until_free(paths: Sequence[Path], seconds: float) -> None:
+    """Wait while processes of a command that was killed save what they have; refuse after so many seconds."""
+    until = time.monotonic() + seconds
+    for path in paths:
+        while is_being_written(path):
+            if time.monotonic() > until:
+                raise RuntimeError(f"{path} is being written by another process")
+            time.sleep(0.1)
+
+
+def duration(seconds: float) -> str:
+    """Write a time as people say it."""
+    if math.isinf(seconds):
+        return "unknown time"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _run_status(path: Path, config: RunConfig, failures: Mapping[str, str]) -> RunStatus:
+    def status(state: State, frame: int, frames_per_s: float = 0.0, problem: str = "") -> RunStatus:
+        shown = min(frame, config.frames)
+        return RunStatus(config.task, config.method, config.seed, state, shown, config.frames, frames_per_s, problem)
+
+    done = done_frame(path)
+    if done >= config.frames:
+        return status("done", config.frames)
+    frame, frames_per_s = _last_timing(path / "timing.csv")
+    if is_being_written(path):
+        return status("running", frame, frames_per_s)
+    if config.name in failures:
+        return status("failed", frame, problem=failures[config.name])
+    return status("waiting", frame)
+
+
+def _last_timing(path: Path) -> tuple[int, float]:
+    """Give the frame of the last row, and the speed if that is recent."""
+    try:
+        with open(path, "rb") as file:
+            header = file.readline().decode()
+            file.seek(max(len(header), os.fstat(file.fileno()).st_size - 400))
+            lines = file.read().decode().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith("\n")]
+        row = next(csv.DictReader([header, whole[-1]]))
+        frame, written, speed = int(row["frame"]), float(row["unix_time"]), float(row["frames_per_s"])
+    except (OSError, IndexError, StopIteration, KeyError, ValueError, TypeError):
+        return 0, 0.0
+    return frame, speed if time.time() - written < FRESH_SECONDS else 0.0

@@ -1,0 +1,217 @@
+import json
+import lzma
+import math
+
+import numpy as np
+import pytest
+
+from vcse.studies.gathered import StudyFile, gather, read_study_file, study_directories, write_archive
+
+TASK = "minigrid/LavaGapS7"
+HEADER = "frame,episodes,success_rate,bonus_mean"
+ROWS = ("128,0,,0.1", "256,3,0.25,1e-05", "384,9,0.30000000000000004,-2.5")
+
+
+def make_run(out, seed, *, method="vcse", task=TASK, rows=ROWS, header=HEADER, done=True, **config):
+    path = out / task.replace("/", "-") / method / f"seed{seed}"
+    path.mkdir(parents=True)
+    content = {"schema_version": 1, "task": task, "method": method, "seed": seed, "frames": 384, "a2c": {"beta": 0.5}}
+    (path / "config.json").write_text(json.dumps(content | config))
+    (path / "meta.json").write_text(json.dumps({"vcse": "0.1.0", "cpus": 2}))
+    (path / "train.csv").write_text("\n".join((header, *rows)) + "\n")
+    if done:
+        (path / "DONE").write_text("384\n")
+    return path
+
+
+def test_a_run_is_read_with_all_that_lies_in_its_directory(tmp_path):
+    path = make_run(tmp_path, 3)
+    (path / "eval.csv").write_text("frame,success_rate\n128,0.5\n384,\n")
+    np.save(path / "visits.npy", np.arange(8).reshape(2, 2, 2))
+    (run,), problems = gather(tmp_path)
+    assert problems == []
+    assert run.identity == (TASK, "vcse", 3)
+    assert run.frames.tolist() == [128, 256, 384]
+    np.testing.assert_array_equal(run.columns["success_rate"], [math.nan, 0.25, 0.30000000000000004])
+    assert list(run.columns) == ["episodes", "success_rate", "bonus_mean"]
+    assert run.evaluation["frame"] == 384
+    assert math.isnan(run.evaluation["success_rate"])
+    assert run.config["a2c"] == {"beta": 0.5}
+    assert run.meta == {"vcse": "0.1.0", "cpus": 2}
+    assert run.visits.shape == (2, 2, 2)
+    assert run.done
+
+
+def test_runs_stand_by_seed_and_are_done_only_at_their_length(tmp_path):
+    for seed in (10, 9, 1):
+        make_run(tmp_path, seed, done=seed != 9)
+    longer = make_run(tmp_path, 11, frames=1000)
+    assert (longer / "DONE").exists()
+    runs, _ = gather(tmp_path)
+    assert [(run.seed, run.done) for run in runs] == [(1, True), (9, False), (10, True), (11, False)]
+
+
+def test_what_is_torn_is_named_and_the_rest_is_read(tmp_path):
+    torn = make_run(tmp_path, 0)
+    (torn / "train.csv").write_text((torn / "train.csv").read_text()[:-4])
+    broken = make_run(tmp_path, 1, rows=(ROWS[0], "256,what,0.25,0", ROWS[2]))
+    backwards = make_run(tmp_path, 2, rows=(ROWS[0], ROWS[2], ROWS[1]))
+    (broken / "meta.json").write_text("{")
+    (backwards / "meta.json").unlink()
+    (backwards / "visits.npy").write_bytes(b"not an array")
+    runs, problems = gather(tmp_path)
+    assert [run.frames.tolist() for run in runs] == [[128, 256], [128], [128, 384]]
+    folder = "minigrid-LavaGapS7/vcse"
+    assert [said for said in problems if "seed0" in said] == [
+        f"{folder}/seed0: the last row of train.csv is half written and is left out."
+    ]
+    assert f"{folder}/seed1: train.csv cannot be read after row 1: the rest is left out." in problems
+    assert f"{folder}/seed2: train.csv cannot be read after row 2: the rest is left out." in problems
+    assert any("seed1 does not say how it was made: meta.json cannot be read" in said for said in problems)
+    assert f"{folder}/seed2 does not say how it was made: there is no meta.json." in problems
+    assert any("seed2 is shown without its visits" in said for said in problems)
+    assert len(problems) == 6
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda run: (run / "config.json").unlink(), "there is no config.json"),
+        (lambda run: (run / "config.json").write_text("[]"), "config.json does not hold an object"),
+        (lambda run: (run / "config.json").write_text('{"task": '), "config.json cannot be read"),
+        (
+            lambda run: (run / "config.json").write_text('{"schema_version": 7}'),
+            "config.json has schema version 7; this release reads 1",
+        ),
+        (
+            lambda run: (run / "config.json").write_text('{"schema_version": 1, "task": "x", "method": "y"}'),
+            "config.json does not say which task, method and seed",
+        ),
+        (lambda run: (run / "train.csv").unlink(), "there is no train.csv"),
+        (lambda run: (run / "train.csv").write_text(""), "train.csv has no row yet"),
+        (lambda run: (run / "train.csv").write_text(HEADER + "\n"), "train.csv has no row yet"),
+        (lambda run: (run / "train.csv").write_text(HEADER + "\n1,2"), "train.csv has no row yet"),
+        (lambda run: (run / "train.csv").write_text("a,b\n1,2\n"), "train.csv has no column frame"),
+        (lambda run: (run / "train.csv").write_text(HEADER + "\nx,y,z,w\n"), "not one row is whole"),
+        (lambda run: (run / "train.csv").write_bytes(b"\xff\xfe\n1\n"), "train.csv cannot be read"),
+    ],
+)
+def test_a_run_that_shows_nothing_is_left_out_and_named(tmp_path, spoil, said):
+    spoil(make_run(tmp_path, 0))
+    make_run(tmp_path, 1)
+    runs, problems = gather(tmp_path)
+    assert [run.seed for run in runs] == [1]
+    assert problems[-1].startswith(f"minigrid-LavaGapS7/vcse/seed0 is left out: {said}")
+
+
+def test_of_two_runs_with_one_identity_the_second_is_left_out(tmp_path):
+    make_run(tmp_path / "a", 0)
+    make_run(tmp_path / "b", 0, rows=ROWS[:1])
+    runs, problems = gather(tmp_path)
+    assert [len(run.frames) for run in runs] == [3]
+    assert problems == [
+        "b/minigrid-LavaGapS7/vcse/seed0 is the same run as a/minigrid-LavaGapS7/vcse/seed0, "
+        f"{TASK} with vcse, seed 0: the second is left out."
+    ]
+
+
+def test_a_directory_without_runs_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("nothing")
+    with pytest.raises(ValueError, match=r"holds no run: there is no config\.json and no runs\.csv\.xz below it"):
+        gather(tmp_path)
+    with pytest.raises(ValueError, match="missing is not a directory"):
+        gather(tmp_path / "missing")
+
+
+def test_directories_can_be_left_alone(tmp_path):
+    make_run(tmp_path / "a", 0)
+    make_run(tmp_path / "b", 1)
+    assert [run.seed for run in gather(tmp_path, without=[tmp_path / "a"]).runs] == [1]
+
+
+def test_an_archive_gives_back_the_same_runs(tmp_path):
+    path = make_run(tmp_path / "runs", 0)
+    (path / "eval.csv").write_text("frame,success_rate,argmax_success_rate\n384,0.1,\n")
+    np.save(path / "visits.npy", np.arange(8).reshape(2, 2, 2))
+    make_run(tmp_path / "runs", 1, done=False)
+    make_run(tmp_path / "runs", 0, method="a, <odd> name", header="frame,success_rate", rows=("100,0.5", "200,1.0"))
+    runs = gather(tmp_path / "runs").runs
+    write_archive(runs, tmp_path / "archive")
+    again, problems = gather(tmp_path / "archive")
+    assert problems == []
+    for one, other in zip(runs, again, strict=True):
+        assert one.identity == other.identity
+        np.testing.assert_array_equal(one.frames, other.frames)
+        assert list(one.columns) == list(other.columns)
+        for column, numbers in one.columns.items():
+            np.testing.assert_array_equal(numbers, other.columns[column])
+        assert (one.config, one.meta, one.done, one.text) == (other.config, other.meta, other.done, other.text)
+        np.testing.assert_equal(one.evaluation, other.evaluation)
+        if one.visits is None:
+            assert other.visits is None
+        else:
+            np.testing.assert_array_equal(one.visits, other.visits)
+    assert sum(run.visits is not None for run in again) == 1
+    described = json.loads((tmp_path / "archive" / "runs.json").read_text())
+    assert [len(described[part]) for part in ("config", "meta", "columns")] == [1, 1, 2]
+    text = lzma.decompress((tmp_path / "archive" / "runs.csv.xz").read_bytes()).decode()
+    assert f"{TASK},vcse,0,384,0.30000000000000004,9,-2.5" in text  # the digits of train.csv
+
+
+def test_an_archive_is_read_instead_of_what_lies_beside_it(tmp_path):
+    make_run(tmp_path, 0)
+    write_archive(gather(tmp_path).runs, tmp_path)
+    make_run(tmp_path, 1)
+    assert [run.seed for run in gather(tmp_path).runs] == [0]
+
+
+def test_an_archive_whose_files_disagree_is_named(tmp_path):
+    for seed in (0, 1):
+        make_run(tmp_path / "runs", seed)
+    write_archive(gather(tmp_path / "runs").runs, tmp_path)
+    described = json.loads((tmp_path / "runs.json").read_text())
+    described["runs"][1]["seed"] = 5
+    (tmp_path / "runs.json").write_text(json.dumps(described))
+    runs, problems = gather(tmp_path)
+    assert [run.seed for run in runs] == [0]
+    assert any("vcse 1 is left out: runs.json does not describe it." in said for said in problems)
+    assert any("vcse, seed 5 is left out: runs.csv.xz has no row of it." in said for said in problems)
+    (tmp_path / "runs.json").write_text(json.dumps(described | {"schema_version": 9}))
+    runs, (said,) = gather(tmp_path)
+    assert runs == []
+    assert "runs.json has schema version 9; this release reads 1" in said
+    (tmp_path / "runs.csv.xz").write_bytes(b"torn")
+    assert "is left out" in gather(tmp_path).problems[0]
+
+
+def test_an_archive_of_nothing_and_of_the_same_run_twice_is_refused(tmp_path):
+    make_run(tmp_path, 0)
+    (run,) = gather(tmp_path).runs
+    with pytest.raises(ValueError, match="runs must hold at least one run, got none"):
+        write_archive([], tmp_path)
+    with pytest.raises(ValueError, match="runs must differ in task, method or seed"):
+        write_archive([run, run], tmp_path)
+
+
+def test_a_study_file_reads_back_and_refuses_other_versions(tmp_path):
+    asked = StudyFile("minigrid", 16, 0, None, [TASK], ["none", "vcse"], "vcse study run minigrid")
+    assert read_study_file(tmp_path) is None
+    content = asked.to_json()
+    assert content["schema_version"] == 1
+    (tmp_path / "study.json").write_text(json.dumps(content))
+    assert read_study_file(tmp_path) == asked
+    (tmp_path / "study.json").write_text(json.dumps(content | {"schema_version": 2}))
+    with pytest.raises(ValueError, match=r"study\.json has schema version 2; this release reads 1"):
+        read_study_file(tmp_path)
+    for text in ("{", "[]", '{"schema_version": 1}'):
+        (tmp_path / "study.json").write_text(text)
+        with pytest.raises(ValueError, match=r"study\.json cannot be read"):
+            read_study_file(tmp_path)
+
+
+def test_studies_are_found_below_a_directory(tmp_path):
+    for name in ("b", "a"):
+        make_run(tmp_path / name, 0)
+        (tmp_path / name / "study.json").write_text("{}")
+    assert study_directories(tmp_path) == [tmp_path / "a", tmp_path / "b"]
+    assert study_directories(tmp_path / "a") == [tmp_path / "a"]
