@@ -10,7 +10,9 @@ from vcse import __version__
 from vcse.cli.bench import bench
 from vcse.cli.doctor import doctor
 from vcse.cli.evaluate import evaluate_runs
+from vcse.cli.report import report
 from vcse.cli.selftest import selftest
+from vcse.cli.study import run_study_command, study
 from vcse.cli.train import resume, train
 from vcse.cli.watch import watch
 from vcse.runs.launch import StoppedError
@@ -20,6 +22,8 @@ app.command(train)
 app.command(resume)
 app.command(name="eval")(evaluate_runs)
 app.command(watch)
+app.command(study)
+app.command(report)
 app.command(bench)
 app.command(doctor)
 app.command(selftest)
@@ -32,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"vcse {__version__}")
         return 0
     try:
+        if arguments[:1] == ["study"]:  # which has verbs of its own
+            return run_study_command(arguments[1:])
         status = app.cli(
             prog="vcse",
             description="Value-conditional state entropy exploration. vcse --version prints the version.",

@@ -50,7 +50,7 @@ def run_on_ray(
     train = ray.remote(_train).options(
         num_cpus=1, num_gpus=gpu_share if device == "cuda" else 0, max_retries=LOST_WORKERS, retry_exceptions=False
     )
-    attempts = {number: 0 for number in range(len(cohorts))}
+    attempts = [0] * len(cohorts)
     failures: dict[str, str] = {}
     running: dict[Any, int] = {}
 

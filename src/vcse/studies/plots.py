@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Shaped
 from matplotlib import rc_context
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from vcse.studies.curves import Line
@@ -17,8 +18,20 @@ from vcse.studies.curves import Line
 # A method has the same colour in every figure. They can be told apart with any kind of colour vision, and on white as
 # well as on black; the controls are quiet, the method under study is not.
 METHOD_COLOURS = {"none": "#8b929c", "se": "#2f8fd8", "vcse": "#e2500f", "se-matched": "#b07aa8", "rcse": "#12a07a"}
-OTHER_COLOURS = ("#a67c00", "#6f7fe0", "#2b95a6", "#a0785a")
+OTHER_COLOURS = (
+    "#a67c00",
+    "#6f7fe0",
+    "#2b95a6",
+    "#a0785a",
+    "#8b3dff",
+    "#d633a8",
+    "#5d8c1f",
+    "#a34766",
+    "#1466cc",
+    "#ad4700",
+)
 LABEL_GAP = 0.075  # between two labels, of the height of the axes
+MOST_LABELS, LONGEST_LABEL = 6, 14  # beside the lines; where there are more or longer ones, a legend stands below
 MOST_COLUMNS = 3
 
 ThemeName = Literal["light", "dark"]
@@ -50,12 +63,20 @@ def method_colour(method: str, methods: Sequence[str]) -> str:
     return OTHER_COLOURS[others.index(method) % len(OTHER_COLOURS)]
 
 
-def success_curves(tasks: Mapping[str, Mapping[str, Line]], theme: ThemeName = "light") -> Figure:
-    """Draw success over training: a panel per task, a line per method, and a band for its interval.
+def success_curves(
+    tasks: Mapping[str, Mapping[str, Line]],
+    theme: ThemeName = "light",
+    *,
+    label: str = "success of training episodes",
+    is_share: bool = True,
+) -> Figure:
+    """Draw success, or another measure, over training: a panel per task, a line per method, a band for its interval.
 
     Args:
         tasks: The lines of each task, by method.
         theme: For a light or a dark page.
+        label: What the lines show.
+        is_share: Whether that is a share, from 0 to 100 %.
     """
     if not tasks:
         raise ValueError("tasks must hold at least one task, got none")
@@ -67,14 +88,20 @@ def success_curves(tasks: Mapping[str, Mapping[str, Line]], theme: ThemeName = "
     figure.set_facecolor(look.background)
     methods = list(dict.fromkeys(method for lines in tasks.values() for method in lines))
     colours = {method: method_colour(method, methods) for method in methods}
+    is_labelled = len(methods) <= MOST_LABELS and max(map(len, methods), default=0) <= LONGEST_LABEL
     with rc_context({"font.size": 12 if alone else 10}):  # one panel is also read on a telephone
         panels = figure.subplots(rows, columns, squeeze=False).flatten()
         for panel, (task, lines) in zip(panels, tasks.items(), strict=False):
-            _draw_success(panel, task, lines, colours, look)
+            _draw_success(panel, task, lines, colours, look, is_share=is_share, is_labelled=is_labelled)
         for panel in panels[len(tasks) :]:
             panel.set_visible(False)
         for panel in panels[::columns]:
-            panel.set_ylabel("success of training episodes", color=look.faint)
+            panel.set_ylabel(label, color=look.faint)
+        if not is_labelled:
+            shown = [Line2D([], [], color=colours[method], linewidth=2.6) for method in methods]
+            figure.legend(
+                shown, methods, loc="outside lower center", ncols=columns, frameon=False, labelcolor=look.text
+            )
     return figure
 
 
@@ -175,8 +202,18 @@ def _start(block: Sequence[int], places: Sequence[float], gap: float, low: float
     return min(max(centred, low), max(low, high - length))
 
 
-def _draw_success(panel: Any, task: str, lines: Mapping[str, Line], colours: Mapping[str, str], look: Theme) -> None:
+def _draw_success(
+    panel: Any,
+    task: str,
+    lines: Mapping[str, Line],
+    colours: Mapping[str, str],
+    look: Theme,
+    *,
+    is_share: bool,
+    is_labelled: bool,
+) -> None:
     panel.set_facecolor(look.background)
+    low, high = (0.0, 1.0) if is_share else _reach(lines)
     ends = []
     for method, line in lines.items():
         colour = colours[method]
@@ -185,9 +222,10 @@ def _draw_success(panel: Any, task: str, lines: Mapping[str, Line], colours: Map
         panel.plot(line.frames, line.middle, color=colour, linewidth=2.6 if strong else 1.9, zorder=3 if strong else 2)
         known = line.middle[~np.isnan(line.middle)]
         ends.append(float(known[-1]) if known.size else 0.0)
-    for (method, line), end, place in zip(lines.items(), ends, spread(ends, LABEL_GAP), strict=True):
+    places = spread(ends, LABEL_GAP * (high - low), low, high) if is_labelled else ()
+    for (method, line), end, place in zip(lines.items(), ends, places, strict=False):
         panel.annotate(
-            f"{method}  {end:.0%}",
+            f"{method}  {end:.0%}" if is_share else f"{method}  {end:.3g}",
             (line.frames[-1], place),
             xytext=(8, 0),
             textcoords="offset points",
@@ -197,10 +235,11 @@ def _draw_success(panel: Any, task: str, lines: Mapping[str, Line], colours: Map
             annotation_clip=False,
         )
     panel.set_title(task, loc="left", color=look.text, fontweight="bold", pad=12)
-    panel.set_ylim(-0.02, 1.02)
+    panel.set_ylim(low - 0.02 * (high - low), high + 0.02 * (high - low))
     panel.set_xlim(0, max(int(line.frames[-1]) for line in lines.values()))
-    panel.set_yticks([0, 0.25, 0.5, 0.75, 1])
-    panel.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    if is_share:
+        panel.set_yticks([0, 0.25, 0.5, 0.75, 1])
+        panel.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     panel.xaxis.set_major_locator(MaxNLocator(5, min_n_ticks=3))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda frames, _: _thousands(frames)))
     panel.set_xlabel("frames", color=look.faint)
@@ -209,6 +248,14 @@ def _draw_success(panel: Any, task: str, lines: Mapping[str, Line], colours: Map
     panel.tick_params(colors=look.faint, length=0)
     panel.spines[["top", "right", "left"]].set_visible(False)
     panel.spines["bottom"].set_color(look.grid)
+
+
+def _reach(lines: Mapping[str, Line]) -> tuple[float, float]:
+    """Give from where to where lines and bands go; from 0 where they stay above."""
+    numbers = np.concatenate([each for line in lines.values() for each in (line.middle, line.low, line.high)])
+    known = numbers[~np.isnan(numbers)]
+    low, high = (min(0.0, float(known.min())), float(known.max())) if known.size else (0.0, 1.0)
+    return low, high if high > low else low + 1.0
 
 
 def _thousands(frames: int | float) -> str:

@@ -55,7 +55,7 @@ class StudyStatus:
     @property
     def frames_per_s(self) -> float:
         """Of all runs together."""
-        return sum(run.frames_per_s for run in self.runs)
+        return math.fsum(run.frames_per_s for run in self.runs)
 
     @property
     def seconds_left(self) -> float:

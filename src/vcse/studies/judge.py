@@ -1,0 +1,270 @@
+"""Verdicts: what a study's runs say of each of its claims, as differences with intervals and one word."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from vcse.studies.catalog import CROSSED_WALL, Claim, Study, ZeroClaim
+from vcse.studies.gathered import GatheredRun
+from vcse.studies.statistics import Interval
+
+Verdict = Literal["holds", "contradicted", "undecided", "not run"]
+Groups = Sequence[Float[np.ndarray, "_ points"]]  # the runs of one task each
+
+FEWEST_RUNS = 5  # fewer decide nothing
+RESAMPLES = 10_000
+SEED = 0  # of the bootstrap: the same runs give the same verdicts
+NOISE = 1e-9  # what two ways to add up the same numbers may differ by
+ALL_TASKS = "all tasks together"
+CELLS_AT_ONCE = 20_000_000  # of resamples: 160 MB
+
+
+class Judgement(NamedTuple):
+    """What the runs of one task, or of all together, say of a claim. Numbers are NaN where there are none."""
+
+    task: str
+    difference: float  # of interquartile means; of a column said to be 0, its interquartile mean
+    low: float
+    high: float
+    runs: int
+    other_runs: int  # of the method that is said to be worse; 0 where the claim is about one
+    verdict: Verdict
+    reason: str = ""  # why nothing is decided, or what was left out
+
+
+class JudgedClaim(NamedTuple):
+    """A claim and what became of it, task by task."""
+
+    claim: Claim | ZeroClaim
+    measure: str  # what was compared
+    judgements: list[Judgement]
+
+
+class _Measured(NamedTuple):
+    """Two sides of a claim on one task: a number for each run."""
+
+    better: Float[np.ndarray, " runs"]
+    than: Float[np.ndarray, " others"]
+
+
+def judge(entry: Study, runs: Sequence[GatheredRun]) -> list[JudgedClaim]:
+    """Hold each claim of a study against its runs.
+
+    Args:
+        entry: The study.
+        runs: Those that were made of it; some or all may be missing.
+    """
+    return [
+        JudgedClaim(claim, f"mean of {claim.column} until the first success", _judge_zero(claim, entry, runs))
+        if isinstance(claim, ZeroClaim)
+        else JudgedClaim(claim, _measure(claim), _judge_difference(claim, entry, runs))
+        for claim in entry.claims
+    ]
+
+
+def metric_curve(
+    run: GatheredRun, metric: str
+) -> tuple[Int[np.ndarray, " points"], Float[np.ndarray, " points"]] | None:
+    """Give a run's curve of a metric: a column of its training, or the share of visits beyond the wall."""
+    if metric != "beyond_wall_share":
+        return (run.frames, run.columns[metric]) if metric in run.columns else None
+    every = run.config.get("visits_every_frames", 0)
+    if run.visits is None or not every or not len(run.visits):
+        return None
+    visits = run.visits.sum(2)
+    total = visits.sum(1)
+    shares = np.where(total > 0, visits[:, CROSSED_WALL + 1 :].sum(1) / np.maximum(total, 1), np.nan)
+    return every * np.arange(1, len(shares) + 1), shares
+
+
+def middles(groups: Groups) -> Float[np.ndarray, " points"]:
+    """Give the interquartile mean of all runs of all groups, which may differ in size."""
+    return _middle_half(np.concatenate(groups), axis=0)
+
+
+def resampled_middles(
+    groups: Groups, generator: np.random.Generator, resamples: int = RESAMPLES
+) -> Float[np.ndarray, "resamples points"]:
+    """Give interquartile means of runs that are drawn anew within each group, with all of their points.
+
+    The same as `statistics.bootstrap_interval` draws, all at once instead of one after the other, and of groups
+    that may differ in size.
+
+    Args:
+        groups: The runs of each task.
+        generator: Draws the runs.
+        resamples: How many times.
+    """
+    pooled = np.concatenate(groups)
+    ends = np.cumsum([len(group) for group in groups])
+    chosen = np.concatenate(
+        [
+            generator.integers(end - len(group), end, size=(resamples, len(group)))
+            for end, group in zip(ends, groups, strict=True)
+        ],
+        axis=1,
+    )
+    runs, points = pooled.shape
+    # Contiguous runs sort several times faster.
+    by_point = np.ascontiguousarray(pooled.T)
+    at_once = max(1, CELLS_AT_ONCE // (resamples * runs))
+    drawn = np.empty((resamples, points))
+    for begin in range(0, points, at_once):
+        some = by_point[begin : begin + at_once]
+        drawn[:, begin : begin + at_once] = _middle_half(some[:, chosen], axis=-1).T
+    return drawn
+
+
+def percentile_interval(drawn: Float[np.ndarray, "resamples points"], confidence: float = 0.95) -> Interval:
+    """Give the interval that holds the middle of what was drawn."""
+    outside = (1 - confidence) / 2
+    low, high = np.quantile(drawn, [outside, 1 - outside], axis=0)
+    return Interval(low, high)
+
+
+def _middle_half(scores: Float[np.ndarray, "..."], axis: int) -> Float[np.ndarray, "..."]:
+    ordered = np.moveaxis(np.sort(scores, axis=axis), axis, -1)
+    runs = ordered.shape[-1]
+    cut = runs // 4
+    return np.asarray(ordered[..., cut : runs - cut].mean(-1))
+
+
+def _measure(claim: Claim) -> str:
+    what = "area under the curve" if claim.at_frame is None else f"after {claim.at_frame:,} frames"
+    return f"{claim.better} against {claim.than}: {what}"
+
+
+def _judge_difference(claim: Claim, entry: Study, runs: Sequence[GatheredRun]) -> list[Judgement]:
+    tasks = claim.tasks or entry.task_names
+    measured: list[_Measured] = []
+    judgements = []
+    for task in tasks:
+        sides = [
+            [
+                curve
+                for run in runs
+                if (run.task, run.method) == (task, method)
+                if (curve := metric_curve(run, entry.metric))
+            ]
+            for method in (claim.better, claim.than)
+        ]
+        missing = [method for method, side in zip((claim.better, claim.than), sides, strict=True) if not side]
+        if missing:
+            judgements.append(_not_run(task, len(sides[0]), len(sides[1]), f"no run of {' and '.join(missing)}"))
+            continue
+        pair = _scores(sides[0], sides[1], claim.at_frame)
+        if not (pair.better.size and pair.than.size):
+            reason = f"no run reaches frame {claim.at_frame:,}"
+            judgements.append(_not_run(task, pair.better.size, pair.than.size, reason))
+            continue
+        left_out = sum(map(len, sides)) - pair.better.size - pair.than.size
+        note = f"{_runs(left_out)} left out, too short" if left_out else _cut_at([*sides[0], *sides[1]], claim)
+        measured.append(pair)
+        judgements.append(_compare(task, [pair], same=claim.same, note=note))
+    if len(tasks) > 1 and measured:
+        note = "" if len(measured) == len(tasks) else f"{len(measured)} of {len(tasks)} tasks"
+        judgements.append(_compare(ALL_TASKS, measured, same=claim.same, note=note))
+    return judgements
+
+
+def _cut_at(curves: Sequence[tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]], claim: Claim) -> str:
+    """Say up to where areas were compared, if that is not where all runs end."""
+    last = {int(frames[-1]) for frames, _ in curves}
+    return (
+        ""
+        if claim.at_frame is not None or len(last) == 1
+        else f"up to frame {min(last):,}, where the shortest run ends"
+    )
+
+
+def _scores(
+    better: Sequence[tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]],
+    than: Sequence[tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]],
+    at_frame: int | None,
+) -> _Measured:
+    """Give a number for each run: its score at a frame, or its mean score up to the last frame that all have."""
+    if at_frame is not None:
+        reached = [
+            [
+                float(np.nan_to_num(score[np.searchsorted(frames, at_frame)]))
+                for frames, score in side
+                if frames[-1] >= at_frame
+            ]
+            for side in (better, than)
+        ]
+        return _Measured(np.array(reached[0], dtype=float), np.array(reached[1], dtype=float))
+    last = min(int(frames[-1]) for frames, _ in (*better, *than))
+    # Before the first episode has ended there was no success.
+    areas = [
+        np.array(
+            [float(np.nan_to_num(score[frames <= last]).mean()) if frames[0] <= last else 0.0 for frames, score in side]
+        )
+        for side in (better, than)
+    ]
+    return _Measured(areas[0], areas[1])
+
+
+def _compare(task: str, pairs: Sequence[_Measured], *, same: bool, note: str) -> Judgement:
+    generator = np.random.default_rng(SEED)
+    sides = [[getattr(pair, side)[:, None] for pair in pairs] for side in ("better", "than")]
+    difference = float((middles(sides[0]) - middles(sides[1]))[0])
+    drawn = resampled_middles(sides[0], generator) - resampled_middles(sides[1], generator)
+    low, high = (float(each[0]) for each in percentile_interval(drawn))
+    fewest = min(len(group) for side in sides for group in side)
+    verdict: Verdict = "undecided"
+    if fewest < FEWEST_RUNS:
+        few = f"{_runs(fewest)} of a method{' on a task' if len(pairs) > 1 else ''}; {FEWEST_RUNS} are needed"
+        note = f"{few}; {note}" if note else few
+    elif low > NOISE:
+        verdict = "contradicted" if same else "holds"
+    elif high < -NOISE:
+        verdict = "contradicted"
+    runs, others = (sum(len(group) for group in side) for side in sides)
+    return Judgement(task, difference, low, high, runs, others, verdict, note)
+
+
+def _judge_zero(claim: ZeroClaim, entry: Study, runs: Sequence[GatheredRun]) -> list[Judgement]:
+    judgements = []
+    for task in claim.tasks or entry.task_names:
+        mine = [run for run in runs if (run.task, run.method) == (task, claim.method) and claim.column in run.columns]
+        if not mine:
+            judgements.append(_not_run(task, 0, 0, f"no run of {claim.method} with the column {claim.column}"))
+            continue
+        scores = np.array([_before_success(run, claim.column) for run in mine])
+        known = scores[~np.isnan(scores)][:, None]
+        left_out = len(scores) - len(known)
+        note = f"{_runs(left_out)} left out with success from the first row on" if left_out else ""
+        if not len(known):
+            judgements.append(Judgement(task, math.nan, math.nan, math.nan, 0, 0, "undecided", note))
+            continue
+        drawn = resampled_middles([known], np.random.default_rng(SEED))
+        low, high = (float(each[0]) for each in percentile_interval(drawn))
+        verdict: Verdict = "undecided"
+        if len(known) < FEWEST_RUNS:
+            few = f"{_runs(len(known))}; {FEWEST_RUNS} are needed"
+            note = f"{few}; {note}" if note else few
+        elif low > NOISE:
+            verdict = "contradicted"
+        elif not known.any():
+            verdict = "holds"
+        judgements.append(Judgement(task, float(middles([known])[0]), low, high, len(known), 0, verdict, note))
+    return judgements
+
+
+def _before_success(run: GatheredRun, column: str) -> float:
+    """Give the mean of a column over the rows before the first success; NaN where there is none."""
+    succeeded = np.nan_to_num(run.columns.get("success_rate", np.zeros(len(run.frames)))) > 0
+    before = run.columns[column][: int(succeeded.argmax()) if succeeded.any() else len(succeeded)]
+    known = before[~np.isnan(before)]
+    return float(known.mean()) if known.size else math.nan
+
+
+def _not_run(task: str, runs: int, other_runs: int, reason: str) -> Judgement:
+    return Judgement(task, math.nan, math.nan, math.nan, runs, other_runs, "not run", reason)
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"

@@ -1,0 +1,60 @@
+import json
+
+import pytest
+
+from vcse.cli.main import main
+
+
+def make_runs(out):
+    for seed in range(2):
+        path = out / "runs" / f"seed{seed}"
+        path.mkdir(parents=True)
+        config = {"schema_version": 1, "task": "minigrid/Unlock", "method": "vcse", "seed": seed, "frames": 200}
+        (path / "config.json").write_text(json.dumps(config))
+        (path / "meta.json").write_text("{}")
+        (path / "train.csv").write_text("frame,success_rate\n100,0.25\n200,0.5\n")
+        (path / "DONE").write_text("200\n")
+    return out
+
+
+def make_overlay(path, task="minigrid/Unlock"):
+    path.write_text(f"task,method,seed,frame,success_rate\n{task},theirs,0,100,0.5\n{task},theirs,0,200,0.75\n")
+    return path
+
+
+def test_the_page_is_written_and_its_place_is_all_that_is_printed(tmp_path, capsys):
+    make_runs(tmp_path)
+    assert main(["report", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == f"{tmp_path / 'report' / 'index.html'}\n"
+    assert all(line.startswith("vcse: ") for line in shown.err.splitlines())
+    assert "2 runs: 1 task, 1 method, 2 seeds each" in shown.err
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "elsewhere")]) == 0
+    assert (tmp_path / "elsewhere" / "index.html").is_file()
+
+
+@pytest.mark.parametrize(("name", "options"), [("minigrid/Unlock", []), ("x", ["--overlay-task", "Unlock"])])
+def test_curves_of_others_are_laid_over(tmp_path, capsys, name, options):
+    overlay = make_overlay(tmp_path / "theirs.csv", name)
+    assert main(["report", str(make_runs(tmp_path)), "--overlay", str(overlay), *options]) == 0
+    assert "theirs, theirs.csv" in (tmp_path / "report" / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["empty"], "holds no run"),
+        (["nowhere"], "nowhere is not a directory"),
+        (["runs", "--overlay-task", "x"], "--overlay-task names the task of --overlay, which is not given"),
+        (["runs", "--overlay", "missing.csv"], "missing.csv"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(tmp_path, capsys, monkeypatch, arguments, said):
+    make_runs(tmp_path)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", *arguments]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert said in shown.err.splitlines()[-1]
+    assert "Traceback" not in shown.err

@@ -1,0 +1,224 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vcse.studies import catalog
+from vcse.studies.catalog import Claim, ZeroClaim
+from vcse.studies.gathered import GatheredRun
+from vcse.studies.judge import ALL_TASKS, judge, metric_curve, middles, percentile_interval, resampled_middles
+from vcse.studies.statistics import bootstrap_difference, interquartile_mean
+
+LAVA, EMPTY = "minigrid/LavaGapS7", "minigrid/Empty-16x16"
+
+
+def make_run(method, seed, success, *, task=LAVA, frames=None, visits=None, config=None, **columns):
+    success = np.array(success, dtype=float)
+    frames = np.arange(1, len(success) + 1) * 1000 if frames is None else np.array(frames)
+    columns = {name: np.array(each, dtype=float) for name, each in columns.items()}
+    return GatheredRun(
+        task, method, seed, frames, {"success_rate": success, **columns}, {}, config or {}, {}, visits, True, ""
+    )
+
+
+def make_study(*claims, tasks=(LAVA,), metric="success_rate"):
+    return dataclasses.replace(
+        catalog.study("minigrid"),
+        tasks=tuple(catalog.Task(task, 3000) for task in tasks),
+        claims=claims,
+        metric=metric,
+    )
+
+
+def make_runs(levels, *, task=LAVA, runs=6):
+    """Give runs of constant success, a little apart from each other."""
+    return [
+        make_run(method, seed, [level + 0.01 * seed] * 3, task=task)
+        for method, level in levels.items()
+        for seed in range(runs)
+    ]
+
+
+FASTER = Claim("faster", "vcse", "se")
+
+
+@pytest.mark.parametrize(
+    ("levels", "same", "verdict"),
+    [
+        ({"vcse": 0.6, "se": 0.2}, False, "holds"),
+        ({"vcse": 0.2, "se": 0.6}, False, "contradicted"),
+        ({"vcse": 0.5, "se": 0.5}, False, "undecided"),
+        ({"vcse": 0.6, "se": 0.2}, True, "contradicted"),
+        ({"vcse": 0.2, "se": 0.6}, True, "contradicted"),
+        ({"vcse": 0.5, "se": 0.5}, True, "undecided"),
+    ],
+)
+def test_the_interval_decides(levels, same, verdict):
+    study = make_study(dataclasses.replace(FASTER, same=same))
+    (judged,) = judge(study, make_runs(levels))
+    (judgement,) = judged.judgements
+    assert judgement.verdict == verdict
+    assert judgement.difference == pytest.approx(levels["vcse"] - levels["se"])
+    assert judgement.low <= judgement.difference <= judgement.high
+    assert (judgement.runs, judgement.other_runs, judgement.reason) == (6, 6, "")
+
+
+def test_equal_numbers_that_were_added_up_differently_are_no_difference():
+    study = make_study(FASTER)
+    runs = [make_run("vcse", s, [0.1 + 0.2] * 3) for s in range(6)] + [make_run("se", s, [0.3] * 3) for s in range(6)]
+    assert judge(study, runs)[0].judgements[0].verdict == "undecided"
+
+
+def test_few_runs_decide_nothing():
+    runs = make_runs({"vcse": 0.9, "se": 0.1}, runs=4)
+    (judgement,) = judge(make_study(FASTER), runs)[0].judgements
+    assert (judgement.verdict, judgement.reason) == ("undecided", "4 runs of a method; 5 are needed")
+    assert judgement.low > 0
+
+
+def test_tasks_are_judged_alone_and_together():
+    runs = make_runs({"vcse": 0.6, "se": 0.2}) + make_runs({"vcse": 0.4, "se": 0.4}, task=EMPTY)
+    lava, empty, together = judge(make_study(FASTER, tasks=(LAVA, EMPTY)), runs)[0].judgements
+    assert [lava.verdict, empty.verdict] == ["holds", "undecided"]
+    assert (together.task, together.runs, together.other_runs) == (ALL_TASKS, 12, 12)
+    vcse, se = (
+        np.array([[level + 0.01 * seed for level in levels] for seed in range(6)])[..., None]
+        for levels in ((0.6, 0.4), (0.2, 0.4))
+    )
+    assert together.difference == pytest.approx((interquartile_mean(vcse) - interquartile_mean(se))[0])
+
+
+def test_tasks_together_need_enough_runs_on_each():
+    runs = make_runs({"vcse": 0.6, "se": 0.2}) + make_runs({"vcse": 0.6, "se": 0.2}, task=EMPTY, runs=2)
+    *_, together = judge(make_study(FASTER, tasks=(LAVA, EMPTY)), runs)[0].judgements
+    assert (together.verdict, together.reason) == ("undecided", "2 runs of a method on a task; 5 are needed")
+
+
+def test_what_was_not_run_is_said():
+    runs = make_runs({"vcse": 0.6, "se": 0.2})
+    lava, empty, together = judge(make_study(FASTER, tasks=(LAVA, EMPTY)), runs)[0].judgements
+    assert (empty.verdict, empty.reason) == ("not run", "no run of vcse and se")
+    assert math.isnan(empty.difference)
+    assert (lava.verdict, together.verdict, together.reason) == ("holds", "holds", "1 of 2 tasks")
+    missing = judge(make_study(Claim("", "vcse", "rcse")), runs)[0].judgements
+    assert [(each.verdict, each.reason) for each in missing] == [("not run", "no run of rcse")]
+
+
+def test_a_claim_may_be_about_some_tasks_alone():
+    runs = make_runs({"vcse": 0.6, "se": 0.2}) + make_runs({"vcse": 0.6, "se": 0.2}, task=EMPTY)
+    study = make_study(dataclasses.replace(FASTER, tasks=(EMPTY,)), tasks=(LAVA, EMPTY))
+    assert [each.task for each in judge(study, runs)[0].judgements] == [EMPTY]
+
+
+def test_the_area_counts_nothing_before_the_first_episode_and_ends_where_all_are():
+    late = [make_run("vcse", seed, [math.nan, 0.8, 0.8, 0.8]) for seed in range(5)]
+    short = [make_run("se", seed, [0.1, 0.1]) for seed in range(5)]
+    (judgement,) = judge(make_study(FASTER), late + short)[0].judgements
+    assert judgement.difference == pytest.approx((0 + 0.8) / 2 - 0.1)
+    assert judgement.reason == "up to frame 2,000, where the shortest run ends"
+
+
+def test_a_claim_about_a_frame_looks_at_the_first_row_not_before_it():
+    study = make_study(dataclasses.replace(FASTER, at_frame=1500))
+    runs = [make_run("vcse", seed, [0.1, 0.7, 0.9]) for seed in range(5)]
+    runs += [make_run("se", seed, [0.1, 0.2, 0.9]) for seed in range(5)] + [make_run("se", 5, [0.1])]
+    (judgement,) = judge(study, runs)[0].judgements
+    assert judgement.difference == pytest.approx(0.5)
+    assert (judgement.runs, judgement.other_runs, judgement.reason) == (5, 5, "1 run left out, too short")
+    never = make_study(dataclasses.replace(FASTER, at_frame=9000))
+    (judgement,) = judge(never, runs)[0].judgements
+    assert (judgement.verdict, judgement.reason) == ("not run", "no run reaches frame 9,000")
+
+
+ZERO = ZeroClaim("nothing is decided by the value", "vcse", "decided")
+
+
+def judge_zero(*runs):
+    return judge(make_study(ZERO), [make_run("vcse", seed, s, decided=d) for seed, (s, d) in enumerate(runs)])
+
+
+def test_a_column_is_looked_at_until_the_first_success():
+    (judged,) = judge_zero(*[([math.nan, 0, 0.1, 0], [0, 0, 9, 9])] * 5)
+    assert judged.measure == "mean of decided until the first success"
+    (judgement,) = judged.judgements
+    assert (judgement.verdict, judgement.difference, judgement.runs) == ("holds", 0, 5)
+    (judgement,) = judge_zero(*[([0, 0, 0.1], [0.2, 0.4, 9])] * 5)[0].judgements
+    assert (judgement.verdict, judgement.difference) == ("contradicted", pytest.approx(0.3))
+
+
+def test_a_column_that_is_seldom_above_zero_is_undecided():
+    (judgement,) = judge_zero(*[([0, 0], [0, 0])] * 7, ([0, 0], [0, 0.5]))[0].judgements
+    assert (judgement.verdict, judgement.difference) == ("undecided", 0)
+
+
+def test_runs_with_success_from_the_first_row_are_left_out_and_counted():
+    (judgement,) = judge_zero(*[([0, 0.5], [0, 9])] * 5, ([0.5, 0.5], [9, 9]))[0].judgements
+    assert (judgement.verdict, judgement.runs) == ("holds", 5)
+    assert judgement.reason == "1 run left out with success from the first row on"
+    (judgement,) = judge_zero(*[([0.5], [9])] * 5)[0].judgements
+    assert (judgement.verdict, judgement.runs) == ("undecided", 0)
+    (judgement,) = judge_zero(*[([0, 0.5], [0, 9])] * 4)[0].judgements
+    assert (judgement.verdict, judgement.reason) == ("undecided", "4 runs; 5 are needed")
+    (judgement,) = judge(make_study(ZERO), make_runs({"vcse": 0.1}))[0].judgements
+    assert judgement.verdict == "not run"
+
+
+def test_the_share_beyond_the_wall_comes_from_the_visits():
+    visits = np.zeros((3, 9, 9), dtype=np.int64)
+    visits[0, 1, 1], visits[0, 4, 5], visits[0, 5, 5] = 6, 1, 1  # in the opening is not beyond
+    visits[1, 7, 7] = 4
+    run = make_run("vcse", 0, [0.0], visits=visits, config={"visits_every_frames": 500})
+    frames, shares = metric_curve(run, "beyond_wall_share")
+    assert frames.tolist() == [500, 1000, 1500]
+    np.testing.assert_allclose(shares, [1 / 8, 1, math.nan])
+    assert metric_curve(make_run("vcse", 0, [0.0]), "beyond_wall_share") is None
+    assert metric_curve(make_run("vcse", 0, [0.0]), "return_mean") is None
+    others = visits.copy()
+    others[1] = others[0]
+    runs = [
+        make_run(method, seed, [0.0], visits=counted, config={"visits_every_frames": 500})
+        for method, counted in (("vcse", visits), ("se", others))
+        for seed in range(5)
+    ]
+    (judgement,) = judge(make_study(FASTER, metric="beyond_wall_share"), runs)[0].judgements
+    assert judgement.verdict == "holds"
+    assert judgement.difference == pytest.approx((1 - 1 / 8) / 3)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.integers(1, 4), st.integers(0, 99))
+def test_the_middle_half_is_that_of_the_statistics(sizes, points, seed):
+    generator = np.random.default_rng(seed)
+    groups = [generator.normal(size=(size, points)) for size in sizes]
+    pooled = np.concatenate(groups)
+    np.testing.assert_allclose(middles(groups), interquartile_mean(pooled[:, None]))
+    drawn = resampled_middles(groups, generator, 7)
+    assert drawn.shape == (7, points)
+    assert (drawn >= pooled.min(0)).all()
+    assert (drawn <= pooled.max(0)).all()
+
+
+def test_runs_are_drawn_within_their_task_and_with_all_points():
+    groups = [np.zeros((8, 2)), np.ones((8, 2))]
+    np.testing.assert_array_equal(resampled_middles(groups, np.random.default_rng(0), 20), np.full((20, 2), 0.5))
+    scores = np.random.default_rng(1).random((12, 1))
+    drawn = resampled_middles([np.concatenate((scores, scores + 1), 1)], np.random.default_rng(0), 50)
+    np.testing.assert_allclose(drawn[:, 1], drawn[:, 0] + 1)
+
+
+def test_intervals_agree_with_those_of_the_statistics():
+    generator = np.random.default_rng(0)
+    vcse, se = generator.normal(1, 1, size=(16, 2, 1)), generator.normal(0, 2, size=(12, 2, 1))
+    mine = [resampled_middles([side[:, 0], side[:, 1]], generator, 10_000) for side in (vcse, se)]
+    low, high = percentile_interval(mine[0] - mine[1])
+    expected = bootstrap_difference(vcse, se, generator, resamples=10_000)
+    np.testing.assert_allclose([low, high], [expected.low, expected.high], atol=0.03)
+
+
+def test_every_claim_of_the_catalogue_can_be_judged_without_runs():
+    for entry in catalog.CATALOG.values():
+        judged = judge(entry, [])
+        assert len(judged) == len(entry.claims)
+        assert {each.verdict for claim in judged for each in claim.judgements} == {"not run"}

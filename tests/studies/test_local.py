@@ -1,0 +1,144 @@
+import os
+import signal
+import threading
+from functools import partial
+
+import jaxtyping
+import pytest
+from rich.console import Console
+from runs.small import LAVA, assert_same_run, make_config, train
+
+from vcse.runs.launch import StoppedError
+from vcse.runs.store import done_frame
+from vcse.studies import local
+from vcse.studies.gathered import StudyFile
+from vcse.studies.local import StudyProgress, form_cohorts, prepare, run_locally
+from vcse.studies.status import read_failures, study_status
+
+FILE = StudyFile("minigrid-k", 2, 0, None, ["minigrid/Empty-5x5"], ["vcse"], "vcse study run minigrid-k")
+
+
+@pytest.fixture(autouse=True)
+def _without_type_checks():
+    """The processes have none either, and are compared."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def configs():
+    return [make_config(task, seed=seed) for task in ("minigrid/Empty-5x5", LAVA) for seed in (0, 1)]
+
+
+def run(configs, out, *, jobs=2, watch=lambda: None):
+    return run_locally(
+        form_cohorts(configs, jobs=jobs, device="cpu"), out, device="cpu", threads=2, jobs=jobs, watch=watch
+    )
+
+
+class TestCohorts:
+    def test_every_run_is_in_one_cohort_and_every_job_has_one(self, configs):
+        many = [make_config(seed=seed) for seed in range(50)]
+        cohorts = form_cohorts(many, jobs=2, device="cpu")
+        assert sorted(map(len, cohorts)) == [12, 12, 13, 13]
+        assert sorted(config.seed for cohort in cohorts for config in cohort) == list(range(50))
+        assert [len(cohort) for cohort in form_cohorts(many, jobs=1, device="cuda")] == [50]
+
+    def test_runs_of_other_lengths_and_shapes_are_apart_and_the_longest_come_first(self):
+        mixed = [make_config(seed=0), make_config(seed=1, frames=2880), make_config(seed=2, eval_episodes=0)]
+        cohorts = form_cohorts(mixed, jobs=1, device="cpu")
+        assert [[config.seed for config in cohort] for cohort in cohorts] == [[1], [0], [2]]
+
+
+def test_a_study_has_the_files_of_runs_trained_alone(tmp_path, configs):
+    assert run(configs, tmp_path / "study") == {}
+    train(configs, tmp_path / "alone")
+    for config in configs:
+        assert_same_run(tmp_path / "study" / config.name, tmp_path / "alone" / config.name)
+
+
+def test_stopped_it_goes_on_with_other_jobs_to_the_same_files(tmp_path, configs):
+    def stop():
+        if any(run.frame for run in study_status(tmp_path / "study", configs).runs):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    longer = [make_config(config.task, seed=config.seed, frames=2880) for config in configs]
+    with pytest.raises(StoppedError):
+        run(longer, tmp_path / "study", watch=stop)
+    assert all(done_frame(tmp_path / "study" / config.name) < 2880 for config in longer)
+    assert run(longer, tmp_path / "study", jobs=3) == {}
+    train(longer, tmp_path / "alone")
+    for config in longer:
+        assert_same_run(tmp_path / "study" / config.name, tmp_path / "alone" / config.name)
+
+
+def test_a_cohort_that_fails_twice_is_named_and_the_others_go_on(tmp_path, configs, capsys):
+    bad, good = configs[0], configs[2:]
+    blocked = tmp_path / bad.name
+    blocked.mkdir(parents=True)
+    (blocked / "train.csv").mkdir()  # where its rows should go
+    failures = run_locally([[bad], good], tmp_path, device="cpu", threads=1, jobs=1, watch=lambda: None)
+    assert list(failures) == [bad.name]
+    assert "train.csv" in failures[bad.name]
+    assert read_failures(tmp_path) == failures
+    assert "trying once more" in capsys.readouterr().err
+    assert [run.state for run in study_status(tmp_path, [bad, *good]).runs] == ["failed", "done", "done"]
+
+
+def test_a_process_that_is_killed_is_started_again(tmp_path, configs, monkeypatch, capsys):
+    started = []
+    start = local.start_job
+
+    def start_and_kill(*arguments):
+        job = start(*arguments)
+        started.append(job)
+        if len(started) == 1:
+            threading.Timer(0.5, job.process.kill).start()
+        return job
+
+    monkeypatch.setattr(local, "start_job", start_and_kill)
+    longer = [make_config(seed=0, frames=2880)]
+    assert run(longer, tmp_path / "study", jobs=1) == {}
+    assert len(started) == 2
+    assert "was killed by signal 9; trying once more" in capsys.readouterr().err
+    train(longer, tmp_path / "alone")
+    assert_same_run(tmp_path / "study" / longer[0].name, tmp_path / "alone" / longer[0].name)
+
+
+class TestPrepare:
+    def test_writes_what_the_study_is_and_gives_what_is_left(self, tmp_path, configs):
+        train(configs[:1], tmp_path)
+        assert prepare(FILE, configs, tmp_path) == configs[1:]
+        assert (tmp_path / "study.json").exists()
+
+    def test_refuses_the_directory_of_another_study(self, tmp_path, configs):
+        prepare(FILE, configs, tmp_path)
+        other = StudyFile(**{**FILE.__dict__, "study": "minigrid"})
+        with pytest.raises(ValueError, match="holds the study minigrid-k, not minigrid: choose another --out"):
+            prepare(other, configs, tmp_path)
+
+    def test_refuses_runs_of_another_configuration(self, tmp_path, configs):
+        train(configs[:1], tmp_path)
+        with pytest.raises(ValueError, match="holds another run"):
+            prepare(FILE, [make_config(seed=0, eval_episodes=5)], tmp_path)
+
+
+def test_progress_is_a_line_in_a_pipe_and_not_the_same_twice(tmp_path, configs, capsys):
+    progress = StudyProgress("title", tmp_path, configs)
+    with progress.shown():
+        progress.show(at_once=True)
+        progress.show(at_once=True)
+        progress.show()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["title: 4 runs: 0 done, 0 running, 4 waiting, 0 failed; 0% of the frames"]
+
+
+def test_progress_is_a_table_on_a_terminal(tmp_path, configs, monkeypatch, capsys):
+    monkeypatch.setattr(local, "Console", partial(Console, force_terminal=True, width=100))
+    progress = StudyProgress("title", tmp_path, configs)
+    with progress.shown():
+        pass
+    shown = capsys.readouterr().err
+    assert "waiting" in shown
+    assert "LavaGapS5" in shown

@@ -1,0 +1,377 @@
+import csv
+import json
+import math
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from vcse.runs.config import RunConfig, a2c_config
+from vcse.studies.catalog import CROSSED_MAP, study
+from vcse.studies.curves import Line
+from vcse.studies.foreign import ForeignCurves
+from vcse.studies.gathered import StudyFile, gather, write_archive
+from vcse.studies.plots import success_curves
+from vcse.studies.report import MOST_POINTS, draw, write_report
+
+LAVA, EMPTY = "minigrid/LavaGapS7", "minigrid/Empty-16x16"
+CROSSING = f"minigrid-table/SimpleCrossingS9N1-map{CROSSED_MAP}"
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def make_run(out, method, seed, success, *, task=LAVA, frames=None, column="success_rate", visits=None, **config):
+    frames = [100_000 * number // len(success) for number in range(1, len(success) + 1)] if frames is None else frames
+    bonus = method if method in ("none", "se", "vcse") else "vcse"
+    content = RunConfig(
+        task=task, agent="a2c", method=method, seed=seed, reading="release", frames=frames[-1], a2c=a2c_config(bonus)
+    ).to_json()
+    path = out / task.replace("/", "-") / method / f"seed{seed}"
+    path.mkdir(parents=True)
+    (path / "config.json").write_text(json.dumps(content | config))
+    meta = {
+        "vcse": "0.1.0",
+        "python": "3.12",
+        "packages": {"numpy": "2.0"},
+        "cpus": 2,
+        "device": "cpu",
+        "commit": "a" * 40,
+    }
+    (path / "meta.json").write_text(json.dumps(meta | {"command": ["train", "minigrid"]}))
+    rows = [f"{frame},{'' if math.isnan(each) else each}" for frame, each in zip(frames, success, strict=True)]
+    (path / "train.csv").write_text("\n".join((f"frame,{column}", *rows)) + "\n")
+    (path / "DONE").write_text(f"{frames[-1]}\n")
+    if visits is not None:
+        np.save(path / "visits.npy", visits)
+    return path
+
+
+def make_study(out, name="minigrid", *, levels=None, tasks=(LAVA, EMPTY), seeds=6):
+    """Give a study whose runs rise to a level, a little apart from each other."""
+    levels = levels or {"none": 0.1, "se": 0.3, "vcse": 0.9}
+    for task in tasks:
+        for method, level in levels.items():
+            for seed in range(seeds):
+                make_run(out, method, seed, [level * part + 0.01 * seed for part in (0.2, 0.5, 1, 1)], task=task)
+    asked = StudyFile(name, seeds, 0, None, list(tasks), list(levels), f"vcse study run {name}")
+    (out / "study.json").write_text(json.dumps(asked.to_json()))
+    return out
+
+
+def read_csv(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+class Structure(HTMLParser):
+    """Collects what a page refers to and says, and fails where tags do not close each other."""
+
+    VOID = ("meta", "link", "img", "br", "source", "col")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.sources, self.links, self.text, self.data = [], [], [], "", ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for name, value in attributes:
+            if name in ("src", "srcset", "poster", "data", "action"):
+                self.sources.append(value)
+            if name == "href":
+                self.links.append(value)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, text):
+        if self.open[-1:] == ["script"]:
+            self.data = self.data or text
+        else:
+            self.text += text
+
+
+def test_a_study_gives_curves_numbers_and_verdicts(tmp_path):
+    page = write_report(make_study(tmp_path))
+    assert page == tmp_path / "report" / "index.html"
+    found = Structure(page.read_text())
+    entry = study("minigrid")
+    words = (entry.title, entry.source, "36 runs: 2 tasks, 3 methods, 6 seeds each", *entry.notes)
+    words += (*(claim.says for claim in entry.claims), "holds", "all tasks together", "vcse study run minigrid")
+    words += ("2 CPU cores", "numpy 2.0", "a" * 12, "a2c.bonus.k", "after 100K")
+    assert [word for word in words if word not in found.text] == []
+    (drawing,) = json.loads(found.data)
+    assert [each["name"] for each in drawing["series"]] == ["none", "se", "vcse"]
+    assert [panel["task"] for panel in drawing["panels"]] == [LAVA, EMPTY]
+    line = drawing["panels"][0]["lines"]["vcse"]
+    assert (line["frames"], line["runs"]) == ([25_000, 50_000, 75_000, 100_000], 6)
+    assert line["iqm"][-1] == pytest.approx(0.925)
+    assert line["low"][-1] < 0.925 < line["high"][-1]
+    assert line["std"][-1] == pytest.approx(np.std(0.01 * np.arange(6)), abs=1e-5)
+    names = {"index.html", "curves.png", "curves.svg", "curves.csv", "claims.csv", "table.csv"}
+    assert {path.name for path in page.parent.iterdir()} == names
+
+
+def test_the_files_have_the_numbers_of_the_runs(tmp_path):
+    out = write_report(make_study(tmp_path)).parent
+    (last,) = [
+        row
+        for row in read_csv(out / "curves.csv")
+        if (row["task"], row["method"], row["frame"]) == (LAVA, "vcse", "100000")
+    ]
+    assert list(last) == ["task", "method", "frame", "runs", "iqm", "low", "high", "mean", "std"]
+    assert [float(last[name]) for name in ("runs", "iqm", "mean")] == pytest.approx([6, 0.925, 0.925])
+    (cell,) = [row for row in read_csv(out / "table.csv") if (row["task"], row["method"]) == (EMPTY, "se")]
+    assert (cell["frame"], cell["runs"], float(cell["iqm"])) == ("100000", "6", pytest.approx(0.325))
+    claims = read_csv(out / "claims.csv")
+    first = claims[0]
+    assert (first["by"], first["task"], first["verdict"], first["runs"]) == ("paper", LAVA, "holds", "6")
+    assert float(first["difference"]) == pytest.approx((0.9 - 0.3) * (0.2 + 0.5 + 1 + 1) / 4)
+    not_run = [row for row in claims if row["verdict"] == "not run"]
+    assert {row["difference"] for row in not_run} == {""}
+    assert len(not_run) == 8  # four tasks of two claims that are about all six
+
+
+def test_the_same_runs_give_the_same_files(tmp_path):
+    runs = make_study(tmp_path / "runs")
+    for name in ("one", "two"):
+        write_report(runs, tmp_path / name)
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
+
+
+def test_the_page_needs_nothing_but_itself(tmp_path):
+    runs = make_study(tmp_path)
+    (runs / "policy.gif").write_bytes(b"GIF89a of a policy")
+    (runs / "large.mp4").write_bytes(bytes(2_000_000))
+    for number in range(4):
+        (runs / f"z{number}.mp4").write_bytes(b"film")
+    page = write_report(runs)
+    text = page.read_text()
+    found = Structure(text)
+    kinds = [source.partition(";")[0] for source in found.sources]
+    assert kinds == ["data:image/gif", "data:video/mp4", "data:video/mp4"]
+    for link in found.links:
+        assert link == "data:," or link.startswith("#") or (page.parent / link).is_file()
+    assert "://" not in text
+    assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|import\(|sendBeacon|WebSocket|EventSource", text)
+    assert "1 film of 2 MB or more: not shown here." in found.text
+
+
+def test_words_from_run_directories_cannot_become_a_script(tmp_path):
+    evil = "</script><script>alert(1)</script><b onclick='x'>"
+    out = tmp_path / "a<img src=x>"
+    out.mkdir()
+    for seed in range(2):
+        path = make_run(out, f"m{seed}", seed, [0.1, 0.5], note=evil)
+        config = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps(config | {"method": evil, "task": f"minigrid/{evil}"}))
+        (path / "meta.json").write_text(json.dumps({"commit": evil, "device": evil, "vcse": evil, "command": [evil]}))
+    (out / evil.replace("/", "")).mkdir()
+    (out / evil.replace("/", "") / "config.json").write_text("{")
+    text = write_report(out, tmp_path / "report").read_text()
+    assert text.count("<script") == 2  # the drawing and what draws it
+    assert text.count("</script>") == 2
+    for tag in ("<b onclick", "<img src=x", "<script>alert"):
+        assert tag not in text
+    found = Structure(text)
+    assert evil in found.text
+    (drawing,) = json.loads(found.data)
+    assert drawing["series"][0]["name"] == evil
+
+
+def test_several_studies_are_sections_of_one_page(tmp_path):
+    make_study(tmp_path / "one")
+    make_study(tmp_path / "two", "minigrid-full", tasks=("minigrid-full/LavaGapS7",))
+    make_run(tmp_path / "loose", "vcse", 0, [0.5, 0.6])
+    page = write_report(tmp_path)
+    found = Structure(page.read_text())
+    names = ["minigrid", "minigrid-full", tmp_path.name]
+    assert [link for link in found.links if link.startswith("#")] == [f"#{name}" for name in names]
+    assert [section["name"] for section in json.loads(found.data)] == names
+    for name in names:
+        assert (page.parent / name / "curves.csv").is_file()
+    assert study("minigrid-full").title in found.text
+
+
+def test_an_archive_gives_the_same_curves_as_its_runs(tmp_path):
+    runs = make_study(tmp_path / "runs")
+    archive = tmp_path / "archive"
+    write_archive(gather(runs).runs, archive)
+    shutil.copy(runs / "study.json", archive)
+    for directory in (runs, archive):
+        write_report(directory)
+    for name in ("curves.csv", "table.csv", "claims.csv"):
+        assert (runs / "report" / name).read_bytes() == (archive / "report" / name).read_bytes()
+
+
+def test_runs_of_no_study_are_shown_without_claims(tmp_path):
+    for seed in range(3):
+        make_run(tmp_path / "mine", "own", seed, [12.5, 800.0], column="return_mean", task="dmc/hopper_hop")
+    found = Structure(write_report(tmp_path / "mine").read_text())
+    (drawing,) = json.loads(found.data)
+    assert (drawing["name"], drawing["isShare"]) == ("mine", False)
+    assert "What is said" not in found.text
+    assert "800" in found.text
+    assert "vcse train minigrid" in found.text
+
+
+def test_what_is_wrong_is_said_on_the_page(tmp_path):
+    make_study(tmp_path)
+    folder = tmp_path / "minigrid-LavaGapS7" / "vcse"
+    (folder / "seed0" / "train.csv").write_text("frame,success_rate\n25000,0.1\n50000,")
+    (folder / "seed0" / "DONE").unlink()
+    (folder / "seed1" / "config.json").write_text("{")
+    text = Structure(write_report(tmp_path).read_text()).text
+    assert "minigrid-LavaGapS7/vcse/seed0: the last row of train.csv is half written and is left out." in text
+    assert "minigrid-LavaGapS7/vcse/seed1 is left out: config.json cannot be read" in text
+    assert "1 run of 35 not finished: their curves end early." in text
+    assert f"1 of the 36 runs that were asked for are not here; the first is {LAVA} with vcse, seed 1." in text
+    assert "up to frame 25,000, where the shortest run ends" in text
+
+
+def test_a_study_file_that_cannot_be_read_leaves_the_curves(tmp_path):
+    make_study(tmp_path)
+    for content in ("{", '{"schema_version": 3}', json.dumps(StudyFile("x", 1, 0, None, [], [], "").to_json())):
+        (tmp_path / "study.json").write_text(content)
+        text = Structure(write_report(tmp_path).read_text()).text
+        assert "No claim is judged: " in text
+
+
+def test_a_directory_without_runs_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="holds no run"):
+        write_report(tmp_path)
+    with pytest.raises(ValueError, match="nowhere is not a directory"):
+        write_report(tmp_path / "nowhere")
+    make_run(tmp_path, "vcse", 0, [0.5])
+    (tmp_path / "minigrid-LavaGapS7" / "vcse" / "seed0" / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"holds no run that can be read: .*seed0 is left out"):
+        write_report(tmp_path)
+
+
+def test_visits_are_drawn_where_the_study_is_about_them(tmp_path):
+    visits = np.zeros((2, 25, 25), dtype=np.int64)
+    visits[:, 1, 1], visits[1, 7, 7] = 3, 1
+    for method in ("se", "vcse"):
+        for seed in range(2):
+            run = {"visits": visits, "visits_every_frames": 500}
+            make_run(tmp_path, method, seed, [0.0], task=CROSSING, frames=[1000], **run)
+    asked = StudyFile("minigrid-heatmap", 2, 0, 1000, [CROSSING], ["se", "vcse"], "vcse study run minigrid-heatmap")
+    (tmp_path / "study.json").write_text(json.dumps(asked.to_json()))
+    found = Structure(write_report(tmp_path).read_text())
+    assert [source.partition(",")[0] for source in found.sources] == ["data:image/png;base64"] * 2
+    (drawing,) = json.loads(found.data)
+    line = drawing["panels"][0]["lines"]["vcse"]
+    assert (line["frames"], line["iqm"]) == ([500, 1000], [0, 0.25])
+
+
+def test_other_peoples_curves_are_dashed_lines_on_their_task(tmp_path):
+    scores = np.array([[0.1, 0.2, np.nan], [0.3, 0.4, 0.5]])
+    frames = np.array([1000, 2000, 3000])
+    theirs = ForeignCurves("somewhere/theirs.csv", "LavaGapS7", "vcse", frames, scores, "success_rate")
+    elsewhere = theirs._replace(source="other.csv", task="DoorKey-8x8")
+    found = Structure(write_report(make_study(tmp_path), overlays=[theirs, elsewhere]).read_text())
+    (drawing,) = json.loads(found.data)
+    assert [(each["name"], each["is_dashed"]) for each in drawing["series"]][2:] == [
+        ("vcse", False),
+        ("vcse, theirs.csv", True),
+    ]
+    assert drawing["series"][2]["colour"] == drawing["series"][3]["colour"]
+    line = drawing["panels"][0]["lines"]["vcse, theirs.csv"]
+    assert (line["iqm"], line["runs"]) == ([0.2, 0.3, 0.5], [2, 2, 1])
+    assert "vcse, theirs.csv" not in drawing["panels"][1]["lines"]
+    assert "Nothing of other.csv is drawn: it has success_rate on DoorKey-8x8" in found.text
+
+
+def test_tasks_are_put_together_where_the_figure_is_an_aggregate(tmp_path):
+    tasks = study("dmc-pixels-rcse").task_names
+    for task, level in zip(tasks, (100.0, 300.0), strict=True):
+        for method in ("rcse", "vcse"):
+            for seed in range(5):
+                made = {"task": task, "column": "return_mean", "frames": [1000, 2000, 3000]}
+                make_run(tmp_path, method, seed, [0.0, level, level + 10 * seed], **made)
+    asked = StudyFile("dmc-pixels-rcse", 5, 0, 3000, list(tasks), ["rcse", "vcse"], "")
+    (tmp_path / "study.json").write_text(json.dumps(asked.to_json()))
+    (drawing,) = json.loads(Structure(write_report(tmp_path).read_text()).data)
+    assert [panel["task"] for panel in drawing["panels"]] == ["all tasks", *tasks]
+    line = drawing["panels"][0]["lines"]["vcse"]
+    assert (line["runs"], line["iqm"][:2]) == (10, [0, 200])
+    assert line["low"][1] == line["high"][1] == 200  # runs are drawn within their task
+
+
+@pytest.mark.parametrize(("methods", "labels"), [(("a", "b"), ["a  30", "b  30"]), (("a", "b" * 20), [])])
+def test_long_names_stand_below_the_figure_and_returns_have_their_own_scale(methods, labels):
+    line = Line(np.array([1, 2]), np.array([-10.0, 30.0]), np.array([-20.0, 20.0]), np.array([0.0, 40.0]))
+    figure = success_curves({"task": dict.fromkeys(methods, line)}, label="return", is_share=False)
+    (panel,) = figure.axes
+    assert [label.get_text() for label in panel.texts] == labels
+    assert [len(legend.get_texts()) for legend in figure.legends] == ([] if labels else [2])
+    low, high = panel.get_ylim()
+    assert (low, high) == pytest.approx((-20 - 1.2, 40 + 1.2))
+
+
+def test_runs_that_end_early_or_have_no_score_yet_are_told_apart():
+    frames = np.array([1, 2, 3])
+    scores = np.array([[np.nan, 0.2, 0.4], [0.0, 0.4, np.nan], [0.1, 0.6, np.nan]])
+    present = np.array([[True, True, True], [True, True, False], [True, True, False]])
+    line = draw(frames, scores, present)
+    assert line.runs.tolist() == [3, 3, 1]
+    np.testing.assert_allclose(line.iqm, [np.nan, 0.4, 0.4])
+    np.testing.assert_allclose(line.mean, [np.nan, 0.4, 0.4])
+    np.testing.assert_allclose(line.std, [np.nan, np.std([0.2, 0.4, 0.6]), 0])
+
+
+def test_long_curves_are_thinned_out_and_other_frames_are_put_together(tmp_path):
+    long = np.linspace(0, 1, 1000)
+    make_run(tmp_path, "vcse", 0, long.tolist(), frames=list(range(10, 10_010, 10)))
+    make_run(tmp_path, "vcse", 1, long[:500].tolist(), frames=list(range(20, 10_020, 20)))
+    (drawing,) = json.loads(Structure(write_report(tmp_path).read_text()).data)
+    line = drawing["panels"][0]["lines"]["vcse"]
+    assert len(line["frames"]) == MOST_POINTS
+    assert (line["frames"][0], line["frames"][-1]) == (10, 10_000)
+    assert set(line["runs"]) == {1, 2}
+
+
+def dump(page, *, fragment="", options=(), profile):
+    """Give what Chromium makes of a page when it can reach nothing."""
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
+    command += ["--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=2000", *options]
+    command += ["--window-size=1400,1200", f"file://{page}{fragment}"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+def drawn_paths(dom, kind="middle"):
+    """Give the attributes of all lines or bands, in the order in which they were drawn."""
+    return [dict(re.findall(r'([\w-]+)="([^"]*)"', tag)) for tag in re.findall(rf'<path class="{kind}[^>]*>', dom)]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+def test_a_browser_draws_the_curves_and_shows_their_numbers(tmp_path):
+    page = write_report(make_study(tmp_path / "runs"))
+    profile = tmp_path / "profile"
+    whole = dump(page, options=["--dump-dom"], profile=profile)
+    lines = drawn_paths(whole)
+    assert [line["data-method"] for line in lines] == ["none", "se", "vcse"] * 2
+    assert [float(line["data-last"]) for line in lines[:3]] == pytest.approx([0.125, 0.325, 0.925])
+    assert {line["data-points"] for line in lines} == {"4"}
+    assert whole.count('aria-pressed="true" data-method') == 3
+
+    chosen = dump(page, fragment="#off=se&band=std&hover=52000", options=["--dump-dom"], profile=profile)
+    assert [line["data-method"] for line in drawn_paths(chosen)] == ["none", "vcse"] * 2
+    assert 'aria-pressed="false" data-method="se"' in chosen
+    assert re.search(r'aria-pressed="true" data-band="std"', chosen)
+    assert chosen.count("<b>frame 50,000</b>") == 2
+    shown = re.findall(r'<tr data-method="(\w+)" data-value="([\d.]+)">', chosen)
+    assert [(method, float(value)) for method, value in shown[:2]] == [("vcse", 0.475), ("none", 0.075)]
+    assert "47.5%" in chosen
+    assert "± 1.7%" in chosen
+    assert "6 runs each" in chosen
+    assert drawn_paths(chosen, "band")[1]["d"] != drawn_paths(whole, "band")[2]["d"]
+
+    picture = tmp_path / "picture.png"
+    dump(page, options=[f"--screenshot={picture}"], profile=profile)
+    assert picture.stat().st_size > 20_000

@@ -1,0 +1,113 @@
+import fcntl
+import math
+import time
+
+import pytest
+from rich.console import Console
+from runs.small import make_config
+
+from vcse.studies.status import (
+    StudyStatus,
+    duration,
+    is_being_written,
+    read_failures,
+    study_status,
+    wait_until_free,
+    write_failures,
+)
+
+
+def write_run(path, *, frame=0, done=None, ago=0.0, torn=""):
+    path.mkdir(parents=True)
+    (path / ".lock").touch()
+    if frame:
+        row = f"{frame},{time.time() - ago},100.0,1\n"
+        (path / "timing.csv").write_text(f"frame,unix_time,frames_per_s,runs\n32,1.0,50.0,1\n{row}{torn}")
+    if done is not None:
+        (path / "DONE").write_text(f"{done}\n")
+
+
+@pytest.fixture
+def configs():
+    return [make_config(seed=seed) for seed in range(5)]
+
+
+@pytest.fixture
+def study(tmp_path, configs):
+    """One run done, one being written, one that failed, one that stopped, one that has not begun."""
+    write_run(tmp_path / configs[0].name, frame=288, done=288)
+    write_run(tmp_path / configs[1].name, frame=96)
+    write_run(tmp_path / configs[2].name, frame=64)
+    write_run(tmp_path / configs[3].name, frame=160, torn="192,17")
+    write_failures(tmp_path, {configs[2].name: "the disk is full"})
+    with open(tmp_path / configs[1].name / ".lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield tmp_path
+
+
+def test_a_run_is_done_running_failed_or_waiting(study, configs):
+    runs = study_status(study, configs).runs
+    assert [run.state for run in runs] == ["done", "running", "failed", "waiting", "waiting"]
+    assert [run.frame for run in runs] == [288, 96, 64, 160, 0]
+    assert [run.frames_per_s for run in runs] == [0, 100, 0, 0, 0]
+    assert runs[2].problem == "the disk is full"
+
+
+def test_time_left_is_that_of_what_goes_on_and_waits(study, configs):
+    status = study_status(study, configs)
+    assert status.seconds_left == pytest.approx((192 + 128 + 288) / 100)
+    assert status.line() == (
+        "5 runs: 1 done, 1 running, 2 waiting, 1 failed; 42% of the frames, 100 frames/s, 6 s left"
+    )
+
+
+def test_an_old_speed_says_nothing(tmp_path, configs):
+    write_run(tmp_path / configs[0].name, frame=96, ago=3600)
+    with open(tmp_path / configs[0].name / ".lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        status = study_status(tmp_path, configs[:1])
+    assert status.runs[0].state == "running"
+    assert math.isinf(status.seconds_left)
+
+
+def test_the_table_has_a_line_per_task_and_one_for_all(study, configs):
+    configs = [*configs, make_config("minigrid/LavaGapS5")]
+    console = Console(width=80, record=True, quiet=False)
+    console.print(study_status(study, configs).table("here"))
+    text = console.export_text()
+    assert [line.split()[0] for line in text.splitlines()] == ["here", "task", "Empty-5x5", "LavaGapS5", "all"]
+    assert text.splitlines()[-1].split()[1:5] == ["1", "1", "3", "1"]
+
+
+def test_a_run_that_grew_is_not_done(tmp_path, configs):
+    write_run(tmp_path / configs[0].name, frame=160, done=160)
+    assert study_status(tmp_path, configs[:1]).runs[0].state == "waiting"
+
+
+def test_failures_are_forgotten_when_there_are_none(tmp_path):
+    assert read_failures(tmp_path) == {}
+    write_failures(tmp_path, {"a": "b"})
+    assert read_failures(tmp_path) == {"a": "b"}
+    write_failures(tmp_path, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_is_held_is_waited_for_and_then_refused(study, configs):
+    held, free = (study / config.name for config in configs[1:3])
+    assert is_being_written(held)
+    assert not is_being_written(free)
+    assert not is_being_written(study / "nothing")
+    wait_until_free([free], 0.0)
+    with pytest.raises(RuntimeError, match="is being written by another process"):
+        wait_until_free([free, held], 0.2)
+
+
+def test_an_empty_study_has_no_time_left():
+    assert StudyStatus([]).seconds_left == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0, "0 s"), (89.0, "89 s"), (600.0, "10 min"), (9e3, "2.5 h"), (math.inf, "unknown time")]
+)
+def test_durations_are_written_as_people_say_them(seconds, text):
+    assert duration(seconds) == text
