@@ -1,0 +1,112 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jaxtyping
+import pytest
+from runs.small import assert_same_run
+
+import vcse
+from vcse.cli import main
+from vcse.runs.store import run_directories
+from vcse.studies.catalog import CATALOG
+
+SMALL = ["--seeds", "2", "--frames", "2000", "--bonuses", "vcse-k3", "vcse-k5"]
+
+
+@pytest.fixture
+def _without_type_checks():
+    """The processes have none either, and are compared."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def test_list_names_every_study_and_what_is_missing(capsys):
+    assert main(["study", "list"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in CATALOG)
+    assert "needs the agent" in shown
+    assert main(["study", "list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["study"] for row in rows] == list(CATALOG)
+    (mwm,) = (row for row in rows if row["study"] == "metaworld-mwm")
+    assert (mwm["can_be_run"], mwm["runs"]) == (False, 192)
+
+
+def test_show_has_runs_budget_and_claims(capsys):
+    assert main(["study", "show", "minigrid"]) == 0
+    shown = capsys.readouterr().out
+    assert "288 runs, 237,600,000 frames" in shown
+    assert "minigrid/LavaGapS7" in shown
+    assert "judged by vcse > se on minigrid/LavaGapS7, frame 100,000" in shown
+    assert main(["study", "show", "dmc-states"]) == 0
+    assert "cannot be run yet: it needs the agent sac" in capsys.readouterr().out
+
+
+def test_a_dry_run_says_how_much_and_does_nothing(tmp_path, capsys):
+    out = tmp_path / "runs"
+    assert main(["study", "run", "minigrid-k", *SMALL, "--out", str(out), "--dry-run", "--device", "cpu"]) == 0
+    shown = capsys.readouterr().out
+    assert "4 of 4 runs to train, 8,000 frames" in shown
+    assert "MB in" in shown
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show", "atari"], "study must be one of minigrid, "),
+        (["run", "dmc-pixels"], "study dmc-pixels cannot be run yet; it needs the agent drqv2"),
+        (["run", "minigrid", "--tasks", "Lava"], "not 'Lava'"),
+        (["run", "minigrid", "--jobs", "0"], "--jobs must be at least 1, got 0"),
+        (["run", "minigrid", "--first-seed", "-1"], "--first-seed must be at least 0, got -1"),
+        (["status", "nowhere"], "nowhere holds no study"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(arguments, message, capsys):
+    assert main(["study", *arguments]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+def test_help_is_there_without_a_verb(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["study"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(verb in shown for verb in ("list", "show", "run", "status"))
+
+
+@pytest.mark.usefixtures("_without_type_checks")
+def test_killed_and_started_again_with_other_jobs_it_ends_with_the_same_files(tmp_path, capsys):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    command = ["study", "run", "minigrid-k", *SMALL, "--device", "cpu"]
+    assert main([*command, "--out", str(whole), "--quiet"]) == 0
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vcse", *command, "--out", str(killed), "--jobs", "2"],
+        env=os.environ | {"PYTHONPATH": str(Path(vcse.__file__).parents[1])},
+        stderr=subprocess.DEVNULL,
+    )
+    while not list(killed.rglob("config.json")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    capsys.readouterr()
+    assert main(["study", "status", str(killed)]) == 0
+    assert "vcse" not in capsys.readouterr().err
+    assert main([*command, "--out", str(killed), "--jobs", "3", "--quiet"]) == 0
+    runs = run_directories(whole)
+    assert len(runs) == 4
+    for run in runs:
+        assert_same_run(killed / run.relative_to(whole), run)
+    capsys.readouterr()
+    assert main([*command, "--out", str(killed)]) == 0
+    assert f"all 4 runs in {killed} are done: nothing to do" in capsys.readouterr().err
