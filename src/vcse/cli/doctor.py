@@ -23,7 +23,8 @@ EXTRAS = {
     "minigrid": ("envpool", "minigrid", "gymnasium"),
     "report": ("jinja2", "matplotlib", "PIL"),
     "tensorboard": ("tensorboard",),
-    "dev": ("beartype", "hypothesis", "importlinter", "matplotlib", "mypy", "pytest", "scipy", "xdist"),
+    "ray": ("ray",),
+    "dev": ("beartype", "hypothesis", "importlinter", "matplotlib", "mypy", "pytest", "rliable", "scipy", "xdist"),
 }
 Status = Literal["ok", "missing", "broken"]
 

@@ -13,11 +13,12 @@ from rich.table import Table
 from tyro.extras import SubcommandApp
 
 from vcse.cli.devices import Device, cores, resolve_device
+from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
 from vcse.runs.store import done_frame
 from vcse.studies import catalog
 from vcse.studies.catalog import CATALOG, Claim, Study
-from vcse.studies.gathered import StudyFile
+from vcse.studies.gathered import STUDY_FILE, StudyFile, gather, read_study_file, write_archive
 from vcse.studies.local import StudyProgress, form_cohorts, prepare, run_locally
 from vcse.studies.status import duration, study_status
 
@@ -36,7 +37,7 @@ study_app = SubcommandApp()
 
 
 def study() -> int:
-    """List, show and run the studies of the catalogue: vcse study list | show NAME | run NAME | status DIR."""
+    """List, show and run the studies of the catalogue: vcse study list | show | run | status | pack."""
     return _main(["--help"])
 
 
@@ -192,7 +193,7 @@ def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
     Args:
         directory: What was given as --out.
     """
-    file = read_study(directory)
+    file = _read_study(directory)
     entry = catalog.narrowed(
         catalog.study(file.study), seeds=file.seeds, frames=file.frames, tasks=file.tasks, bonuses=file.methods
     )
@@ -203,15 +204,31 @@ def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
     return 0
 
 
-def read_study(directory: Path) -> StudyFile:
-    """Read which study a directory holds."""
-    path = directory / "study.json"
-    if not path.exists():
-        raise ValueError(f"{directory} holds no study: there is no study.json in it")
-    try:
-        return StudyFile.from_json(json.loads(path.read_text()))
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+@study_app.command(name="pack")
+def pack_study(directory: Annotated[Path, tyro.conf.Positional], /, out: Path) -> int:
+    """Put the curves of a study into a few small files, to publish; vcse report reads them like the runs.
+
+    Args:
+        directory: What was given as --out to vcse study run.
+        out: Where the files go.
+    """
+    file = _read_study(directory)
+    found = gather(directory)
+    for problem in found.problems:
+        print(f"vcse: {problem}", file=sys.stderr)
+    out.mkdir(parents=True, exist_ok=True)
+    write_archive(found.runs, out)
+    write_atomically(out / STUDY_FILE, json.dumps(file.to_json(), indent=1).encode())
+    size = sum(each.stat().st_size for each in out.iterdir() if each.is_file())
+    print(f"{len(found.runs)} runs in {out}, {size / 1e6:.2f} MB")
+    return 0
+
+
+def _read_study(directory: Path) -> StudyFile:
+    file = read_study_file(directory)
+    if file is None:
+        raise ValueError(f"{directory} holds no study: there is no {STUDY_FILE} in it")
+    return file
 
 
 def _say_what_would_run(entry: Study, configs: list[RunConfig], out: Path, *, device: str, jobs: int) -> int:

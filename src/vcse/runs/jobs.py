@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -21,6 +22,7 @@ from vcse.runs.on_policy import Status
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.store import check_config
 
+ORPHAN_SECONDS = 10.0  # that a process has to save when the one that started it is gone
 LEAST_RUNS = 4  # per process; fewer are not worth the seconds that a process takes to start
 
 
@@ -179,3 +181,5 @@ def _stop_with_parent(messages: Connection) -> None:
         messages.recv()
     except (EOFError, OSError):
         os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(ORPHAN_SECONDS)
+        os._exit(1)  # in the middle of an evaluation, which would be long; the last checkpoint is whole

@@ -22,7 +22,7 @@ from vcse.runs.jobs import Job, end_jobs, start_job, tell_to_stop
 from vcse.runs.launch import StoppedError, cohort_key, stop_on_signals
 from vcse.runs.on_policy import Status
 from vcse.runs.store import check_config, done_frame
-from vcse.studies.gathered import StudyFile
+from vcse.studies.gathered import STUDY_FILE, StudyFile, read_study_file
 from vcse.studies.status import StudyStatus, study_status, wait_until_free, write_failures
 
 MOST_RUNS = {"cpu": 24, "cuda": 320}  # of one cohort: more gain nothing
@@ -52,12 +52,10 @@ def prepare(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> list[Ru
         check_config(out / config.name, config)
     wait_until_free([out / config.name for config in configs], SAVING_SECONDS)
     out.mkdir(parents=True, exist_ok=True)
-    there = out / "study.json"
-    if there.exists():
-        before = StudyFile.from_json(json.loads(there.read_text()))
-        if before.study != file.study:
-            raise ValueError(f"{out} holds the study {before.study}, not {file.study}: choose another --out")
-    write_atomically(there, json.dumps(file.to_json(), indent=1).encode())
+    before = read_study_file(out)
+    if before is not None and before.study != file.study:
+        raise ValueError(f"{out} holds the study {before.study}, not {file.study}: choose another --out")
+    write_atomically(out / STUDY_FILE, json.dumps(file.to_json(), indent=1).encode())
     write_failures(out, {})
     return [config for config in configs if done_frame(out / config.name) < config.frames]
 
