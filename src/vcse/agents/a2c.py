@@ -256,12 +256,14 @@ class A2C:
     def _update(self, rollout: Rollout, values: Float[Tensor, "l n t"] | None) -> dict[str, Float[Tensor, " l"]]:
         learners, n, t = rollout.actions.shape
         pieces = self.layout.pieces(self.parameters)
-        features = self.encoder(self.encoder.prepare(pieces), rollout.observations.flatten(1, 2))
+        encoder = self.encoder.prepare(pieces)
+        features = self.encoder(encoder, rollout.observations.flatten(1, 2))
+        arrived = self._arrived_features(rollout, encoder)
         critic = self.critic(pieces, features).view(learners, n, t + 1)
         terminated, ended = self._ends(rollout)
 
         # The value of the task's own rewards: nothing of it reaches the encoder, nothing of the bonus reaches it.
-        extrinsic_loss, extrinsic = self._extrinsic(features.detach(), rollout, terminated, ended)
+        extrinsic_loss, extrinsic = self._extrinsic(features.detach(), arrived, rollout, terminated, ended)
 
         # The bonus of s_t, weighted by beta.
         with torch.no_grad():
@@ -271,7 +273,7 @@ class A2C:
             advantages = gae(
                 joined,
                 critic[..., :-1],
-                self._next_values(rollout, critic, self.critic, pieces),
+                critic[..., 1:] if arrived is None else self.critic(pieces, arrived).view(learners, n, t),
                 terminated,
                 ended,
                 discount=self.discount[:, None],
@@ -304,20 +306,18 @@ class A2C:
         ended = rollout.terminated | rollout.truncated
         return rollout.terminated | (rollout.truncated & self.ends_at_limit), ended
 
-    def _next_values(
-        self, rollout: Rollout, values: Float[Tensor, "l n t_and_one"], critic: TanhHead, pieces: Pieces
-    ) -> Float[Tensor, "l n t"]:
-        """Give the value of what each action led to, before any reset."""
-        if rollout.arrived is None:
-            return values[..., 1:].detach()
-        with torch.no_grad():
-            features = self.encoder(self.acting, rollout.arrived.flatten(1, 2))
-            if critic is self.extrinsic_critic:
-                features = self._of(self.valued, features)
-            return critic(pieces, features).view(values[..., 1:].shape)
+    @torch.no_grad()
+    def _arrived_features(self, rollout: Rollout, encoder: Pieces) -> Float[Tensor, "l m f"] | None:
+        """Give the features of what each action led to, before any reset, where that is needed."""
+        return None if rollout.arrived is None else self.encoder(encoder, rollout.arrived.flatten(1, 2))
 
     def _extrinsic(
-        self, features: Float[Tensor, "l m f"], rollout: Rollout, terminated: Tensor, ended: Tensor
+        self,
+        features: Float[Tensor, "l m_and_n f"],
+        arrived: Float[Tensor, "l m f"] | None,
+        rollout: Rollout,
+        terminated: Tensor,
+        ended: Tensor,
     ) -> tuple[Float[Tensor, " l"], Float[Tensor, "l n t"]]:
         """Give the extrinsic critic's loss and values; zeros for learners that have none."""
         learners, n, t = rollout.actions.shape
@@ -331,7 +331,9 @@ class A2C:
             advantages = gae(
                 self._of(who, rollout.rewards),
                 estimates[..., :-1],
-                self._next_values(rollout, estimates, self.extrinsic_critic, pieces),
+                estimates[..., 1:]
+                if arrived is None
+                else self.extrinsic_critic(pieces, self._of(who, arrived)).view(len(who), n, t),
                 self._of(who, terminated),
                 self._of(who, ended),
                 discount=self.discount[who, None],
