@@ -74,6 +74,13 @@ def test_a_cohort_that_fails_twice_is_named_and_the_others_go_on(cluster, tmp_pa
     assert [run.state for run in study_status(tmp_path, [bad, good]).runs] == ["failed", "done"]
 
 
+@pytest.mark.parametrize(("address", "reason"), [("127.0.0.1:1", "refused"), ("nowhere.invalid:6379", "")])
+def test_a_wrong_address_is_refused_at_once(tmp_path, address, reason):
+    ray.shutdown()
+    with pytest.raises(RuntimeError, match=rf"--ray {address}: no cluster there \(.*{reason}.*\)"):
+        on_ray.run_on_ray([], tmp_path, address=address, device="cpu", watch=lambda: None)
+
+
 def test_without_ray_a_line_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RuntimeError, match=r"Ray is not installed: pip install -e '.\[ray\]'"):

@@ -33,6 +33,16 @@ BYTES_PER_FRAME = 1.1  # a byte for the action, and the rows
 BYTES_PER_RUN = 500_000  # two checkpoints
 MEMORY_BYTES = 5_200_000  # of the features that SE remembers, in two checkpoints
 
+PUBLISHED_COLUMNS = (
+    "episodes",
+    "return_mean",
+    "success_rate",
+    "bonus_mean",
+    "zero_radius_share",
+    "decided_by_value_share",
+    "policy_entropy",
+)
+
 study_app = SubcommandApp()
 
 
@@ -152,7 +162,8 @@ def run_study(
     entry = catalog.narrowed(catalog.study(name), seeds=seeds, frames=frames, tasks=tasks, bonuses=bonuses)
     configs = catalog.run_configs(entry, first_seed=first_seed)
     place = Path("runs") / entry.name if out is None else out
-    resolved = resolve_device(device)
+    # The cluster may have GPUs where this machine has none.
+    resolved = "cuda" if ray is not None and device == "cuda" else resolve_device(device)
     at_once = jobs or (1 if resolved == "cuda" else cores())
     if dry_run:
         return _say_what_would_run(entry, configs, place, device=resolved, jobs=at_once)
@@ -205,19 +216,26 @@ def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
 
 
 @study_app.command(name="pack")
-def pack_study(directory: Annotated[Path, tyro.conf.Positional], /, out: Path) -> int:
+def pack_study(
+    directory: Annotated[Path, tyro.conf.Positional], /, out: Path, columns: Names = PUBLISHED_COLUMNS
+) -> int:
     """Put the curves of a study into a few small files, to publish; vcse report reads them like the runs.
 
     Args:
         directory: What was given as --out to vcse study run.
         out: Where the files go.
+        columns: Columns of train.csv that are kept, beside the frame; all keeps every one.
     """
     file = _read_study(directory)
     found = gather(directory)
     for problem in found.problems:
         print(f"vcse: {problem}", file=sys.stderr)
     out.mkdir(parents=True, exist_ok=True)
-    write_archive(found.runs, out)
+    kept = [
+        run._replace(columns={name: each for name, each in run.columns.items() if name in columns})
+        for run in found.runs
+    ]
+    write_archive(found.runs if columns == ("all",) else kept, out)
     write_atomically(out / STUDY_FILE, json.dumps(file.to_json(), indent=1).encode())
     size = sum(each.stat().st_size for each in out.iterdir() if each.is_file())
     print(f"{len(found.runs)} runs in {out}, {size / 1e6:.2f} MB")

@@ -5,6 +5,7 @@ is locked while it is written, so that none is trained twice.
 """
 
 import os
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ ATTEMPTS = 2  # of a cohort that fails by itself
 LOST_WORKERS = 20  # that a cohort outlives: they are not its fault
 LOST_NODE_SECONDS = 60.0  # that the processes of a lost node may go on holding its runs
 SECONDS_BETWEEN_LOOKS = 1.0
+CONNECTION_SECONDS = 5.0
 
 
 def run_on_ray(
@@ -95,12 +97,18 @@ def _ray() -> Any:
 
 
 def _connect(ray: Any, address: str) -> None:
-    settings: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "configure_logging": True}
+    host, found, port = address.rpartition(":")
+    if found and port.isdecimal():  # Ray itself would try for a minute
+        try:
+            socket.create_connection((host.removeprefix("ray://"), int(port)), CONNECTION_SECONDS).close()
+        except OSError as error:
+            raise RuntimeError(f"--ray {address}: no cluster there ({error})") from error
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
     try:
         if address == "local":
-            ray.init(**settings)
+            ray.init(include_dashboard=False, **quiet)
         else:
-            ray.init(address=address, log_to_driver=False)
+            ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
         first, *_ = str(error).splitlines() or [type(error).__name__]
         raise RuntimeError(f"--ray {address}: no cluster there ({first})") from error

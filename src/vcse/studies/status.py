@@ -63,13 +63,19 @@ class StudyStatus:
         left = sum(run.frames - run.frame for run in self.runs if run.state in ("running", "waiting"))
         return left / self.frames_per_s if self.frames_per_s else (math.inf if left else 0.0)
 
+    @property
+    def is_evaluating(self) -> bool:
+        """Whether all that runs has had its frames: what is left is to play episodes."""
+        running = [run for run in self.runs if run.state == "running"]
+        return bool(running) and all(run.frame == run.frames for run in running)
+
     def line(self) -> str:
         """Give the whole in one line."""
         counts = ", ".join(f"{self.count(state)} {state}" for state in STATES)
         text = f"{len(self.runs)} runs: {counts}; {self.share:.0%} of the frames"
         if self.frames_per_s and self.seconds_left:
             text += f", {self.frames_per_s:,.0f} frames/s, {duration(self.seconds_left)} left"
-        elif self.count("running"):
+        elif self.is_evaluating:
             text += ", evaluating"
         return text
 
@@ -85,7 +91,7 @@ class StudyStatus:
             speed = f"{part.frames_per_s:,.0f}" if part.frames_per_s else "-"
             # The tasks share the machine: only the whole has a time left.
             left = duration(self.seconds_left) if part is self or len(parts) == 1 else ""
-            if part.count("running") and part.share == 1:
+            if part.is_evaluating:
                 left = "evaluating"
             table.add_row(
                 name.partition("/")[2] or name,
