@@ -42,6 +42,7 @@ PUBLISHED_COLUMNS = (
     "decided_by_value_share",
     "policy_entropy",
 )
+PRIVATE_META = ("command", "platform")  # names folders and machines of whoever ran it
 
 study_app = SubcommandApp()
 
@@ -217,7 +218,11 @@ def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
 
 @study_app.command(name="pack")
 def pack_study(
-    directory: Annotated[Path, tyro.conf.Positional], /, out: Path, columns: Names = PUBLISHED_COLUMNS
+    directory: Annotated[Path, tyro.conf.Positional],
+    /,
+    out: Path,
+    columns: Names = PUBLISHED_COLUMNS,
+    commit: str | None = None,
 ) -> int:
     """Put the curves of a study into a few small files, to publish; vcse report reads them like the runs.
 
@@ -225,6 +230,7 @@ def pack_study(
         directory: What was given as --out to vcse study run.
         out: Where the files go.
         columns: Columns of train.csv that are kept, beside the frame; all keeps every one.
+        commit: That made the runs, for those that could not know because they were not trained in a git checkout.
     """
     file = _read_study(directory)
     found = gather(directory)
@@ -232,10 +238,14 @@ def pack_study(
         print(f"vcse: {problem}", file=sys.stderr)
     out.mkdir(parents=True, exist_ok=True)
     kept = [
-        run._replace(columns={name: each for name, each in run.columns.items() if name in columns})
+        run._replace(
+            columns={name: each for name, each in run.columns.items() if name in columns or columns == ("all",)},
+            meta={name: each for name, each in run.meta.items() if name not in PRIVATE_META}
+            | {"commit": run.meta.get("commit") or commit},
+        )
         for run in found.runs
     ]
-    write_archive(found.runs if columns == ("all",) else kept, out)
+    write_archive(kept, out)
     write_atomically(out / STUDY_FILE, json.dumps(file.to_json(), indent=1).encode())
     size = sum(each.stat().st_size for each in out.iterdir() if each.is_file())
     print(f"{len(found.runs)} runs in {out}, {size / 1e6:.2f} MB")

@@ -63,7 +63,7 @@ def train_runs(
     with ExitStack() as stack:
         unfinished = []
         for config in configs:
-            directory = RunDirectory(out / config.name, config, tensorboard=tensorboard)
+            directory = RunDirectory(out / config.name, config, tensorboard=tensorboard, device=device)
             stack.callback(directory.close)
             if directory.done_frame >= config.frames:
                 print(f"{directory.path} is done: {directory.done_frame:,} frames", file=sys.stderr)

@@ -40,11 +40,12 @@ LOCK_SECONDS = 0.5  # whoever looks whether a run is being written holds it for 
 class RunDirectory:
     """One run on disk, locked while this object holds it."""
 
-    def __init__(self, path: Path, config: RunConfig, *, tensorboard: bool = False) -> None:
+    def __init__(self, path: Path, config: RunConfig, *, tensorboard: bool = False, device: str = "cpu") -> None:
         if tensorboard and importlib.util.find_spec("tensorboard") is None:
             raise RuntimeError("TensorBoard is not installed: pip install -e '.[tensorboard]'")
         self.path = path
         self.config = config
+        self.device = device
         self._has_scalars = tensorboard
         self._scalars: Any = None
         path.mkdir(parents=True, exist_ok=True)
@@ -157,7 +158,7 @@ class RunDirectory:
         if there is not None and there.frames >= self.config.frames:
             return
         # What makes the directory a run comes last.
-        write_atomically(self.path / "meta.json", json.dumps(describe_machine(), indent=1).encode())
+        write_atomically(self.path / "meta.json", json.dumps(describe_machine(self.device), indent=1).encode())
         write_atomically(self.path / "config.json", json.dumps(self.config.to_json(), indent=1).encode())
 
 
@@ -209,7 +210,7 @@ def read_rows(path: Path) -> list[dict[str, float]]:
     return [{name: float(cell) if cell else float("nan") for name, cell in row.items()} for row in rows]
 
 
-def describe_machine() -> dict[str, Any]:
+def describe_machine(device: str) -> dict[str, Any]:
     """Say on what and with what a run is made."""
     return {
         "vcse": __version__,
@@ -218,7 +219,7 @@ def describe_machine() -> dict[str, Any]:
         "packages": {name: _version(name) for name in PACKAGES},
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "command": sys.argv[1:],

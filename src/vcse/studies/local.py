@@ -105,6 +105,8 @@ def run_locally(
                     cohort.attempts += 1
                     running.append((cohort, start_job(cohort.configs, out, settings)))
                 wait([job.messages for _, job in running], timeout=SECONDS_BETWEEN_LOOKS)
+                if stopped():  # a signal to the whole group has told the processes too
+                    break
                 for cohort, job in running:
                     _listen(cohort, job)
                 over = [(cohort, job) for cohort, job in running if job.is_over]
@@ -127,7 +129,8 @@ def run_locally(
                 tell_to_stop([job for _, job in running])
         finally:
             end_jobs([job for _, job in running])
-        if stopped():
+        left = [config for cohort in cohorts for config in cohort if done_frame(out / config.name) < config.frames]
+        if stopped() and left:
             raise StoppedError(stopped())
     return failures
 

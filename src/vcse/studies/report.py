@@ -640,6 +640,8 @@ def _write_files(section: Section, out: Path) -> None:
             picture = io.BytesIO()
             figure.savefig(picture, format="svg", metadata={"Date": None})
             write_atomically(out / "curves.svg", picture.getvalue())
+    for number, each in enumerate(section.maps):
+        write_atomically(out / f"visits{number or ''}.png", each.light)
     points = (
         (panel.task, method, *point)
         for panel in section.panels
