@@ -40,6 +40,17 @@ def test_curves_of_others_are_laid_over(tmp_path, capsys, name, options):
     assert "theirs, theirs.csv" in (tmp_path / "report" / "index.html").read_text()
 
 
+def test_what_was_found_wrong_is_said_here_too(tmp_path, capsys):
+    make_runs(tmp_path)
+    (tmp_path / "runs" / "seed1" / "config.json").write_text("{")
+    overlay = make_overlay(tmp_path / "theirs.csv", "minigrid/Other")
+    assert main(["report", str(tmp_path / "runs"), "--overlay", str(overlay)]) == 0
+    shown = capsys.readouterr().err
+    assert "vcse: seed1 is left out: config.json cannot be read" in shown
+    assert "vcse: Nothing of theirs.csv is drawn" in shown
+    assert "on minigrid/Unlock; --overlay-task says" in shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -47,11 +58,17 @@ def test_curves_of_others_are_laid_over(tmp_path, capsys, name, options):
         (["nowhere"], "nowhere is not a directory"),
         (["runs", "--overlay-task", "x"], "--overlay-task names the task of --overlay, which is not given"),
         (["runs", "--overlay", "missing.csv"], "missing.csv"),
+        (
+            ["runs", "--overlay", "theirs.csv", "--overlay-task", "Unlok"],
+            "--overlay-task must be one of minigrid/Unlock, got 'Unlok'",
+        ),
+        (["runs", "--out", "theirs.csv"], "the report cannot be written to theirs.csv: it is a file"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(tmp_path, capsys, monkeypatch, arguments, said):
     make_runs(tmp_path)
     (tmp_path / "empty").mkdir()
+    make_overlay(tmp_path / "theirs.csv")
     monkeypatch.chdir(tmp_path)
     assert main(["report", *arguments]) == 1
     shown = capsys.readouterr()

@@ -45,8 +45,9 @@ def test_every_task_with_every_bonus_and_seed_is_a_run(tmp_path, capsys):
     }
     out, err = capsys.readouterr()
     assert out == ""
-    first, last = err.splitlines()
+    first, last, hint = err.splitlines()
     assert first == "2 tasks, a2c, 8 runs: 0 of 48 frames"
+    assert hint.startswith(f"8 runs are in {tmp_path}; look at them with vcse report")
     assert re.match(r"2 tasks, a2c, 8 runs: 48 of 48 frames, [\d,]+ frames/s, success none .* bonus none 0 vcse", last)
 
 
@@ -133,11 +134,11 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
             "--values exact needs a task that is enumerated, minigrid-table/..., not minigrid/Empty",
         ),
         (["--frames", "0"], "--frames"),
-        (["--frames", "-5"], "got 1, -5, 2 and 0"),
+        (["--frames", "-5"], "--frames must be at least 1, got -5"),
         (["--seeds", "0"], "--seeds"),
-        (["--seeds", "-1"], "got -1, 48, 2 and 0"),
+        (["--seeds", "-1"], "--seeds must be at least 1, got -1"),
         (["--environments", "0"], "--environments"),
-        (["--first-seed", "-1"], "--first-seed at least 0, got 1, 48, 2 and -1"),
+        (["--first-seed", "-1"], "--first-seed must be at least 0, got -1"),
         (["--first-seed", "3000000000"], "seed must be from 0 to 1,000,000,000"),
         (["--threads", "0"], "--threads must be at least 1, got 0"),
         (["--eval-episodes", "-1"], "eval_episodes must not be negative, got -1"),
@@ -269,3 +270,22 @@ def test_stopping_says_how_to_go_on_and_exits_as_signals_do(tmp_path, capsys, mo
     assert capsys.readouterr().err == (
         "vcse: stopped by SIGTERM, everything is saved; the same command, or vcse resume, goes on\n"
     )
+
+
+def test_a_damaged_run_is_named_and_the_others_go_on(copy, capsys):
+    other = copy / "minigrid-Empty-5x5" / "none" / "seed9"
+    shutil.copytree(copy / RUN, other)
+    (other / "config.json").write_text("")
+    assert main(["resume", str(copy), "--frames", "96"]) == 0
+    shown = capsys.readouterr().err
+    assert f"vcse: {other / 'config.json'} cannot be read: " in shown
+    assert "the run is left out" in shown
+    assert (copy / RUN / "DONE").read_text() == "96\n"
+
+
+def test_files_that_are_of_no_run_are_not_overwritten(tmp_path, capsys):
+    (tmp_path / RUN).mkdir(parents=True)
+    (tmp_path / RUN / "train.csv").write_text("mine")
+    assert main(["train", "--task", TASK, "--bonus", "none", *SMALL, "--out", str(tmp_path)]) == 1
+    assert "holds train.csv but no config.json" in capsys.readouterr().err
+    assert (tmp_path / RUN / "train.csv").read_text() == "mine"

@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 from vcse.studies import catalog
 from vcse.studies.catalog import Claim, ZeroClaim
 from vcse.studies.gathered import GatheredRun
-from vcse.studies.judge import ALL_TASKS, judge, metric_curve, middles, percentile_interval, resampled_middles
-from vcse.studies.statistics import bootstrap_difference, interquartile_mean
+from vcse.studies.judge import (
+    ALL_TASKS,
+    FEWEST_EPISODES,
+    judge,
+    metric_curve,
+    middles,
+    percentile_interval,
+    resampled_middles,
+)
+from vcse.studies.statistics import area_under_curve, bootstrap_difference, interquartile_mean
 
 LAVA, EMPTY = "minigrid/LavaGapS7", "minigrid/Empty-16x16"
 
@@ -79,6 +87,17 @@ def test_few_runs_decide_nothing():
     assert judgement.low > 0
 
 
+def test_one_run_has_no_interval():
+    runs = make_runs({"vcse": 0.9}) + make_runs({"se": 0.1}, runs=1)
+    (judgement,) = judge(make_study(FASTER), runs)[0].judgements
+    assert (judgement.verdict, judgement.difference) == ("undecided", pytest.approx(0.925 - 0.1))
+    assert math.isnan(judgement.low)
+    assert math.isnan(judgement.high)
+    (judgement,) = judge_zero(([0, 0.5], [0, 9]))[0].judgements
+    assert (judgement.difference, judgement.runs) == (0, 1)
+    assert math.isnan(judgement.low)
+
+
 def test_tasks_are_judged_alone_and_together():
     runs = make_runs({"vcse": 0.6, "se": 0.2}) + make_runs({"vcse": 0.4, "se": 0.4}, task=EMPTY)
     lava, empty, together = judge(make_study(FASTER, tasks=(LAVA, EMPTY)), runs)[0].judgements
@@ -119,6 +138,29 @@ def test_the_area_counts_nothing_before_the_first_episode_and_ends_where_all_are
     (judgement,) = judge(make_study(FASTER), late + short)[0].judgements
     assert judgement.difference == pytest.approx((0 + 0.8) / 2 - 0.1)
     assert judgement.reason == "up to frame 2,000, where the shortest run ends"
+
+
+def test_the_area_is_that_of_the_statistics_also_where_rows_are_unevenly_apart():
+    frames, rising = np.array([1000, 2000, 9000]), np.array([0.2, 0.4, 0.9])
+    runs = [make_run("vcse", seed, rising, frames=frames) for seed in range(5)]
+    runs += [make_run("se", seed, [0.0] * 3, frames=frames) for seed in range(5)]
+    (judgement,) = judge(make_study(FASTER), runs)[0].judgements
+    assert judgement.difference == pytest.approx(area_under_curve(rising[None, None], frames)[0, 0])
+    assert judgement.difference == pytest.approx((0.3 * 1000 + 0.65 * 7000) / 8000)
+
+
+@pytest.mark.parametrize("metric", ["success_rate", "return_mean"])
+def test_nothing_is_known_of_a_run_before_enough_episodes_have_ended(metric):
+    episodes = [1, FEWEST_EPISODES - 1, FEWEST_EPISODES, 100]
+    run = make_run("vcse", 0, [1, 1, 0.25, 0.5], return_mean=[1, 1, 0.25, 0.5], episodes=episodes, beta=[1] * 4)
+    frames, scores = metric_curve(run, metric)
+    assert frames.tolist() == [1000, 2000, 3000, 4000]
+    np.testing.assert_array_equal(scores, [math.nan, math.nan, 0.25, 0.5])
+    assert metric_curve(run, "beta")[1].tolist() == [1] * 4  # is no matter of episodes
+    early = [make_run("vcse", seed, [1.0] * 3, episodes=[1, 2, 50]) for seed in range(5)]
+    never = [make_run("se", seed, [0.0] * 3, episodes=[16, 32, 50]) for seed in range(5)]
+    (judgement,) = judge(make_study(FASTER), early + never)[0].judgements
+    assert judgement.difference == pytest.approx((0 + 0.5) / 2)
 
 
 def test_a_claim_about_a_frame_looks_at_the_first_row_not_before_it():
@@ -185,7 +227,7 @@ def test_the_share_beyond_the_wall_comes_from_the_visits():
     ]
     (judgement,) = judge(make_study(FASTER, metric="beyond_wall_share"), runs)[0].judgements
     assert judgement.verdict == "holds"
-    assert judgement.difference == pytest.approx((1 - 1 / 8) / 3)
+    assert judgement.difference == pytest.approx((1 - 1 / 8) / 2)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.integers(1, 4), st.integers(0, 99))

@@ -1,6 +1,7 @@
 import os
 import signal
 import threading
+from dataclasses import replace
 from functools import partial
 
 import jaxtyping
@@ -11,8 +12,8 @@ from runs.small import LAVA, assert_same_run, make_config, train
 from vcse.runs.launch import StoppedError
 from vcse.runs.store import done_frame
 from vcse.studies import local
-from vcse.studies.gathered import StudyFile
-from vcse.studies.local import StudyProgress, form_cohorts, prepare, run_locally
+from vcse.studies.gathered import StudyFile, read_study_file
+from vcse.studies.local import StudyProgress, check_out, form_cohorts, run_locally, take_out
 from vcse.studies.status import read_failures, study_status
 
 FILE = StudyFile("minigrid-k", 2, 0, None, ["minigrid/Empty-5x5"], ["vcse"], "vcse study run minigrid-k")
@@ -106,22 +107,33 @@ def test_a_process_that_is_killed_is_started_again(tmp_path, configs, monkeypatc
     assert_same_run(tmp_path / "study" / longer[0].name, tmp_path / "alone" / longer[0].name)
 
 
-class TestPrepare:
-    def test_writes_what_the_study_is_and_gives_what_is_left(self, tmp_path, configs):
+class TestOut:
+    def test_gives_what_is_left_and_writes_nothing(self, tmp_path, configs):
         train(configs[:1], tmp_path)
-        assert prepare(FILE, configs, tmp_path) == configs[1:]
-        assert (tmp_path / "study.json").exists()
+        assert check_out(FILE, configs, tmp_path) == configs[1:]
+        assert not (tmp_path / "study.json").exists()
+
+    def test_a_later_command_hides_nothing_of_an_earlier_one(self, tmp_path, configs):
+        take_out(FILE, configs, tmp_path)
+        take_out(replace(FILE, first_seed=5, seeds=3, methods=["se"], command="vcse more"), configs, tmp_path)
+        written = read_study_file(tmp_path)
+        assert (written.first_seed, written.seeds, written.methods) == (0, 8, ["vcse", "se"])
+        assert written.command == "vcse study run minigrid-k\nvcse more"
 
     def test_refuses_the_directory_of_another_study(self, tmp_path, configs):
-        prepare(FILE, configs, tmp_path)
-        other = StudyFile(**{**FILE.__dict__, "study": "minigrid"})
+        take_out(FILE, configs, tmp_path)
         with pytest.raises(ValueError, match="holds the study minigrid-k, not minigrid: choose another --out"):
-            prepare(other, configs, tmp_path)
+            check_out(replace(FILE, study="minigrid"), configs, tmp_path)
+
+    def test_refuses_an_archive(self, tmp_path, configs):
+        (tmp_path / "runs.csv.xz").touch()
+        with pytest.raises(ValueError, match="is an archive of a study: vcse report reads it"):
+            check_out(FILE, configs, tmp_path)
 
     def test_refuses_runs_of_another_configuration(self, tmp_path, configs):
         train(configs[:1], tmp_path)
         with pytest.raises(ValueError, match="holds another run"):
-            prepare(FILE, [make_config(seed=0, eval_episodes=5)], tmp_path)
+            check_out(FILE, [make_config(seed=0, eval_episodes=5)], tmp_path)
 
 
 def test_progress_is_a_line_in_a_pipe_and_not_the_same_twice(tmp_path, configs, capsys):

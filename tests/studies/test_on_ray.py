@@ -1,12 +1,14 @@
 """A cluster of two nodes on this machine, one of which dies."""
 
 import os
+import signal
 import sys
 
 import jaxtyping
 import pytest
 from runs.small import assert_same_run, make_config, train
 
+from vcse.runs.launch import StoppedError
 from vcse.studies import on_ray
 from vcse.studies.local import form_cohorts
 from vcse.studies.status import study_status
@@ -52,7 +54,7 @@ def test_a_node_dies_and_every_run_is_finished_once(cluster, tmp_path):
             cluster.remove_node(doomed, allow_graceful=False)
             seen.append(status)
 
-    failures = on_ray.run_on_ray(cohorts, out, address="auto", device="cpu", watch=kill_a_node_in_the_middle)
+    failures = on_ray.run_on_ray(cohorts, out, device="cpu", watch=kill_a_node_in_the_middle)
     assert failures == {}
     assert seen, "no moment was seen at which both nodes trained"
     assert [run.state for run in study_status(out, configs).runs] == ["done"] * 4
@@ -62,12 +64,31 @@ def test_a_node_dies_and_every_run_is_finished_once(cluster, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_stopped_it_saves_and_goes_on_to_the_same_files(cluster, tmp_path):
+    out = tmp_path / "study"
+    configs = [make_config(seed=0, frames=9600, checkpoint_every_frames=9600)]
+
+    def stop_in_the_middle():
+        if any(run.frame > 640 for run in study_status(out, configs).runs):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    ray.init(address=cluster.address, log_to_driver=False)
+    with pytest.raises(StoppedError):
+        on_ray.run_on_ray([configs], out, device="cpu", watch=stop_in_the_middle)
+    assert list((out / configs[0].name / "checkpoint").glob("*.pt"))
+    ray.init(address=cluster.address, log_to_driver=False)
+    assert on_ray.run_on_ray([configs], out, device="cpu", watch=lambda: None) == {}
+    train(configs, tmp_path / "alone")
+    assert_same_run(out / configs[0].name, tmp_path / "alone" / configs[0].name)
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_a_cohort_that_fails_twice_is_named_and_the_others_go_on(cluster, tmp_path, capsys):
     if not ray.is_initialized():
         ray.init(address=cluster.address, log_to_driver=False)
     bad, good = make_config(seed=0), make_config(seed=1)
     (tmp_path / bad.name / "train.csv").mkdir(parents=True)
-    failures = on_ray.run_on_ray([[bad], [good]], tmp_path, address="auto", device="cpu", watch=lambda: None)
+    failures = on_ray.run_on_ray([[bad], [good]], tmp_path, device="cpu", watch=lambda: None)
     assert list(failures) == [bad.name]
     assert "train.csv" in failures[bad.name]
     assert "trying once more" in capsys.readouterr().err
@@ -75,13 +96,13 @@ def test_a_cohort_that_fails_twice_is_named_and_the_others_go_on(cluster, tmp_pa
 
 
 @pytest.mark.parametrize(("address", "reason"), [("127.0.0.1:1", "refused"), ("nowhere.invalid:6379", "")])
-def test_a_wrong_address_is_refused_at_once(tmp_path, address, reason):
+def test_a_wrong_address_is_refused_at_once(address, reason):
     ray.shutdown()
     with pytest.raises(RuntimeError, match=rf"--ray {address}: no cluster there \(.*{reason}.*\)"):
-        on_ray.run_on_ray([], tmp_path, address=address, device="cpu", watch=lambda: None)
+        on_ray.connect(address)
 
 
 def test_without_ray_a_line_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RuntimeError, match=r"Ray is not installed: pip install -e '.\[ray\]'"):
-        on_ray.run_on_ray([], tmp_path, address="auto", device="cpu", watch=lambda: None)
+        on_ray.run_on_ray([], tmp_path, device="cpu", watch=lambda: None)

@@ -15,6 +15,7 @@ from vcse.studies.curves import Line
 from vcse.studies.foreign import ForeignCurves
 from vcse.studies.gathered import StudyFile, gather, write_archive
 from vcse.studies.plots import success_curves
+from vcse.studies.judge import FEWEST_EPISODES
 from vcse.studies.report import MOST_POINTS, draw, write_report
 
 LAVA, EMPTY = "minigrid/LavaGapS7", "minigrid/Empty-16x16"
@@ -68,7 +69,7 @@ def read_csv(path):
 class Structure(HTMLParser):
     """Collects what a page refers to and says, and fails where tags do not close each other."""
 
-    VOID = ("meta", "link", "img", "br", "source", "col")
+    VOID = ("meta", "link", "img", "br", "source", "col", "wbr")
 
     def __init__(self, text):
         super().__init__()
@@ -130,7 +131,7 @@ def test_the_files_have_the_numbers_of_the_runs(tmp_path):
     claims = read_csv(out / "claims.csv")
     first = claims[0]
     assert (first["by"], first["task"], first["verdict"], first["runs"]) == ("paper", LAVA, "holds", "6")
-    assert float(first["difference"]) == pytest.approx((0.9 - 0.3) * (0.2 + 0.5 + 1 + 1) / 4)
+    assert float(first["difference"]) == pytest.approx((0.9 - 0.3) * (0.2 / 2 + 0.5 + 1 + 1 / 2) / 3)
     not_run = [row for row in claims if row["verdict"] == "not run"]
     assert {row["difference"] for row in not_run} == {""}
     assert len(not_run) == 8  # four tasks of two claims that are about all six
@@ -196,6 +197,19 @@ def test_several_studies_are_sections_of_one_page(tmp_path):
     for name in names:
         assert (page.parent / name / "curves.csv").is_file()
     assert study("minigrid-full").title in found.text
+    assert f"Runs in {tmp_path.name}" in found.text
+
+
+def test_studies_with_the_same_title_are_told_apart_by_their_folders(tmp_path):
+    for name in ("night", "day/again"):
+        make_study(tmp_path / name, seeds=2, tasks=(LAVA,))
+    make_study(tmp_path / "full", "minigrid-full", seeds=2, tasks=("minigrid-full/LavaGapS7",))
+    text = write_report(tmp_path).read_text()
+    title = study("minigrid").title
+    headings = re.findall("<h2>(.*)</h2>", text)
+    assert headings == [f"{title} (day/again)", study("minigrid-full").title, f"{title} (night)"]
+    for heading in headings:
+        assert f">{heading}</a>" in text
 
 
 def test_an_archive_gives_the_same_curves_as_its_runs(tmp_path):
@@ -218,6 +232,72 @@ def test_runs_of_no_study_are_shown_without_claims(tmp_path):
     assert "What is said" not in found.text
     assert "800" in found.text
     assert "vcse train minigrid" in found.text
+    assert "Runs in mine" in found.text
+    assert "claims.csv" not in found.text
+    assert not (tmp_path / "mine" / "report" / "claims.csv").exists()
+
+
+def test_all_commands_are_shown(tmp_path):
+    commands = [["train", "minigrid", "--seeds", str(number)] for number in range(6)] + [["resume", "a b"]]
+    for seed, command in enumerate([*commands, commands[0]]):
+        path = make_run(tmp_path / "mine", "vcse", seed, [0.5])
+        (path / "meta.json").write_text(json.dumps({"command": command}))
+    text = write_report(tmp_path / "mine").read_text()
+    expected = [f"vcse train minigrid --seeds {number}" for number in range(6)] + ["vcse resume &#39;a b&#39;"]
+    assert re.findall("<pre>(.*)</pre>", text) == expected
+    make_study(tmp_path / "study", seeds=1)
+    content = json.loads((tmp_path / "study" / "study.json").read_text())
+    (tmp_path / "study" / "study.json").write_text(json.dumps(content | {"command": "vcse one\nvcse two"}))
+    assert re.findall("<pre>(.*)</pre>", write_report(tmp_path / "study").read_text()) == ["vcse one", "vcse two"]
+
+
+def test_settings_of_a_bonus_are_those_of_methods_that_have_one(tmp_path):
+    text = Structure(write_report(make_study(tmp_path, seeds=1)).read_text()).text
+    _, _, differences = text.partition("In what the methods differ")
+    differences, _, common = differences.partition("What all runs share")
+    assert re.sub(r"\s+", "", differences) == "settingnonesevcsea2c.bonus.namenonesevcsea2c.bonus.k–53"
+    assert "a2c.beta0.005" in re.sub(r"\s+", "", common)
+    for seed in range(2):
+        make_run(tmp_path / "none", "none", seed, [0.5])
+    text = Structure(write_report(tmp_path / "none").read_text()).text
+    assert "a2c.bonus.name" in text
+    assert "a2c.bonus.k" not in text
+
+
+def test_one_run_has_no_interval(tmp_path):
+    out = write_report(make_study(tmp_path, seeds=1)).parent
+    for name in ("table.csv", "claims.csv"):
+        assert {(row["low"], row["high"]) for row in read_csv(out / name)} == {("", "")}
+    assert {row["runs"] for row in read_csv(out / "table.csv")} == {"1"}
+    assert not re.search(r"\d to ", Structure((out / "index.html").read_text()).text.partition("What is said")[2])
+
+
+def test_claims_that_lack_nothing_but_runs_are_no_findings(tmp_path):
+    few = write_report(make_study(tmp_path / "few", seeds=4)).read_text()
+    assert '<p class="result verdict too-few-runs">too few runs</p>' in few
+    assert not re.search('<p class="result verdict undecided"', few)
+    assert re.search(r'<li class="verdict too-few-runs">\d with too few runs</li>', few)
+    alike = write_report(make_study(tmp_path / "alike", levels={"none": 0.5, "se": 0.5, "vcse": 0.5})).read_text()
+    assert '<p class="result verdict undecided">undecided</p>' in alike
+    assert "too few runs<" not in alike
+
+
+def test_lines_begin_where_enough_episodes_have_ended(tmp_path):
+    for method, episodes in (("se", (4, 20, 40)), ("vcse", (4, 8, 12))):
+        for seed in range(2):
+            path = make_run(tmp_path / "mine", method, seed, [1.0, 0.5, 0.5])
+            rows = [f"{1000 * (row + 1)},{count},0.5" for row, count in enumerate(episodes)]
+            (path / "train.csv").write_text("\n".join(("frame,episodes,success_rate", *rows)) + "\n")
+    found = Structure(write_report(tmp_path / "mine").read_text())
+    (drawing,) = json.loads(found.data)
+    assert drawing["panels"][0]["lines"]["se"]["iqm"] == [None, 0.5, 0.5]
+    assert f"A line begins where {FEWEST_EPISODES} training episodes of each run have ended" in found.text
+    reason = f"no line, as at no point have {FEWEST_EPISODES} episodes of every run ended."
+    assert f"{LAVA} with vcse: {reason}" in found.text
+    assert (tmp_path / "mine" / "report" / "curves.png").is_file()
+    shutil.rmtree(tmp_path / "mine" / "minigrid-LavaGapS7" / "se")
+    page = write_report(tmp_path / "mine", tmp_path / "none")
+    assert "curves.png" not in [link for link in Structure(page.read_text()).links if not link.startswith("#")][1:]
 
 
 def test_what_is_wrong_is_said_on_the_page(tmp_path):
@@ -226,7 +306,11 @@ def test_what_is_wrong_is_said_on_the_page(tmp_path):
     (folder / "seed0" / "train.csv").write_text("frame,success_rate\n25000,0.1\n50000,")
     (folder / "seed0" / "DONE").unlink()
     (folder / "seed1" / "config.json").write_text("{")
-    text = Structure(write_report(tmp_path).read_text()).text
+    said = []
+    text = Structure(write_report(tmp_path, progress=said.append).read_text()).text
+    assert [each for each in said if each.endswith(".")] == re.findall(
+        r"^\S.*\.$", text.partition("Found while reading")[2].partition("How it was made")[0], re.MULTILINE
+    )
     assert "minigrid-LavaGapS7/vcse/seed0: the last row of train.csv is half written and is left out." in text
     assert "minigrid-LavaGapS7/vcse/seed1 is left out: config.json cannot be read" in text
     assert "1 run of 35 not finished: their curves end early." in text
@@ -284,7 +368,28 @@ def test_other_peoples_curves_are_dashed_lines_on_their_task(tmp_path):
     line = drawing["panels"][0]["lines"]["vcse, theirs.csv"]
     assert (line["iqm"], line["runs"]) == ([0.2, 0.3, 0.5], [2, 2, 1])
     assert "vcse, theirs.csv" not in drawing["panels"][1]["lines"]
-    assert "Nothing of other.csv is drawn: it has success_rate on DoorKey-8x8" in found.text
+    here = f"success_rate on {LAVA}, {EMPTY}; --overlay-task says which of these tasks it is about."
+    assert f"Nothing of other.csv is drawn: it has success_rate on DoorKey-8x8, and here is {here}" in found.text
+    assert "Dashed lines are other people's." in found.text
+    returns = theirs._replace(metric="return_mean")
+    found = Structure(write_report(tmp_path, overlays=[returns]).read_text())
+    assert "theirs.csv is drawn: it has return_mean on LavaGapS7, and here is success_rate.\n" in found.text
+    assert "Dashed lines" not in found.text
+
+
+def test_what_would_come_to_nothing_is_refused_before_anything_is_judged_or_drawn(tmp_path):
+    make_study(tmp_path / "runs", seeds=1)
+    (tmp_path / "file").write_text("")
+    said = []
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(ValueError, match=r"the report cannot be written to .*; --out names the directory"):
+            write_report(tmp_path / "runs", out, progress=said.append)
+    with pytest.raises(ValueError, match=f"--overlay-task must be one of {LAVA}, {EMPTY}, got 'LavaGap'"):
+        write_report(tmp_path / "runs", overlay_task="LavaGap", progress=said.append)
+    assert not [each for each in said if "judging" in each or "drawing" in each]
+    assert not (tmp_path / "runs" / "report").exists()
+    for name in ("LavaGapS7", LAVA):
+        write_report(tmp_path / "runs", overlay_task=name)
 
 
 def test_tasks_are_put_together_where_the_figure_is_an_aggregate(tmp_path):

@@ -280,7 +280,7 @@ class A2C:
                 gae_lambda=self.gae_lambda[:, None],
             )
             advantages += bonus * (1 - self.joins_reward)
-            returns = critic[..., :-1] + advantages
+            returns = critic[..., :-1] + advantages  # so the critic learns the bonus too, either way
 
         logits = self.actor(pieces, features.view(learners, n, t + 1, -1)[:, :, :-1].flatten(1, 2))
         log_policy = logits.log_softmax(-1)

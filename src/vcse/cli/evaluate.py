@@ -16,7 +16,7 @@ from rich.table import Table
 from vcse.cli.devices import Device, resolve_device
 from vcse.runs.evaluate import evaluate
 from vcse.runs.load import Policies, load_policies
-from vcse.runs.store import run_directories
+from vcse.runs.store import readable_runs
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def evaluate_runs(
         raise ValueError(f"--episodes must be at least 1, got {episodes}")
     resolved = resolve_device(device)
     torch.set_num_threads(1)  # as in training: the networks are small, and the numbers are the same again
-    loaded = load_policies(run_directories(directory), resolved)
+    loaded = load_policies(list(readable_runs(directory)), resolved)
     rows = [row for policies in loaded for row in _play(policies, episodes)]
     rows.sort(key=lambda row: (row.task, row.method, row.seed))
     if json:

@@ -17,13 +17,14 @@ def report(
     """Write a page about a study, about several, or about any runs: curves, numbers, and a verdict on each claim.
 
     The page needs nothing but itself and opens from disk; its figures and tables lie beside it as files. Runs that
-    cannot be read are named on it, and the others are shown.
+    cannot be read are named on it and here, and the others are shown.
 
     Args:
         directory: A study, a directory of studies, a directory of runs, or an archive of them.
         out: Where the page goes; the folder report in the directory if it is not given.
         overlay: Files of other people's curves, drawn as dashed lines on the tasks that they are about.
-        overlay_task: The task that these curves are about, for files that do not say or have another name for it.
+        overlay_task: Which of the tasks here these curves are about, for files that do not say or have another name
+            for it.
     """
     try:
         from vcse.studies.foreign import join_runs, read_foreign
@@ -33,6 +34,12 @@ def report(
     if overlay_task is not None and not overlay:
         raise ValueError("--overlay-task names the task of --overlay, which is not given")
     curves = join_runs(each for path in overlay for each in read_foreign(path, task=overlay_task))
-    page = write_report(directory, out, curves, progress=lambda said: print(f"vcse: {said}", file=sys.stderr))
+    page = write_report(
+        directory,
+        out,
+        curves,
+        overlay_task=overlay_task,
+        progress=lambda said: print(f"vcse: {said}", file=sys.stderr),
+    )
     print(page)
     return 0

@@ -15,11 +15,10 @@ from tyro.extras import SubcommandApp
 from vcse.cli.devices import Device, cores, resolve_device
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
-from vcse.runs.store import done_frame
 from vcse.studies import catalog
 from vcse.studies.catalog import CATALOG, Claim, Study
-from vcse.studies.gathered import STUDY_FILE, StudyFile, gather, read_study_file, write_archive
-from vcse.studies.local import StudyProgress, form_cohorts, prepare, run_locally
+from vcse.studies.gathered import CURVES, STUDY_FILE, StudyFile, gather, read_study_file, write_archive
+from vcse.studies.local import StudyProgress, check_out, form_cohorts, run_locally, take_out
 from vcse.studies.status import duration, study_status
 
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
@@ -29,6 +28,7 @@ Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]
 FRAMES_PER_S = {"cpu": 17_000, "cuda": 500_000}  # per job
 SLOWDOWN = {"minigrid-full": 8.0, "minigrid-table": 1.5}  # families that are stepped in Python
 EXACT_SLOWDOWN = 12.0
+EVALUATION_FRAMES = 30_000  # 200 episodes of a few hundred frames, without learning
 BYTES_PER_FRAME = 1.1  # a byte for the action, and the rows
 BYTES_PER_RUN = 500_000  # two checkpoints
 MEMORY_BYTES = 5_200_000  # of the features that SE remembers, in two checkpoints
@@ -61,7 +61,7 @@ def _main(arguments: list[str]) -> int:
     return int(
         study_app.cli(
             prog="vcse study",
-            description="Every figure of the paper, and two of our own, as one command.",
+            description="Every figure of the paper, and two of our own, as one command; those of A2C can be run today.",
             args=arguments,
             config=(tyro.conf.OmitSubcommandPrefixes,),
         )
@@ -166,16 +166,21 @@ def run_study(
     # The cluster may have GPUs where this machine has none.
     resolved = "cuda" if ray is not None and device == "cuda" else resolve_device(device)
     at_once = jobs or (1 if resolved == "cuda" else cores())
-    if dry_run:
-        return _say_what_would_run(entry, configs, place, device=resolved, jobs=at_once)
     command = shlex.join(["vcse", "study", "run", name, *_options(seeds, first_seed, frames, tasks, bonuses)])
     file = StudyFile(
         entry.name, entry.seeds, first_seed, frames, list(entry.task_names), list(entry.method_names), command
     )
-    unfinished = prepare(file, configs, place)
+    unfinished = check_out(file, configs, place)
+    if dry_run:
+        return _say_what_would_run(entry, configs, unfinished, place, device=resolved, jobs=at_once)
     if not unfinished:
-        print(f"all {len(configs)} runs in {place} are done: nothing to do", file=sys.stderr)
+        print(f"all {_runs_of(configs)} in {place} are done: nothing to do", file=sys.stderr)
         return 0
+    if ray is not None:
+        from vcse.studies.on_ray import connect
+
+        connect(ray)
+    take_out(file, configs, place)
     if len(unfinished) < len(configs):
         print(f"{len(configs) - len(unfinished)} of {len(configs)} runs in {place} are done", file=sys.stderr)
     progress = StudyProgress(entry.name, place, configs, quiet=quiet)
@@ -184,7 +189,7 @@ def run_study(
             from vcse.studies.on_ray import run_on_ray
 
             cohorts = form_cohorts(unfinished, jobs=jobs or cores(), device=resolved)
-            failures = run_on_ray(cohorts, place, address=ray, device=resolved, watch=progress.show)
+            failures = run_on_ray(cohorts, place, device=resolved, watch=progress.show)
         else:
             cohorts = form_cohorts(unfinished, jobs=at_once, device=resolved)
             failures = run_locally(
@@ -194,7 +199,7 @@ def run_study(
         for reason in dict.fromkeys(failures.values()):
             print(f"vcse: {reason}", file=sys.stderr)
         raise RuntimeError(f"{len(failures)} of {len(configs)} runs failed twice; the same command tries them again")
-    print(f"all {len(configs)} runs are done; make the page with: vcse report {shlex.quote(str(place))}")
+    print(f"{_runs_of(configs)} done; make the page with: vcse report {shlex.quote(str(place))}")
     return 0
 
 
@@ -206,6 +211,8 @@ def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
         directory: What was given as --out.
     """
     file = _read_study(directory)
+    if (directory / CURVES).exists():
+        raise ValueError(f"{directory} is an archive of a study, not one that runs: vcse report reads it")
     entry = catalog.narrowed(
         catalog.study(file.study), seeds=file.seeds, frames=file.frames, tasks=file.tasks, bonuses=file.methods
     )
@@ -236,6 +243,12 @@ def pack_study(
     found = gather(directory)
     for problem in found.problems:
         print(f"vcse: {problem}", file=sys.stderr)
+    there = read_study_file(out)
+    if there is not None and there.study != file.study:
+        raise ValueError(f"{out} holds the study {there.study}, not {file.study}: choose another --out")
+    unfinished = sum(not run.done for run in found.runs)
+    if unfinished:
+        print(f"vcse: {unfinished} of {len(found.runs)} runs are not finished", file=sys.stderr)
     out.mkdir(parents=True, exist_ok=True)
     kept = [
         run._replace(
@@ -259,8 +272,12 @@ def _read_study(directory: Path) -> StudyFile:
     return file
 
 
-def _say_what_would_run(entry: Study, configs: list[RunConfig], out: Path, *, device: str, jobs: int) -> int:
-    left = [config for config in configs if done_frame(out / config.name) < config.frames]
+def _say_what_would_run(
+    entry: Study, configs: list[RunConfig], left: list[RunConfig], out: Path, *, device: str, jobs: int
+) -> int:
+    if not left:
+        print(f"all {_runs_of(configs)} in {out} are done: nothing would run")
+        return 0
     seconds = sum(_seconds(config, device) for config in left) / jobs
     cohorts = form_cohorts(left, jobs=jobs, device=device)
     size = sum(_bytes(config) for config in left)
@@ -275,7 +292,8 @@ def _say_what_would_run(entry: Study, configs: list[RunConfig], out: Path, *, de
 
 def _seconds(config: RunConfig, device: str) -> float:
     slow = SLOWDOWN.get(config.task.partition("/")[0], 1.0) * (1.0 if config.values == "network" else EXACT_SLOWDOWN)
-    return config.frames * slow / (FRAMES_PER_S[device] if slow == 1 else FRAMES_PER_S["cpu"])
+    frames = config.frames + EVALUATION_FRAMES
+    return frames * slow / (FRAMES_PER_S[device] if slow == 1 else FRAMES_PER_S["cpu"])
 
 
 def _bytes(config: RunConfig) -> float:
@@ -319,6 +337,10 @@ def _runs(entry: Study) -> int:
 
 def _frames(entry: Study) -> int:
     return sum(task.frames for task in entry.tasks) * len(entry.methods) * entry.seeds
+
+
+def _runs_of(configs: list[RunConfig]) -> str:
+    return "1 run" if len(configs) == 1 else f"{len(configs)} runs"
 
 
 def _millions(frames: int) -> str:

@@ -1,6 +1,7 @@
 """`vcse train` and `vcse resume`: runs to disk."""
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,7 +16,7 @@ from vcse.nets.encoders import GridEncoder
 from vcse.runs.config import AGENTS, Reading, RunConfig, ValueSource, a2c_config
 from vcse.runs.jobs import suitable_jobs, train_in_jobs
 from vcse.runs.progress import TrainingProgress
-from vcse.runs.store import read_config, run_directories
+from vcse.runs.store import done_frame, readable_runs
 
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]
 
@@ -55,18 +56,18 @@ def train(
 
     Args:
         task: One or several, such as minigrid/LavaGapS7; minigrid-full/... shows the whole map.
-        bonus: One or several of none, se, vcse, se-matched.
-        agent: a2c.
+        bonus: One or several of none, se, vcse, se-matched; rcse where rewards come at more than the goal.
+        agent: Only a2c so far.
         seeds: How many runs of each.
         first_seed: The seed of the first; the others follow.
-        frames: How long each run is; 128 frames make an update.
+        frames: How long each run is; 128 frames make an update, and the last one is made whole.
         out: Where the runs are written: OUT/TASK/METHOD/seedN.
         method: The label of the runs in comparisons; the bonus' name if not given.
         reading: Whose definitions are followed: release made the paper's curves, paper is what the paper prints,
             clean is without anybody's quirks, re3 is for se alone.
         injection: Deviation from the reading: the bonus joins advantages and returns (after_gae) or the reward.
         time_limit: Deviation from the reading: a time limit ends the return (ends) or the value goes on (bootstraps).
-        k: Deviation from the reading: which neighbour.
+        k: Deviation from the reading: which neighbour. In release 3 for vcse and se-matched, 5 otherwise.
         beta: Weight of the bonus; 0.005 if not given.
         log_offset: Deviation from the reading: what is added inside the logarithm of vcse and se-matched.
         value_normalization: Values are standardised over the batch, or by running estimates.
@@ -74,7 +75,7 @@ def train(
         bonus_features: What the bonus sees: a random encoder's features or the agent's position; auto is the
             position for minigrid-full/... and the encoder otherwise.
         keep_extrinsic_critic: Build the extrinsic critic without a bonus too, as the release does.
-        environments: Per run.
+        environments: How many each run steps at once.
         backend: What simulates MiniGrid; auto is EnvPool where it is installed.
         eval_every_frames: Evaluate every so many frames; 0 is only at the end.
         eval_episodes: Episodes of an evaluation, with sampled and again with likeliest actions; 0 is none.
@@ -90,11 +91,14 @@ def train(
         raise ValueError("--task needs at least one name, such as minigrid/LavaGapS7")
     if agent not in AGENTS:
         raise ValueError(f"--agent must be one of {', '.join(AGENTS)}, got {agent!r}")
-    if seeds < 1 or first_seed < 0 or frames < 1 or environments < 1:
-        raise ValueError(
-            "--seeds, --frames and --environments must be at least 1 and --first-seed at least 0, got "
-            f"{seeds}, {frames}, {environments} and {first_seed}"
-        )
+    for option, number, least in (
+        ("--seeds", seeds, 1),
+        ("--first-seed", first_seed, 0),
+        ("--frames", frames, 1),
+        ("--environments", environments, 1),
+    ):
+        if number < least:
+            raise ValueError(f"{option} must be at least {least}, got {number}")
     for option, names in (("--task", task), ("--bonus", bonus)):
         twice = [name for name in names if names.count(name) > 1]
         if twice:
@@ -141,8 +145,14 @@ def train(
                 )
                 for seed in range(first_seed, first_seed + seeds)
             ]
+    is_done = all(done_frame(out / config.name) >= config.frames for config in configs)
     with TrainingProgress(quiet=quiet) as progress:
         _train(configs, out, device=device, threads=threads, jobs=jobs, progress=progress, tensorboard=tensorboard)
+    if not quiet and not is_done:
+        runs = "1 run is" if len(configs) == 1 else f"{len(configs)} runs are"
+        print(
+            f"{runs} in {out}; look at them with vcse report {out}, vcse eval {out}, vcse watch {out}", file=sys.stderr
+        )
     return 0
 
 
@@ -160,21 +170,21 @@ def resume(
 
     Args:
         directory: A run, or a directory of runs.
-        frames: Make the runs longer; as long as they were meant to be if not given.
+        frames: How long each run is to be in all, to make it longer; as long as it was meant to be if not given.
         jobs: Processes that the runs are dealt out to; as many as suit the cores if not given.
         threads: For the environments, of all processes together; all cores if not given.
         device: Where the networks live.
         tensorboard: Write what is in the CSV files for TensorBoard too, to a folder of each run.
         quiet: Show no progress.
     """
-    paths = run_directories(directory)
-    configs = [read_config(path) for path in paths]
+    if frames is not None and frames < 1:
+        raise ValueError(f"--frames must be at least 1, got {frames}")
+    found = readable_runs(directory)
     if frames is not None:
-        configs = [dataclasses.replace(config, frames=frames) for config in configs]
-    roots = {_root(path, config) for path, config in zip(paths, configs, strict=True)}
+        found = {path: dataclasses.replace(config, frames=frames) for path, config in found.items()}
     with TrainingProgress(quiet=quiet) as progress:
-        for root in sorted(roots):
-            mine = [config for path, config in zip(paths, configs, strict=True) if _root(path, config) == root]
+        for root in sorted({_root(path, config) for path, config in found.items()}):
+            mine = [config for path, config in found.items() if _root(path, config) == root]
             _train(mine, root, device=device, threads=threads, jobs=jobs, progress=progress, tensorboard=tensorboard)
     return 0
 

@@ -101,7 +101,9 @@ class RunDirectory:
         taken = self.path / "actions.bin"
         held = taken.stat().st_size if taken.exists() else 0
         if held < actions:
-            raise RuntimeError(f"{taken} holds {held} actions, but the checkpoint needs {actions}")
+            raise RuntimeError(
+                f"{taken} holds {held} actions, but the checkpoint needs {actions}: remove the run to train it again"
+            )
         (self.path / "DONE").unlink(missing_ok=True)
         checkpoint.drop_after(self.path / "checkpoint", frame)  # first: they need the actions that go next
         if held > actions:
@@ -165,6 +167,9 @@ class RunDirectory:
 def check_config(path: Path, config: RunConfig) -> RunConfig | None:
     """Refuse a directory that holds another run than this or a longer one; gives the configuration there, if any."""
     if not (path / "config.json").exists():
+        strange = [name for name in (*CURVES, "actions.bin", "checkpoint", "DONE") if (path / name).exists()]
+        if strange:
+            raise ValueError(f"{path} holds {strange[0]} but no config.json: it is no run, and nothing is overwritten")
         return None
     there = read_config(path)
     different = difference(config, there)
@@ -200,6 +205,22 @@ def run_directories(path: Path) -> list[Path]:
     found = sorted(each.parent for each in path.rglob("config.json"))
     if not found:
         raise ValueError(f"{path} holds no run: there is no config.json below it")
+    return found
+
+
+def readable_runs(path: Path) -> dict[Path, RunConfig]:
+    """Give the runs below a directory and their configurations; what cannot be read is named and left out."""
+    found: dict[Path, RunConfig] = {}
+    problems: list[ValueError] = []
+    for each in run_directories(path):
+        try:
+            found[each] = read_config(each)
+        except ValueError as error:
+            problems.append(error)
+    if not found:
+        raise problems[0]
+    for problem in problems:
+        print(f"vcse: {problem}; the run is left out", file=sys.stderr)
     return found
 
 

@@ -52,6 +52,20 @@ class StudyFile:
         """Give what `study.json` holds."""
         return {"schema_version": STUDY_SCHEMA_VERSION, **asdict(self)}
 
+    def joined(self, other: "StudyFile") -> "StudyFile":
+        """Give what this and a later command ask for together, so that none hides what the other made."""
+        first = min(self.first_seed, other.first_seed)
+        last = max(self.first_seed + self.seeds, other.first_seed + other.seeds)
+        return StudyFile(
+            study=self.study,
+            seeds=last - first,
+            first_seed=first,
+            frames=other.frames,
+            tasks=list(dict.fromkeys([*self.tasks, *other.tasks])),
+            methods=list(dict.fromkeys([*self.methods, *other.methods])),
+            command="\n".join(dict.fromkeys([*self.command.splitlines(), *other.command.splitlines()])),
+        )
+
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "StudyFile":
         """Read it back."""

@@ -9,12 +9,14 @@ from jaxtyping import Float, Int
 
 from vcse.studies.catalog import CROSSED_WALL, Claim, Study, ZeroClaim
 from vcse.studies.gathered import GatheredRun
-from vcse.studies.statistics import Interval
+from vcse.studies.statistics import Interval, area_under_curve
 
 Verdict = Literal["holds", "contradicted", "undecided", "not run"]
 Groups = Sequence[Float[np.ndarray, "_ points"]]  # the runs of one task each
 
 FEWEST_RUNS = 5  # fewer decide nothing
+FEWEST_EPISODES = 16  # as many as a run has environments; fewer tell nothing of its policy
+OF_EPISODES = ("success_rate", "return_mean")  # what is averaged over the last episodes
 RESAMPLES = 10_000
 SEED = 0  # of the bootstrap: the same runs give the same verdicts
 NOISE = 1e-9  # what two ways to add up the same numbers may differ by
@@ -27,7 +29,7 @@ class Judgement(NamedTuple):
 
     task: str
     difference: float  # of interquartile means; of a column said to be 0, its interquartile mean
-    low: float
+    low: float  # NaN too where there is one run, which has no interval
     high: float
     runs: int
     other_runs: int  # of the method that is said to be worse; 0 where the claim is about one
@@ -68,9 +70,18 @@ def judge(entry: Study, runs: Sequence[GatheredRun]) -> list[JudgedClaim]:
 def metric_curve(
     run: GatheredRun, metric: str
 ) -> tuple[Int[np.ndarray, " points"], Float[np.ndarray, " points"]] | None:
-    """Give a run's curve of a metric: a column of its training, or the share of visits beyond the wall."""
+    """Give a run's curve of a metric: a column of its training, or the share of visits beyond the wall.
+
+    Success and return are not known (NaN) before `FEWEST_EPISODES` episodes have ended. Those that end first are the
+    short ones, and in most tasks these are the successes.
+    """
     if metric != "beyond_wall_share":
-        return (run.frames, run.columns[metric]) if metric in run.columns else None
+        if metric not in run.columns:
+            return None
+        scores = run.columns[metric]
+        if metric in OF_EPISODES and "episodes" in run.columns:
+            scores = np.where(run.columns["episodes"] >= FEWEST_EPISODES, scores, np.nan)
+        return run.frames, scores
     every = run.config.get("visits_every_frames", 0)
     if run.visits is None or not every or not len(run.visits):
         return None
@@ -185,7 +196,7 @@ def _scores(
     than: Sequence[tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]],
     at_frame: int | None,
 ) -> _Measured:
-    """Give a number for each run: its score at a frame, or its mean score up to the last frame that all have."""
+    """Give a number for each run: its score at a frame, or the area up to the last frame that all have."""
     if at_frame is not None:
         reached = [
             [
@@ -197,14 +208,16 @@ def _scores(
         ]
         return _Measured(np.array(reached[0], dtype=float), np.array(reached[1], dtype=float))
     last = min(int(frames[-1]) for frames, _ in (*better, *than))
-    # Before the first episode has ended there was no success.
-    areas = [
-        np.array(
-            [float(np.nan_to_num(score[frames <= last]).mean()) if frames[0] <= last else 0.0 for frames, score in side]
-        )
-        for side in (better, than)
-    ]
+    areas = [np.array([_area(frames, score, last) for frames, score in side]) for side in (better, than)]
     return _Measured(areas[0], areas[1])
+
+
+def _area(frames: Int[np.ndarray, " points"], scores: Float[np.ndarray, " points"], last: int) -> float:
+    """Give a curve's mean height up to a frame; what is not known yet counts as 0, so that all begin alike."""
+    until = frames <= last
+    if not until.any():
+        return 0.0
+    return float(area_under_curve(np.nan_to_num(scores[until])[None, None], frames[until])[0, 0])
 
 
 def _compare(task: str, pairs: Sequence[_Measured], *, same: bool, note: str) -> Judgement:
@@ -212,8 +225,8 @@ def _compare(task: str, pairs: Sequence[_Measured], *, same: bool, note: str) ->
     sides = [[getattr(pair, side)[:, None] for pair in pairs] for side in ("better", "than")]
     difference = float((middles(sides[0]) - middles(sides[1]))[0])
     drawn = resampled_middles(sides[0], generator) - resampled_middles(sides[1], generator)
-    low, high = (float(each[0]) for each in percentile_interval(drawn))
     fewest = min(len(group) for side in sides for group in side)
+    low, high = _ends(drawn, fewest)
     verdict: Verdict = "undecided"
     if fewest < FEWEST_RUNS:
         few = f"{_runs(fewest)} of a method{' on a task' if len(pairs) > 1 else ''}; {FEWEST_RUNS} are needed"
@@ -241,7 +254,7 @@ def _judge_zero(claim: ZeroClaim, entry: Study, runs: Sequence[GatheredRun]) -> 
             judgements.append(Judgement(task, math.nan, math.nan, math.nan, 0, 0, "undecided", note))
             continue
         drawn = resampled_middles([known], np.random.default_rng(SEED))
-        low, high = (float(each[0]) for each in percentile_interval(drawn))
+        low, high = _ends(drawn, len(known))
         verdict: Verdict = "undecided"
         if len(known) < FEWEST_RUNS:
             few = f"{_runs(len(known))}; {FEWEST_RUNS} are needed"
@@ -252,6 +265,14 @@ def _judge_zero(claim: ZeroClaim, entry: Study, runs: Sequence[GatheredRun]) -> 
             verdict = "holds"
         judgements.append(Judgement(task, float(middles([known])[0]), low, high, len(known), 0, verdict, note))
     return judgements
+
+
+def _ends(drawn: Float[np.ndarray, "resamples 1"], fewest: int) -> tuple[float, float]:
+    """Give the ends of an interval; one run drawn again and again is no spread, and has none."""
+    if fewest < 2:
+        return math.nan, math.nan
+    low, high = (float(each[0]) for each in percentile_interval(drawn))
+    return low, high
 
 
 def _before_success(run: GatheredRun, column: str) -> float:

@@ -22,7 +22,7 @@ from vcse.runs.jobs import Job, end_jobs, start_job, tell_to_stop
 from vcse.runs.launch import StoppedError, cohort_key, stop_on_signals
 from vcse.runs.on_policy import Status
 from vcse.runs.store import check_config, done_frame
-from vcse.studies.gathered import STUDY_FILE, StudyFile, read_study_file
+from vcse.studies.gathered import CURVES, STUDY_FILE, StudyFile, read_study_file
 from vcse.studies.status import StudyStatus, study_status, wait_until_free, write_failures
 
 MOST_RUNS = {"cpu": 24, "cuda": 320}  # of one cohort: more gain nothing
@@ -46,18 +46,26 @@ class CohortJob:
         return sum(config.frames for config in self.configs)
 
 
-def prepare(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:
-    """Write what the study is, refuse directories that hold something else, and give the runs that are not done."""
-    for config in configs:
-        check_config(out / config.name, config)
-    wait_until_free([out / config.name for config in configs], SAVING_SECONDS)
-    out.mkdir(parents=True, exist_ok=True)
+def check_out(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:
+    """Refuse a directory that holds something else than this study, and give the runs that are not done."""
+    if (out / CURVES).exists():
+        raise ValueError(f"{out} is an archive of a study: vcse report reads it; choose another --out to train")
     before = read_study_file(out)
     if before is not None and before.study != file.study:
         raise ValueError(f"{out} holds the study {before.study}, not {file.study}: choose another --out")
+    for config in configs:
+        check_config(out / config.name, config)
+    return [config for config in configs if done_frame(out / config.name) < config.frames]
+
+
+def take_out(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> None:
+    """Write what is asked for into the study's directory, once nobody else trains these runs."""
+    wait_until_free([out / config.name for config in configs], SAVING_SECONDS)
+    out.mkdir(parents=True, exist_ok=True)
+    before = read_study_file(out)
+    file = file if before is None else before.joined(file)
     write_atomically(out / STUDY_FILE, json.dumps(file.to_json(), indent=1).encode())
     write_failures(out, {})
-    return [config for config in configs if done_frame(out / config.name) < config.frames]
 
 
 def form_cohorts(configs: Sequence[RunConfig], *, jobs: int, device: str) -> list[list[RunConfig]]:

@@ -23,31 +23,27 @@ LOST_WORKERS = 20  # that a cohort outlives: they are not its fault
 LOST_NODE_SECONDS = 60.0  # that the processes of a lost node may go on holding its runs
 SECONDS_BETWEEN_LOOKS = 1.0
 CONNECTION_SECONDS = 5.0
+SAVING_SECONDS = 30.0
 
 
 def run_on_ray(
     cohorts: Sequence[Sequence[RunConfig]],
     out: Path,
     *,
-    address: str,
     device: str,
     watch: Callable[[], None],
     gpu_share: float = 1.0,
 ) -> dict[str, str]:
-    """Train cohorts as Ray tasks and give the runs that failed, with the reason.
+    """Train cohorts as tasks of the cluster that `connect` reached, and give the runs that failed, with the reason.
 
     Args:
         cohorts: The runs that are not done, in the order in which they start.
         out: Where they are written; every node must see it under this path.
-        address: Of the cluster; auto for the one that runs here, local to start one for this command.
         device: Where the networks live: a task asks for one core, and on cuda for a share of a GPU too.
         watch: Called about once a second.
         gpu_share: Of one GPU, per cohort.
     """
     ray = _ray()
-    started_here = not ray.is_initialized()
-    if started_here:
-        _connect(ray, address)
     place = out.resolve()
     train = ray.remote(_train).options(
         num_cpus=1, num_gpus=gpu_share if device == "cuda" else 0, max_retries=LOST_WORKERS, retry_exceptions=False
@@ -78,13 +74,20 @@ def run_on_ray(
                         write_failures(place, failures)
                 watch()
             if stopped():
-                for reference in running:
-                    ray.cancel(reference, force=True)  # the last checkpoints are whole
+                _stop(ray, list(running))
                 raise StoppedError(stopped())
     finally:
-        if started_here:
-            ray.shutdown()
+        ray.shutdown()
     return failures
+
+
+def _stop(ray: Any, references: list[Any]) -> None:
+    """Let tasks save and end; what does not in time, in the middle of an evaluation, is ended."""
+    for reference in references:
+        ray.cancel(reference, force=False)  # reaches them as Ctrl-C would
+    _, left = ray.wait(references, num_returns=len(references), timeout=SAVING_SECONDS)
+    for reference in left:
+        ray.cancel(reference, force=True)
 
 
 def _ray() -> Any:
@@ -96,14 +99,20 @@ def _ray() -> Any:
     return ray
 
 
-def _connect(ray: Any, address: str) -> None:
+def connect(address: str) -> None:
+    """Reach a cluster.
+
+    Args:
+        address: Of the cluster; auto for the one that runs here, local to start one for this command.
+    """
+    ray = _ray()
     host, found, port = address.rpartition(":")
     if found and port.isdecimal():  # Ray itself would try for a minute
         try:
             socket.create_connection((host.removeprefix("ray://"), int(port)), CONNECTION_SECONDS).close()
         except OSError as error:
             raise RuntimeError(f"--ray {address}: no cluster there ({error})") from error
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
     try:
         if address == "local":
             ray.init(include_dashboard=False, **quiet)

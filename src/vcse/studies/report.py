@@ -7,6 +7,7 @@ import math
 import os
 import re
 import shlex
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,9 @@ from vcse.studies.foreign import ForeignCurves
 from vcse.studies.gathered import GatheredRun, StudyFile, gather, read_study_file, study_directories
 from vcse.studies.judge import (
     ALL_TASKS,
+    FEWEST_EPISODES,
+    FEWEST_RUNS,
+    OF_EPISODES,
     JudgedClaim,
     Judgement,
     judge,
@@ -47,7 +51,17 @@ LABELS = {
     "beyond_wall_share": "share of visits beyond the wall",
 }
 SHARES = ("success_rate", "beyond_wall_share")
-WORDS = {"holds": "hold", "contradicted": "contradicted", "undecided": "undecided", "not run": "not run"}
+TOO_FEW = "too few runs"
+WORDS = {  # for one claim, and for several
+    "holds": ("holds", "hold"),
+    "contradicted": ("contradicted", "contradicted"),
+    "undecided": ("undecided", "undecided"),
+    TOO_FEW: ("with too few runs", "with too few runs"),
+    "not run": ("not run", "not run"),
+}
+# What is configured of a bonus, and says nothing of a run that has none.
+OF_BONUS = ("a2c.bonus.", "a2c.beta", "a2c.injection", "a2c.bonus_features", "values")
+BONUS_NAME = "a2c.bonus.name"
 
 
 class Drawn(NamedTuple):
@@ -86,7 +100,7 @@ class Panel(NamedTuple):
     @property
     def short(self) -> str:
         """The task's own name."""
-        return self.task.rpartition("/")[2]
+        return _short(self.task)
 
 
 class Cell(NamedTuple):
@@ -163,14 +177,60 @@ class Section:
         return [each for each in self.series if not each.is_dashed]
 
     @property
+    def is_of_episodes(self) -> bool:
+        """Whether the metric is known only when some episodes have ended."""
+        return self.metric in OF_EPISODES
+
+    @property
+    def files(self) -> list[str]:
+        """What lies beside the page."""
+        tables = ["curves.csv", "table.csv", *(["claims.csv"] if self.claims else [])]
+        return [*tables, *(["curves.png", "curves.svg"] if self.drawable else [])]
+
+    @property
+    def drawable(self) -> dict[str, dict[str, Line]]:
+        """Our own lines that have at least one point, by task and method."""
+        ours = [each.name for each in self.methods]
+        lines = {
+            panel.task: {
+                method: Line(each.frames, each.iqm, each.low, each.high)
+                for method, each in panel.lines.items()
+                if method in ours and np.isfinite(each.iqm).any()
+            }
+            for panel in self.panels
+        }
+        return {task: mine for task, mine in lines.items() if mine}
+
+    @property
     def verdicts(self) -> list[tuple[str, int, str]]:
         """How many claims came out how: the verdict, the number, the word for so many."""
-        counted: Counter[str] = Counter(deciding(claim).verdict for claim in self.claims)
+        counted: Counter[str] = Counter(outcome(claim) for claim in self.claims)
         return [
-            (verdict, counted[verdict], verdict if counted[verdict] == 1 else word)
-            for verdict, word in WORDS.items()
+            (verdict, counted[verdict], one if counted[verdict] == 1 else several)
+            for verdict, (one, several) in WORDS.items()
             if counted[verdict]
         ]
+
+
+class _Found(NamedTuple):
+    """The runs of a directory, before anything is made of them."""
+
+    directory: Path
+    without: Sequence[Path]
+    runs: list[GatheredRun]
+    problems: list[str]
+    asked: StudyFile | None
+    entry: catalog.Study | None
+
+    @property
+    def tasks(self) -> list[str]:
+        """What was run, in the order of the study."""
+        return _ordered({run.task: None for run in self.runs}, self.entry.task_names if self.entry else ())
+
+    @property
+    def is_aggregated(self) -> bool:
+        """Whether a panel shows all tasks together."""
+        return self.entry is not None and self.entry.figure == "aggregate" and len(self.tasks) > 1
 
 
 def write_report(
@@ -178,6 +238,7 @@ def write_report(
     out: Path | None = None,
     overlays: Sequence[ForeignCurves] = (),
     *,
+    overlay_task: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """Write the page about the runs below a directory, with its figures and tables beside it, and give its path.
@@ -186,23 +247,31 @@ def write_report(
         directory: A study, a directory of studies, or any runs.
         out: Where the page goes; the folder `report` in the directory if it is not given.
         overlays: Other people's curves, drawn as dashed lines where the task is the same.
-        progress: Told what is being done.
+        overlay_task: The task that the overlays are said to be about; refused where it is none of those that were run.
+        progress: Told what is being done, and what was found wrong.
     """
     if not directory.is_dir():
         raise ValueError(f"{directory} is not a directory")
     out = directory / "report" if out is None else out
-    studies = study_directories(directory)
+    # All that can be refused is, before the slow part.
+    found = _find_all(directory, progress)
+    if overlay_task is not None:
+        _check_overlay_task(overlay_task, found)
+    _check_writable(out)
     sections: list[Section] = []
-    for path in studies:
-        sections.append(_read_section(path, overlays, taken=sections, progress=progress))
-    if directory not in studies:
-        try:
-            sections.append(_read_section(directory, overlays, taken=sections, progress=progress, without=studies))
-        except ValueError:  # no runs outside the studies
-            if not studies:
-                raise
+    for each in found:
+        sections.append(_section(each, overlays, taken=sections, progress=progress))
     if len(sections) > 1:
-        sections = [replace(section, folder=f"{section.name}/") for section in sections]
+        titles = Counter(section.title for section in sections)
+        places = [_place(each.directory, directory) for each in found]
+        sections = [
+            replace(
+                section,
+                folder=f"{section.name}/",
+                title=f"{section.title} ({place})" if titles[section.title] > 1 else section.title,
+            )
+            for section, place in zip(sections, places, strict=True)
+        ]
     for section in sections:
         progress(f"{section.title}: drawing {_counted(len(section.panels), 'panel')}")
         _write_files(section, out / section.folder)
@@ -222,6 +291,18 @@ def deciding(claim: JudgedClaim) -> Judgement:
         if found:
             return found[0]
     raise ValueError("judgements must hold at least one task, got none")
+
+
+def outcome(claim: JudgedClaim) -> str:
+    """Give the word for what a claim comes to; that nothing but runs is missing is no finding, and has its own."""
+    verdict = deciding(claim).verdict
+    judged = [each for each in claim.judgements if each.task != ALL_TASKS and each.verdict != "not run"]
+    is_pair = not isinstance(claim.claim, catalog.ZeroClaim)
+    fewest = [min(each.runs, each.other_runs) if is_pair else each.runs for each in judged]
+    # A task of which every run was left out has no number at all, and more runs might not help.
+    if verdict == "undecided" and judged and all(0 < runs < FEWEST_RUNS for runs in fewest):
+        return TOO_FEW
+    return verdict
 
 
 def draw(
@@ -254,35 +335,67 @@ def draw(
     return Drawn(frames, present.sum(0), *numbers)
 
 
-def _read_section(
-    directory: Path,
-    overlays: Sequence[ForeignCurves],
-    *,
-    taken: Sequence[Section],
-    progress: Callable[[str], None],
-    without: Sequence[Path] = (),
-) -> Section:
+def _find_all(directory: Path, progress: Callable[[str], None]) -> list[_Found]:
+    """Read each study below a directory, and then the runs that are of none."""
+    studies = study_directories(directory)
+    found = [_find(path, progress) for path in studies]
+    if directory not in studies:
+        try:
+            found.append(_find(directory, progress, without=studies))
+        except ValueError:  # no runs outside the studies
+            if not studies:
+                raise
+    return found
+
+
+def _find(directory: Path, progress: Callable[[str], None], without: Sequence[Path] = ()) -> _Found:
     progress(f"reading {directory}")
     runs, problems = gather(directory, without=without)
     if not runs:
         raise ValueError(f"{directory} holds no run that can be read: {problems[0]}")
-    asked, entry = _asked(directory, problems)
-    task_names = _ordered({run.task: None for run in runs}, entry.task_names if entry else ())
+    return _Found(directory, without, runs, problems, *_asked(directory, problems))
+
+
+def _check_overlay_task(name: str, found: Sequence[_Found]) -> None:
+    tasks = dict.fromkeys(task for each in found for task in each.tasks)
+    shown = [*tasks, *([ALL] if any(each.is_aggregated for each in found) else [])]
+    if not any(name in (task, _short(task)) for task in shown):
+        raise ValueError(f"--overlay-task must be one of {', '.join(shown)}, got {name!r}")
+
+
+def _check_writable(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        reason = "it is a file" if out.is_file() else error.strerror
+        raise ValueError(
+            f"the report cannot be written to {out}: {reason}; --out names the directory that it goes to"
+        ) from error
+
+
+def _section(
+    found: _Found, overlays: Sequence[ForeignCurves], *, taken: Sequence[Section], progress: Callable[[str], None]
+) -> Section:
+    directory, without, runs, problems, asked, entry = found
+    task_names = found.tasks
     methods = _ordered({run.method: None for run in runs}, entry.method_names if entry else tuple(plots.METHOD_COLOURS))
     metric = entry.metric if entry else _metric(runs)
     progress(_extent(runs, task_names, methods))
     problems += _gaps(runs, asked)
     panels = _panels(runs, task_names, methods, metric, problems)
-    if entry and entry.figure == "aggregate" and len(task_names) > 1:
+    if found.is_aggregated:
         panels.insert(0, _aggregate(runs, task_names, methods, metric))
     explanations = {method.name: method.explanation for method in entry.methods} if entry else {}
     series = [Series(method, explanations.get(method, ""), plots.method_colour(method, methods)) for method in methods]
     series += _overlay(panels, overlays, methods, metric, problems)
-    progress(f"judging {len(entry.claims) if entry else 0} claims")
+    if entry and entry.claims:
+        progress(f"judging {_counted(len(entry.claims), 'claim')}")
     differences, common = _settings(runs, methods)
-    return Section(
+    section = Section(
         name=_unique(entry.name if entry else directory.resolve().name, [each.name for each in taken]),
-        title=entry.title if entry else directory.resolve().name,
+        title=entry.title if entry else f"Runs in {directory.resolve().name}",
         source=_source(entry),
         extent=_extent(runs, task_names, methods),
         metric=metric,
@@ -300,9 +413,12 @@ def _read_section(
         versions=_all_of(_versions(run.meta) for run in runs),
         commit=_all_of(str(run.meta.get("commit") or "unknown")[:12] for run in runs),
         machine=_all_of(_machine(run.meta) for run in runs),
-        commands=[asked.command] if asked else _commands(runs),
+        commands=asked.command.splitlines() if asked else _commands(runs),
         folder="",
     )
+    for problem in problems:
+        progress(problem)
+    return section
 
 
 def _asked(directory: Path, problems: list[str]) -> tuple[StudyFile | None, catalog.Study | None]:
@@ -379,6 +495,9 @@ def _panels(
                 problems.append(f"{task} with {method}: {missing} without {metric}, not drawn.")
             if curves:
                 lines[method] = draw(*_side_by_side(curves))
+                if metric in OF_EPISODES and np.isnan(lines[method].iqm).all():
+                    few = f"at no point have {FEWEST_EPISODES} episodes of every run ended"
+                    problems.append(f"{task} with {method}: no line, as {few}.")
         panels.append(Panel(task, lines))
     return panels
 
@@ -422,6 +541,7 @@ def _overlay(
     """Add other people's lines to the panels of their tasks, and give their entries of the legend."""
     names = list(methods)
     added: dict[str, Series] = {}
+    drawn: set[str] = set()
     undrawn: dict[str, list[ForeignCurves]] = {}
     for each in overlays:
         wanted = [panel for panel in panels if each.task in (panel.task, panel.short)]
@@ -437,16 +557,21 @@ def _overlay(
             frames, scores = frames[kept], scores[:, kept]
         line = draw(frames.astype(np.int64), scores.astype(np.float64), ~np.isnan(scores))
         name = f"{each.method}, {source}" if each.method else source
+        drawn.add(source)
         for panel in wanted:
             panel.lines[name] = line
         added[name] = Series(name, f"read from {source}", plots.method_colour(each.method, names), is_dashed=True)
-    drawn = " ".join(added)
+    ours = [panel.task for panel in panels]
     for source, curves in undrawn.items():
-        if source not in drawn:
-            tasks, metrics = (
-                ", ".join(dict.fromkeys(each)) for each in zip(*((c.task, c.metric) for c in curves), strict=True)
-            )
-            problems.append(f"Nothing of {source} is drawn: it has {metrics} on {tasks}, and here is {metric}.")
+        if source in drawn:
+            continue
+        tasks, metrics = (
+            ", ".join(dict.fromkeys(each)) for each in zip(*((c.task, c.metric) for c in curves), strict=True)
+        )
+        here = metric
+        if not any(each.task in (task, _short(task)) for each in curves for task in ours):
+            here += f" on {', '.join(ours)}; --overlay-task says which of these tasks it is about"
+        problems.append(f"Nothing of {source} is drawn: it has {metrics} on {tasks}, and here is {here}.")
     return list(added.values())
 
 
@@ -493,8 +618,10 @@ def _cell(
     if not scores.size or np.isnan(scores).any():
         return Cell(task, method, frame, scores.size, math.nan, math.nan, math.nan, math.nan)
     groups = [scores[:, None]]
-    interval = percentile_interval(resampled_middles(groups, np.random.default_rng(SEED)))
-    low, high = (float(each[0]) for each in interval)
+    low = high = math.nan  # one run drawn again and again is no interval
+    if scores.size > 1:
+        interval = percentile_interval(resampled_middles(groups, np.random.default_rng(SEED)))
+        low, high = (float(each[0]) for each in interval)
     return Cell(task, method, frame, scores.size, float(middles(groups)[0]), low, high, float(scores.mean()))
 
 
@@ -568,19 +695,25 @@ def _films(directory: Path, without: Sequence[Path], problems: list[str]) -> lis
 
 
 def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """Split the settings of runs into those in which methods differ and those that all share."""
+    """Split the settings of runs into those in which methods differ and those that all share.
+
+    Settings of a bonus are those of the methods that have one.
+    """
     found: dict[str, dict[str, dict[str, None]]] = {}
+    paid = {run.method for run in runs if dict(_flat(run.config)).get(BONUS_NAME) != "none"}
     for run in runs:
         for name, value in _flat(run.config):
             if name not in ("schema_version", "task", "method", "seed"):
                 found.setdefault(name, {}).setdefault(run.method, {})[_shown(value)] = None
     differences, common = {}, {}
     for name, by_method in found.items():
-        told = {method: ", ".join(by_method.get(method, {"–": None})) for method in methods}
+        is_of_bonus = name.startswith(OF_BONUS) and name != BONUS_NAME
+        asked = [method for method in methods if method in paid or not is_of_bonus]
+        told = {method: ", ".join(by_method.get(method, {"–": None})) for method in asked}
         if len(set(told.values())) == 1:
-            common[name] = told[methods[0]]
-        else:
-            differences[name] = told
+            common[name] = told[asked[0]]
+        elif told:
+            differences[name] = dict.fromkeys(methods, "–") | told
     return differences, common
 
 
@@ -612,24 +745,16 @@ def _machine(meta: Mapping[str, Any]) -> str:
 
 
 def _commands(runs: Sequence[GatheredRun]) -> list[str]:
+    """Give what the runs were made by; some may have been trained by one command and made longer by another."""
     told = dict.fromkeys(
         f"vcse {shlex.join(map(str, command))}" for run in runs if (command := run.meta.get("command"))
     )
-    return list(told)[:3]
+    return list(told)
 
 
 def _write_files(section: Section, out: Path) -> None:
     """Write a study's figure and numbers as files."""
-    ours = [each.name for each in section.methods]
-    lines = {
-        panel.task: {
-            method: Line(each.frames, each.iqm, each.low, each.high)
-            for method, each in panel.lines.items()
-            if method in ours and each.frames.size
-        }
-        for panel in section.panels
-    }
-    drawn = {task: mine for task, mine in lines.items() if mine}
+    drawn = section.drawable
     if drawn:
         # Without these two, the same runs would give another file each time.
         with rc_context({"svg.hashsalt": "vcse"}):
@@ -656,7 +781,8 @@ def _write_files(section: Section, out: Path) -> None:
         for claim in section.claims
         for judgement in claim.judgements
     )
-    _write_csv(out / "claims.csv", ("claim", "by", "measure", *Judgement._fields), judged)
+    if section.claims:
+        _write_csv(out / "claims.csv", ("claim", "by", "measure", *Judgement._fields), judged)
 
 
 _CURVE_COLUMNS = ("frame", "runs", "iqm", "low", "high", "mean", "std")
@@ -680,7 +806,9 @@ def _render(sections: Sequence[Section], title: str) -> str:
         lstrip_blocks=True,
     )
     templates.filters |= {"data_uri": _data_uri, "thousands": _thousands, "score": _score, "gain": _gain}
-    templates.globals |= {"deciding": deciding, "reach": _reach, "ALL_TASKS": ALL_TASKS}
+    templates.filters |= {"short": _short, "words": _words}
+    templates.globals |= {"outcome": outcome, "reach": _reach, "ALL_TASKS": ALL_TASKS}
+    templates.globals |= {"FEWEST_EPISODES": FEWEST_EPISODES, "FEWEST_RUNS": FEWEST_RUNS}
     return templates.get_template("report.html").render(
         title=sections[0].title if len(sections) == 1 else title,
         sections=sections,
@@ -718,8 +846,9 @@ def _rounded(numbers: Float[np.ndarray, " points"]) -> list[float | None]:
 
 
 def _reach(claim: JudgedClaim) -> float:
-    """Give how far from 0 the intervals of a claim go."""
-    ends = [abs(end) for each in claim.judgements for end in (each.low, each.high) if not math.isnan(end)]
+    """Give how far from 0 the numbers and intervals of a claim go."""
+    numbers = (end for each in claim.judgements for end in (each.difference, each.low, each.high))
+    ends = [abs(end) for end in numbers if not math.isnan(end)]
     return max(ends, default=0.0) or 1.0
 
 
@@ -747,6 +876,21 @@ def _ordered(found: Iterable[str], wanted: Sequence[str]) -> list[str]:
     """Give names in the order wanted, then what else was found."""
     names = list(found)
     return [name for name in wanted if name in names] + [name for name in names if name not in wanted]
+
+
+def _short(task: str) -> str:
+    """Give the task's own name, without that of its family."""
+    return task.rpartition("/")[2]
+
+
+def _words(name: str) -> list[str]:
+    """Split a name such as SimpleCrossingS9N1 where it may go on in the next line."""
+    return re.split(r"(?<=[a-z])(?=[A-Z])", name)
+
+
+def _place(path: Path, directory: Path) -> str:
+    """Give where a study lies as seen from the directory that the page is about."""
+    return path.resolve().name if path == directory else str(path.relative_to(directory))
 
 
 def _unique(name: str, taken: Sequence[str]) -> str:

@@ -72,7 +72,8 @@ class StudyStatus:
     def line(self) -> str:
         """Give the whole in one line."""
         counts = ", ".join(f"{self.count(state)} {state}" for state in STATES)
-        text = f"{len(self.runs)} runs: {counts}; {self.share:.0%} of the frames"
+        runs = "1 run" if len(self.runs) == 1 else f"{len(self.runs)} runs"
+        text = f"{runs}: {counts}; {self.share:.0%} of the frames"
         if self.frames_per_s and self.seconds_left:
             text += f", {self.frames_per_s:,.0f} frames/s, {duration(self.seconds_left)} left"
         elif self.is_evaluating:
