@@ -165,8 +165,10 @@ def test_learners_are_bit_equal_alone_and_in_a_cohort_of_others():
     for seed, agent in enumerate(alone):
         mine, theirs = agent.learner_state(0), together.learner_state(seed)
         assert mine.keys() == theirs.keys()
-        for name in mine.keys() - {"bonus"}:
+        for name in mine.keys() - {"bonus", "remembered"}:
             assert torch.equal(mine[name], theirs[name]), (seed, name)
+        for name, remembered in mine.get("remembered", {}).items():
+            assert torch.equal(remembered, theirs["remembered"][name]), (seed, name)
         for name, entry in mine.get("bonus", {}).items():
             same = (
                 torch.equal(entry, theirs["bonus"][name]) if torch.is_tensor(entry) else entry == theirs["bonus"][name]

@@ -20,6 +20,7 @@ from vcse.bonuses.named import BonusChoice
 from vcse.nets.capture import Captured
 from vcse.nets.encoders import GridEncoder
 from vcse.nets.heads import TanhHead
+from vcse.nets.remembered import RememberedEncoder
 from vcse.nets.stacked import Layout, Pieces, Stack
 from vcse.replay.rollouts import Rollout
 from vcse.returns import gae
@@ -156,6 +157,7 @@ class A2C:
         bootstraps = torch.tensor([config.time_limit == "bootstraps" for config in configs], device=self.device)
         self.ends_at_limit = ~bootstraps[:, None, None]
         self.needs_arrived = any(config.time_limit == "bootstraps" for config in configs)
+        self.remembered: RememberedEncoder | None = None
         self._prepare()
         self._prepare_random_encoder()
         self._captured_update: Captured[dict[str, Tensor]] | None = None
@@ -170,8 +172,22 @@ class A2C:
         self.acting = self.encoder.prepare(pieces) | heads
 
     def _prepare_random_encoder(self) -> None:
-        if self.random_encoder is not None:
-            self.random_pieces = self.encoder.prepare(self.encoder.layout.pieces(self.random_encoder))
+        """Bring the random encoder to the form in which it is applied; on a CPU it remembers what it has encoded."""
+        if self.random_encoder is None:
+            return
+        self.random_pieces = self.encoder.prepare(self.encoder.layout.pieces(self.random_encoder))
+        if self.device.type == "cpu":
+            self.remembered = RememberedEncoder(self.encoder, self.random_pieces, len(self.random_encoder))
+
+    def _replace_random_encoder(self, row: int, remembered: dict[str, Tensor] | None) -> None:
+        """Take one learner's encoder into use, and what it has encoded."""
+        assert self.random_encoder is not None
+        pieces = self.encoder.prepare(self.encoder.layout.pieces(self.random_encoder[row : row + 1]))
+        for name, piece in pieces.items():
+            self.random_pieces[name][row] = piece[0]
+        if self.remembered is not None:
+            nothing = {"observations": torch.empty(0), "features": torch.empty(0, self.encoder.features)}
+            self.remembered.load_learner_state(row, remembered or nothing)
 
     @property
     def learners(self) -> int:
@@ -351,8 +367,7 @@ class A2C:
         if self.random_encoder is None:
             features = self._of(self.paid, rollout.positions).flatten(1, 2)
         else:
-            observations = self._of(self.paid, rollout.observations)
-            features = self.encoder(self.random_pieces, observations[:, :, :-1].flatten(1, 2))
+            features = self._random_features(self._of(self.paid, rollout.observations)[:, :, :-1].flatten(1, 2))
         self.bonus_output = self.bonus(
             features,
             values=self._of(self.paid, values).flatten(1),
@@ -360,6 +375,11 @@ class A2C:
         )
         reward = self.bonus_output.reward.view(len(self.paid), *values.shape[1:])
         return weighted.index_copy(0, self.paid, self.beta[:, None, None] * reward)
+
+    def _random_features(self, observations: UInt8[Tensor, "m n h w c"]) -> Float[Tensor, "m n f"]:
+        return (
+            self.encoder(self.random_pieces, observations) if self.remembered is None else self.remembered(observations)
+        )
 
     def _descend(self, loss: Float[Tensor, " l"]) -> Float[Tensor, " l"]:
         """Take one step of RMSprop down each learner's own gradient, clipped to its own norm, and give the norms."""
@@ -407,14 +427,17 @@ class A2C:
             state["bonus"] = self.bonus.learner_state(row)
             if self.random_encoder is not None:
                 state["random_encoder"] = _copy(self.random_encoder[row])
+            if self.remembered is not None:
+                state["remembered"] = self.remembered.learner_state(row)
         return state
 
     @torch.no_grad()
     def load_learner_state(self, learner: int, state: dict[str, Any]) -> None:
         """Take one learner's state back."""
-        mine = self.learner_state(learner)
-        if mine.keys() != state.keys():
-            raise ValueError(f"the learner has {sorted(mine)}, but the checkpoint holds {sorted(state)}")
+        # What is remembered of observations is not there in checkpoints of a GPU.
+        mine, theirs = (sorted(each.keys() - {"remembered"}) for each in (self.learner_state(learner), state))
+        if mine != theirs:
+            raise ValueError(f"the learner has {mine}, but the checkpoint holds {theirs}")
         self.parameters[learner].copy_(state["parameters"])
         self.squares[learner].copy_(state["squares"])
         if self.extrinsic_parameters is not None and self.extrinsic_squares is not None:
@@ -425,8 +448,8 @@ class A2C:
             self.bonus.load_learner_state(row, state["bonus"])
             if self.random_encoder is not None:
                 self.random_encoder[row].copy_(state["random_encoder"])
+                self._replace_random_encoder(row, state.get("remembered"))
         self._prepare()
-        self._prepare_random_encoder()
 
     def state_dict(self) -> dict[str, Any]:
         """Give the state of every learner."""

@@ -168,23 +168,22 @@ class DistinctFeatures:
         places, free = self.places[learner], self.free[learner]
         size = features.shape[1] * features.itemsize
         whole = np.ascontiguousarray(features).tobytes()
-        found = np.empty(len(features), dtype=np.int64)
-        for row in range(len(features)):
-            key = whole[row * size : (row + 1) * size]
-            place = places.get(key)
-            if place is None:
-                place = free.pop() if free else len(places)
+        keys = [whole[start : start + size] for start in range(0, len(whole), size)]
+        found = [places.get(key) for key in keys]
+        if None not in found:
+            return np.array(found, dtype=np.int64)
+        for row, key in enumerate(keys):
+            if key not in places:
+                place = places[key] = free.pop() if free else len(places)
                 if place == self.table.shape[1]:
                     self.table = np.concatenate((self.table, np.zeros_like(self.table)), 1)
                     self.counts = np.concatenate((self.counts, np.zeros_like(self.counts)), 1)
-                places[key] = place
                 self.table[learner, place] = features[row]
-            found[row] = place
-        return found
+        return np.array([places[key] for key in keys], dtype=np.int64)
 
     def _drop(self, learner: int, gone: Int[np.ndarray, " n"]) -> None:
         """Free the places of features that are no longer there."""
-        for place in set(gone[(gone >= 0)].tolist()):
-            if self.counts[learner, place] == 0:
-                del self.places[learner][self.table[learner, place].tobytes()]
-                self.free[learner].append(place)
+        touched = gone[gone >= 0]
+        for place in set(touched[self.counts[learner, touched] == 0].tolist()):
+            del self.places[learner][self.table[learner, place].tobytes()]
+            self.free[learner].append(place)
