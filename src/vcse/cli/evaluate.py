@@ -17,6 +17,7 @@ from vcse.cli.devices import Device, resolve_device
 from vcse.runs.evaluate import evaluate
 from vcse.runs.load import Policies, load_policies
 from vcse.runs.store import readable_runs
+from vcse.runs.words import counted
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def evaluate_runs(
 
 
 def _play(policies: Policies, episodes: int) -> Iterable[Row]:
-    runs = _runs(len(policies.configs))
+    runs = counted(len(policies.configs), "run")
     print(f"vcse: {runs} at frame {policies.frame:,}, {episodes} episodes each, twice", file=sys.stderr)
     sampled, likeliest = (
         evaluate(policies.agent, policies.configs, frame=policies.frame, episodes=episodes, sampled=way)
@@ -107,7 +108,7 @@ def _table(task: str, rows: list[Row]) -> Table:
         mine = [row for row in rows if row.method == method]
         for row in mine:
             table.add_row(method, str(row.seed), f"{row.frame:,}", *_numbers([row]))
-        table.add_row(method, "mean", _runs(len(mine)), *_numbers(mine), style="bold", end_section=True)
+        table.add_row(method, "mean", counted(len(mine), "run"), *_numbers(mine), style="bold", end_section=True)
     return table
 
 
@@ -115,7 +116,3 @@ def _numbers(rows: list[Row]) -> tuple[str, ...]:
     rates = (np.mean([row.success_rate for row in rows]), np.mean([row.argmax_success_rate for row in rows]))
     returns = (np.mean([row.return_mean for row in rows]), np.mean([row.argmax_return_mean for row in rows]))
     return (*(f"{rate:.1%}" for rate in rates), *(f"{each:.3f}" for each in returns))
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"

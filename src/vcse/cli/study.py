@@ -15,6 +15,7 @@ from tyro.extras import SubcommandApp
 from vcse.cli.devices import Device, cores, resolve_device
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
+from vcse.runs.words import counted
 from vcse.studies import catalog
 from vcse.studies.catalog import CATALOG, Claim, Study
 from vcse.studies.gathered import CURVES, STUDY_FILE, StudyFile, gather, read_study_file, write_archive
@@ -174,7 +175,7 @@ def run_study(
     if dry_run:
         return _say_what_would_run(entry, configs, unfinished, place, device=resolved, jobs=at_once)
     if not unfinished:
-        print(f"all {_runs_of(configs)} in {place} are done: nothing to do", file=sys.stderr)
+        print(f"all {counted(len(configs), 'run')} in {place} are done: nothing to do", file=sys.stderr)
         return 0
     if ray is not None:
         from vcse.studies.on_ray import connect
@@ -199,7 +200,7 @@ def run_study(
         for reason in dict.fromkeys(failures.values()):
             print(f"vcse: {reason}", file=sys.stderr)
         raise RuntimeError(f"{len(failures)} of {len(configs)} runs failed twice; the same command tries them again")
-    print(f"{_runs_of(configs)} done; make the page with: vcse report {shlex.quote(str(place))}")
+    print(f"{counted(len(configs), 'run')} done; make the page with: vcse report {shlex.quote(str(place))}")
     return 0
 
 
@@ -276,7 +277,7 @@ def _say_what_would_run(
     entry: Study, configs: list[RunConfig], left: list[RunConfig], out: Path, *, device: str, jobs: int
 ) -> int:
     if not left:
-        print(f"all {_runs_of(configs)} in {out} are done: nothing would run")
+        print(f"all {counted(len(configs), 'run')} in {out} are done: nothing would run")
         return 0
     seconds = sum(_seconds(config, device) for config in left) / jobs
     cohorts = form_cohorts(left, jobs=jobs, device=device)
@@ -337,10 +338,6 @@ def _runs(entry: Study) -> int:
 
 def _frames(entry: Study) -> int:
     return sum(task.frames for task in entry.tasks) * len(entry.methods) * entry.seeds
-
-
-def _runs_of(configs: list[RunConfig]) -> str:
-    return "1 run" if len(configs) == 1 else f"{len(configs)} runs"
 
 
 def _millions(frames: int) -> str:

@@ -123,18 +123,19 @@ def a2c_config(
 def difference(mine: RunConfig, theirs: RunConfig) -> str:
     """Say in which settings, other than how long they are, two configurations differ; empty where in none."""
     found = []
-    for name, value in _flat(mine.to_json()).items():
-        other = _flat(theirs.to_json()).get(name)
+    for name, value in flat(mine.to_json()).items():
+        other = flat(theirs.to_json()).get(name)
         if other != value and name != "frames":
             found.append(f"{name} is {other!r} there and {value!r} here")
     return "; ".join(found)
 
 
-def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Give all settings in one level, those inside others under both names: `a2c.bonus.k`."""
+    settings: dict[str, Any] = {}
     for name, value in content.items():
         if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
+            settings |= flat(value, f"{prefix}{name}.")
         else:
-            flat[prefix + name] = value
-    return flat
+            settings[prefix + name] = value
+    return settings

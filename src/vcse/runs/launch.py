@@ -18,6 +18,7 @@ from vcse.runs.config import RunConfig
 from vcse.runs.on_policy import Cohort
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.store import RunDirectory, check_config
+from vcse.runs.words import counted
 
 
 class StoppedError(Exception):
@@ -83,7 +84,7 @@ def _train(plan: Plan, *, device: str, threads: int, progress: TrainingProgress,
     frames = configs[0].frames
     tasks = {config.task for config in configs}
     what = tasks.pop() if len(tasks) == 1 else f"{len(tasks)} tasks"
-    runs = "1 run" if len(configs) == 1 else f"{len(configs)} runs"
+    runs = counted(len(configs), "run")
     if plan.frame >= frames:
         for directory in plan.directories:  # nothing but the mark is missing: the last checkpoint is written after all
             directory.finish(plan.frame)

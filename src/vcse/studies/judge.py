@@ -7,14 +7,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from vcse.runs.words import counted
 from vcse.studies.catalog import CROSSED_WALL, Claim, Study, ZeroClaim
 from vcse.studies.gathered import GatheredRun
-from vcse.studies.statistics import Interval, area_under_curve
+from vcse.studies.statistics import FEWEST_RUNS, Interval, area_under_curve
 
 Verdict = Literal["holds", "contradicted", "undecided", "not run"]
 Groups = Sequence[Float[np.ndarray, "_ points"]]  # the runs of one task each
 
-FEWEST_RUNS = 5  # fewer decide nothing
 FEWEST_EPISODES = 16  # as many as a run has environments; fewer tell nothing of its policy
 OF_EPISODES = ("success_rate", "return_mean")  # what is averaged over the last episodes
 RESAMPLES = 10_000
@@ -172,7 +172,7 @@ def _judge_difference(claim: Claim, entry: Study, runs: Sequence[GatheredRun]) -
             judgements.append(_not_run(task, pair.better.size, pair.than.size, reason))
             continue
         left_out = sum(map(len, sides)) - pair.better.size - pair.than.size
-        note = f"{_runs(left_out)} left out, too short" if left_out else _cut_at([*sides[0], *sides[1]], claim)
+        note = f"{counted(left_out, 'run')} left out, too short" if left_out else _cut_at([*sides[0], *sides[1]], claim)
         measured.append(pair)
         judgements.append(_compare(task, [pair], same=claim.same, note=note))
     if len(tasks) > 1 and measured:
@@ -229,7 +229,7 @@ def _compare(task: str, pairs: Sequence[_Measured], *, same: bool, note: str) ->
     low, high = _ends(drawn, fewest)
     verdict: Verdict = "undecided"
     if fewest < FEWEST_RUNS:
-        few = f"{_runs(fewest)} of a method{' on a task' if len(pairs) > 1 else ''}; {FEWEST_RUNS} are needed"
+        few = f"{counted(fewest, 'run')} of a method{' on a task' if len(pairs) > 1 else ''}; {FEWEST_RUNS} are needed"
         note = f"{few}; {note}" if note else few
     elif low > NOISE:
         verdict = "contradicted" if same else "holds"
@@ -249,7 +249,7 @@ def _judge_zero(claim: ZeroClaim, entry: Study, runs: Sequence[GatheredRun]) -> 
         scores = np.array([_before_success(run, claim.column) for run in mine])
         known = scores[~np.isnan(scores)][:, None]
         left_out = len(scores) - len(known)
-        note = f"{_runs(left_out)} left out with success from the first row on" if left_out else ""
+        note = f"{counted(left_out, 'run')} left out with success from the first row on" if left_out else ""
         if not len(known):
             judgements.append(Judgement(task, math.nan, math.nan, math.nan, 0, 0, "undecided", note))
             continue
@@ -257,7 +257,7 @@ def _judge_zero(claim: ZeroClaim, entry: Study, runs: Sequence[GatheredRun]) -> 
         low, high = _ends(drawn, len(known))
         verdict: Verdict = "undecided"
         if len(known) < FEWEST_RUNS:
-            few = f"{_runs(len(known))}; {FEWEST_RUNS} are needed"
+            few = f"{counted(len(known), 'run')}; {FEWEST_RUNS} are needed"
             note = f"{few}; {note}" if note else few
         elif low > NOISE:
             verdict = "contradicted"
@@ -285,7 +285,3 @@ def _before_success(run: GatheredRun, column: str) -> float:
 
 def _not_run(task: str, runs: int, other_runs: int, reason: str) -> Judgement:
     return Judgement(task, math.nan, math.nan, math.nan, runs, other_runs, "not run", reason)
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"

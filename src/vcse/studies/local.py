@@ -22,6 +22,7 @@ from vcse.runs.jobs import Job, end_jobs, start_job, tell_to_stop
 from vcse.runs.launch import StoppedError, cohort_key, stop_on_signals
 from vcse.runs.on_policy import Status
 from vcse.runs.store import check_config, done_frame
+from vcse.runs.words import counted
 from vcse.studies.gathered import CURVES, STUDY_FILE, StudyFile, read_study_file
 from vcse.studies.status import StudyStatus, study_status, wait_until_free, write_failures
 
@@ -164,8 +165,7 @@ def _listen(cohort: CohortJob, job: Job) -> None:
 
 def _what(configs: Sequence[RunConfig]) -> str:
     tasks = dict.fromkeys(config.task for config in configs)
-    runs = "1 run" if len(configs) == 1 else f"{len(configs)} runs"
-    return f"{runs} of {', '.join(tasks)}"
+    return f"{counted(len(configs), 'run')} of {', '.join(tasks)}"
 
 
 class StudyProgress:

@@ -1,6 +1,5 @@
 """One page about runs of one task: self-contained HTML, with its figure and its table as files beside it."""
 
-import base64
 import csv
 import io
 import json
@@ -17,7 +16,8 @@ from vcse.runs.checkpoint import write_atomically
 from vcse.runs.store import read_config, read_rows
 from vcse.studies import plots
 from vcse.studies.curves import Arm, Curves, lines, read_curves
-from vcse.studies.statistics import bootstrap_interval, interquartile_mean, mean
+from vcse.studies.making import all_of, commit, data_uri, machine, versions
+from vcse.studies.statistics import FEWEST_RUNS, bootstrap_interval, interquartile_mean, mean
 
 METHOD_NAMES = {
     "none": "no bonus",
@@ -26,7 +26,6 @@ METHOD_NAMES = {
     "se-matched": "VCSE with the value left out",
     "rcse": "reward-conditional state entropy",
 }
-FEWEST_RUNS = 5  # fewer decide nothing
 SEED = 0  # of the bootstrap: the same runs give the same page
 
 
@@ -95,7 +94,7 @@ def write_page(paths: Sequence[Path], out: Path, story: Story, film: Path | None
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("vcse.studies"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    templates.filters |= {"percent": percent, "data_uri": _data_uri}
+    templates.filters |= {"percent": percent, "data_uri": data_uri}
     text = templates.get_template("page.html").render(
         story=story,
         task=tasks.pop(),
@@ -190,34 +189,18 @@ def describe_making(paths: Sequence[Path]) -> Making:
     timings = [rows for path in paths if (rows := read_rows(path / "timing.csv"))]
     starts = [rows[0]["unix_time"] - rows[0]["frame"] / rows[0]["frames_per_s"] for rows in timings]
     seconds = max(rows[-1]["unix_time"] for rows in timings) - min(starts) if timings else math.nan
-    versions = [
-        ", ".join([f"vcse {meta['vcse']}", f"Python {meta['python']}", *_packages(meta["packages"])]) for meta in metas
-    ]
     return Making(
         frames=sum(int(rows[-1]["frame"]) for rows in timings),
         seconds=seconds,
-        commit=_all_of([(meta["commit"] or "unknown")[:12] for meta in metas]),
-        machine=_all_of([_machine(meta) for meta in metas]),
-        versions=_all_of(versions),
+        commit=all_of(commit(meta) for meta in metas),
+        machine=all_of(machine(meta) for meta in metas),
+        versions=all_of(versions(meta) for meta in metas),
     )
 
 
 def percent(share: float, digits: int = 1) -> str:
     """Write a share as people read it."""
     return "–" if math.isnan(share) else f"{100 * share:.{digits}f}%"
-
-
-def _machine(meta: Mapping[str, Any]) -> str:
-    cores = f"{meta['cpus']} CPU cores"
-    return cores if meta["device"] == "cpu" else f"{cores}, {meta['device']}"
-
-
-def _packages(versions: Mapping[str, str | None]) -> list[str]:
-    return [f"{name} {version}" for name, version in versions.items() if version]
-
-
-def _all_of(found: Sequence[str]) -> str:
-    return "; ".join(dict.fromkeys(found))
 
 
 def _mean(numbers: Sequence[float]) -> float:
@@ -246,7 +229,3 @@ def _csv(table: Sequence[Row]) -> str:
 
 def _cell(value: Any) -> Any:
     return "" if isinstance(value, float) and math.isnan(value) else value
-
-
-def _data_uri(content: bytes, kind: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

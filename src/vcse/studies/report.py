@@ -1,6 +1,5 @@
 """The report of a study, or of several: one page that needs nothing but itself, with its numbers as files beside it."""
 
-import base64
 import csv
 import io
 import math
@@ -9,7 +8,7 @@ import re
 import shlex
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +20,8 @@ from matplotlib import rc_context
 
 from vcse.envs.crossing import MAPS
 from vcse.runs.checkpoint import write_atomically
+from vcse.runs.config import flat
+from vcse.runs.words import counted
 from vcse.studies import catalog, plots
 from vcse.studies.curves import Line
 from vcse.studies.foreign import ForeignCurves
@@ -28,7 +29,6 @@ from vcse.studies.gathered import GatheredRun, StudyFile, gather, read_study_fil
 from vcse.studies.judge import (
     ALL_TASKS,
     FEWEST_EPISODES,
-    FEWEST_RUNS,
     OF_EPISODES,
     JudgedClaim,
     Judgement,
@@ -38,6 +38,8 @@ from vcse.studies.judge import (
     percentile_interval,
     resampled_middles,
 )
+from vcse.studies.making import all_of, commit, data_uri, machine, versions
+from vcse.studies.statistics import FEWEST_RUNS
 
 RESAMPLES = 2000
 SEED = 0  # of the bootstrap: the same runs give the same page
@@ -273,7 +275,7 @@ def write_report(
             for section, place in zip(sections, places, strict=True)
         ]
     for section in sections:
-        progress(f"{section.title}: drawing {_counted(len(section.panels), 'panel')}")
+        progress(f"{section.title}: drawing {counted(len(section.panels), 'panel')}")
         _write_files(section, out / section.folder)
     page = out / "index.html"
     write_atomically(page, _render(sections, directory.resolve().name).encode())
@@ -391,7 +393,7 @@ def _section(
     series = [Series(method, explanations.get(method, ""), plots.method_colour(method, methods)) for method in methods]
     series += _overlay(panels, overlays, methods, metric, problems)
     if entry and entry.claims:
-        progress(f"judging {_counted(len(entry.claims), 'claim')}")
+        progress(f"judging {counted(len(entry.claims), 'claim')}")
     differences, common = _settings(runs, methods)
     section = Section(
         name=_unique(entry.name if entry else directory.resolve().name, [each.name for each in taken]),
@@ -410,9 +412,9 @@ def _section(
         problems=problems,
         differences=differences,
         common=common,
-        versions=_all_of(_versions(run.meta) for run in runs),
-        commit=_all_of(str(run.meta.get("commit") or "unknown")[:12] for run in runs),
-        machine=_all_of(_machine(run.meta) for run in runs),
+        versions=all_of(versions(run.meta) for run in runs),
+        commit=all_of(commit(run.meta) for run in runs),
+        machine=all_of(machine(run.meta) for run in runs),
         commands=asked.command.splitlines() if asked else _commands(runs),
         folder="",
     )
@@ -444,9 +446,9 @@ def _source(entry: catalog.Study | None) -> str:
 def _extent(runs: Sequence[GatheredRun], tasks: Sequence[str], methods: Sequence[str]) -> str:
     per_arm = Counter((run.task, run.method) for run in runs).values()
     fewest, most = min(per_arm), max(per_arm)
-    seeds = _counted(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
-    parts = (_counted(len(tasks), "task"), _counted(len(methods), "method"), f"{seeds} each")
-    return f"{_counted(len(runs), 'run')}: {', '.join(parts)}"
+    seeds = counted(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
+    parts = (counted(len(tasks), "task"), counted(len(methods), "method"), f"{seeds} each")
+    return f"{counted(len(runs), 'run')}: {', '.join(parts)}"
 
 
 def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
@@ -454,7 +456,7 @@ def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
     said = []
     unfinished = [run for run in runs if not run.done]
     if unfinished:
-        said.append(f"{_counted(len(unfinished), 'run')} of {len(runs)} not finished: their curves end early.")
+        said.append(f"{counted(len(unfinished), 'run')} of {len(runs)} not finished: their curves end early.")
     if asked is not None:
         there = {run.identity for run in runs}
         wanted = [
@@ -467,7 +469,7 @@ def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
         if missing:
             task, method, seed = missing[0]
             said.append(
-                f"{len(missing)} of the {_counted(len(wanted), 'run')} that were asked for are not here; "
+                f"{len(missing)} of the {counted(len(wanted), 'run')} that were asked for are not here; "
                 f"the first is {task} with {method}, seed {seed}."
             )
     return said
@@ -491,7 +493,7 @@ def _panels(
             mine = [run for run in runs if (run.task, run.method) == (task, method)]
             curves = [curve for run in mine if (curve := metric_curve(run, metric)) is not None]
             if len(curves) < len(mine):
-                missing = _counted(len(mine) - len(curves), "run")
+                missing = counted(len(mine) - len(curves), "run")
                 problems.append(f"{task} with {method}: {missing} without {metric}, not drawn.")
             if curves:
                 lines[method] = draw(*_side_by_side(curves))
@@ -686,7 +688,7 @@ def _films(directory: Path, without: Sequence[Path], problems: list[str]) -> lis
         found += [Path(root) / name for name in sorted(files) if Path(name).suffix.lower() in FILM_KINDS]
     small = [path for path in found if path.stat().st_size < MOST_FILM_BYTES]
     if len(small) < len(found):
-        large = _counted(len(found) - len(small), "film")
+        large = counted(len(found) - len(small), "film")
         problems.append(f"{large} of {MOST_FILM_BYTES / 1e6:.0f} MB or more: not shown here.")
     return [
         Film(str(path.relative_to(directory)), FILM_KINDS[path.suffix.lower()], path.read_bytes())
@@ -700,9 +702,9 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
     Settings of a bonus are those of the methods that have one.
     """
     found: dict[str, dict[str, dict[str, None]]] = {}
-    paid = {run.method for run in runs if dict(_flat(run.config)).get(BONUS_NAME) != "none"}
+    paid = {run.method for run in runs if flat(run.config).get(BONUS_NAME) != "none"}
     for run in runs:
-        for name, value in _flat(run.config):
+        for name, value in flat(run.config).items():
             if name not in ("schema_version", "task", "method", "seed"):
                 found.setdefault(name, {}).setdefault(run.method, {})[_shown(value)] = None
     differences, common = {}, {}
@@ -717,31 +719,12 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
     return differences, common
 
 
-def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
-
-
 def _shown(value: Any) -> str:
     if value is None:
         return "default"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _versions(meta: Mapping[str, Any]) -> str:
-    packages = meta.get("packages")
-    named = {"vcse": meta.get("vcse"), "Python": meta.get("python"), **(packages if isinstance(packages, dict) else {})}
-    return ", ".join(f"{name} {version}" for name, version in named.items() if version) or "unknown"
-
-
-def _machine(meta: Mapping[str, Any]) -> str:
-    cores = f"{meta['cpus']} CPU cores" if meta.get("cpus") else "unknown"
-    return cores if meta.get("device") in (None, "cpu") else f"{cores}, {meta['device']}"
 
 
 def _commands(runs: Sequence[GatheredRun]) -> list[str]:
@@ -805,7 +788,7 @@ def _render(sections: Sequence[Section], title: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {"data_uri": _data_uri, "thousands": _thousands, "score": _score, "gain": _gain}
+    templates.filters |= {"data_uri": data_uri, "thousands": _thousands, "score": _score, "gain": _gain}
     templates.filters |= {"short": _short, "words": _words}
     templates.globals |= {"outcome": outcome, "reach": _reach, "ALL_TASKS": ALL_TASKS}
     templates.globals |= {"FEWEST_EPISODES": FEWEST_EPISODES, "FEWEST_RUNS": FEWEST_RUNS}
@@ -900,15 +883,3 @@ def _unique(name: str, taken: Sequence[str]) -> str:
     while free in taken:
         free, number = f"{plain}-{number}", number + 1
     return free
-
-
-def _all_of(found: Iterable[str]) -> str:
-    return "; ".join(dict.fromkeys(found))
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _data_uri(content: bytes, kind: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

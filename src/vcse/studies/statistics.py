@@ -10,6 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 Scores = Float[np.ndarray, "runs tasks evaluations"]
+FEWEST_RUNS = 5  # of a method: fewer decide nothing
+
 Aggregate = Float[np.ndarray, " evaluations"]
 ManyScores = Float[np.ndarray, "*resamples runs tasks evaluations"]
 ManyAggregates = Float[np.ndarray, "*resamples evaluations"]

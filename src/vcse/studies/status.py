@@ -16,6 +16,7 @@ from rich.table import Table
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
 from vcse.runs.store import done_frame
+from vcse.runs.words import counted
 
 State = Literal["done", "running", "waiting", "failed"]
 STATES: tuple[State, ...] = ("done", "running", "waiting", "failed")
@@ -72,8 +73,7 @@ class StudyStatus:
     def line(self) -> str:
         """Give the whole in one line."""
         counts = ", ".join(f"{self.count(state)} {state}" for state in STATES)
-        runs = "1 run" if len(self.runs) == 1 else f"{len(self.runs)} runs"
-        text = f"{runs}: {counts}; {self.share:.0%} of the frames"
+        text = f"{counted(len(self.runs), 'run')}: {counts}; {self.share:.0%} of the frames"
         if self.frames_per_s and self.seconds_left:
             text += f", {self.frames_per_s:,.0f} frames/s, {duration(self.seconds_left)} left"
         elif self.is_evaluating:
