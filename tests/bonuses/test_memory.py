@@ -124,6 +124,19 @@ class TestDistinctPool:
         assert counts is not None
         assert features.shape[1] < 60
 
+    def test_counts_of_the_latest_are_those_in_the_memory(self):
+        memory = self.make()
+        assert memory.counts_of_latest(0) is None
+        for batch in self.batches(2):
+            memory.push(batch)
+            memory.distinct_pool()
+            found = memory.counts_of_latest(128)
+            for learner in range(2):
+                same = (batch[learner][:, None] == memory.pool()[learner]).all(-1)
+                assert torch.equal(found[learner], same.sum(-1))
+        with pytest.raises(ValueError, match="the memory holds 2000 features, not 2001"):
+            memory.counts_of_latest(2001)
+
     def test_loaded_or_copied_it_is_the_same(self):
         memory, other = self.make(), self.make()
         for batch in self.batches(1):

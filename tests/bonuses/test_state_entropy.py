@@ -37,6 +37,22 @@ def test_release_a2c_averages_the_five_smallest_with_itself_in_the_memory():
     torch.testing.assert_close(bonus(second).reward.double(), torch.log(1 + nearest.mean(-1)), rtol=1e-5, atol=1e-6)
 
 
+def test_duplicates_in_a_large_memory_change_no_bit():
+    generator = torch.Generator().manual_seed(4)
+    table = torch.randn(3, 60, 6, generator=generator)
+    bonus = make("release-a2c", capacity=2000)
+    for _ in range(20):
+        # Squared, so that some are met often and some hardly ever.
+        which = (torch.rand(3, 128, generator=generator).square() * 60).long()
+        features = table.gather(1, which[..., None].expand(-1, -1, 6))
+        found = bonus(features).radius
+        expected = kth_neighbor_distance(
+            features, k=5, pool=bonus.memory.pool(), pool_holds_features=True, self_in_k=True, average=True
+        )
+        assert torch.equal(found, expected)
+    assert bonus.memory.distinct_pool()[1] is not None
+
+
 def test_re3_divides_before_the_logarithm_and_the_release_after_it():
     released, upstream = make("release-a2c"), make("re3")
     after, before = released(FEATURES), upstream(FEATURES)

@@ -96,6 +96,65 @@ def test_a_pool_with_counts_is_the_pool_with_every_point_repeated(seed, differen
         assert torch.equal(found[matrix], kth_neighbor_distance(features[matrix], k=6, pool=repeated, average=average))
 
 
+class TestFeatureCounts:
+    def drawn(self, seed=3):
+        """Features that are in a pool once to twenty times each, one learner's more often than the other's."""
+        generator = torch.Generator().manual_seed(seed)
+        table = torch.randn(2, 80, 16, generator=generator)
+        counts = torch.randint(1, 20, (2, 80), generator=generator)
+        counts[1] += 3
+        which = torch.randint(0, 80, (2, 100), generator=generator)
+        return table.gather(1, which[..., None].expand(-1, -1, 16)), table, counts, counts.gather(1, which)
+
+    @pytest.mark.parametrize("k", [3, 5, 30])
+    @pytest.mark.parametrize("average", [False, True])
+    @pytest.mark.parametrize("self_in_k", [False, True])
+    def test_distances_have_the_same_bits_as_without(self, k, average, self_in_k):
+        features, pool, counts, feature_counts = self.drawn()
+        how = {"k": k, "average": average, "self_in_k": self_in_k, "pool_holds_features": True}
+        known = kth_neighbor_distance(features, pool=pool, pool_counts=counts, feature_counts=feature_counts, **how)
+        assert torch.equal(known, kth_neighbor_distance(features, pool=pool, pool_counts=counts, **how))
+        for learner in range(2):
+            repeated = pool[learner].repeat_interleave(counts[learner], 0)
+            own = kth_neighbor_distance(features[learner], pool=repeated, feature_counts=feature_counts[learner], **how)
+            assert torch.equal(own, known[learner])
+
+    def test_only_rare_features_are_searched(self, monkeypatch):
+        seen = []
+        plain = neighbors._search
+        monkeypatch.setattr(neighbors, "_search", lambda search: seen.append(search.queries.shape[1]) or plain(search))
+        features, pool, counts, feature_counts = self.drawn()
+        kth_neighbor_distance(
+            features, k=5, pool=pool, pool_holds_features=True, pool_counts=counts, feature_counts=feature_counts
+        )
+        assert seen == [int((feature_counts < 6).sum(-1).max())]
+        assert seen[0] < 40
+
+    def test_features_that_are_all_there_often_enough_are_not_searched(self, monkeypatch):
+        monkeypatch.setattr(neighbors, "_search", None)
+        features, pool, counts, feature_counts = self.drawn()
+        found = kth_neighbor_distance(
+            features, k=5, pool=pool, pool_counts=counts + 5, feature_counts=feature_counts + 5
+        )
+        assert torch.equal(found, torch.zeros(2, 100))
+
+    def test_a_feature_that_is_not_finite_has_no_distance(self):
+        features, pool, counts, feature_counts = self.drawn()
+        features[0, 0], features[1, 3] = torch.nan, torch.inf
+        found = kth_neighbor_distance(
+            features, k=5, pool=pool, pool_counts=counts, feature_counts=feature_counts + 5, check_finite=False
+        )
+        assert found.isnan().nonzero().tolist() == [[0, 0], [1, 3]]
+
+    @pytest.mark.usefixtures("without_type_checks")
+    def test_counts_of_another_shape_are_refused(self):
+        features, pool, _, feature_counts = self.drawn()
+        with pytest.raises(
+            ValueError, match=r"feature_counts must be integers of shape \(2, 100\), got torch.int64 of"
+        ):
+            kth_neighbor_distance(features, k=3, pool=pool, feature_counts=feature_counts[:, 1:])
+
+
 @pytest.mark.usefixtures("without_type_checks")
 def test_bad_counts_are_refused():
     features, pool = torch.zeros(3, 2), torch.zeros(4, 2)

@@ -105,6 +105,18 @@ class FeatureMemory(nn.Module):
         table, counts = self._distinct.pool()
         return table.view(*self.features.shape[:-2], *table.shape[1:]), counts.view(*self.features.shape[:-2], -1)
 
+    def counts_of_latest(self, latest: int) -> Int[Tensor, "*learners {latest}"] | None:
+        """Give how often each of the latest features is there, in the order of their push.
+
+        None until `distinct_pool` has found out which are different.
+        """
+        if latest > self.filled:
+            raise ValueError(f"the memory holds {self.filled} features, not {latest}")
+        if self._distinct is None:
+            return None
+        slots = (int(self.position) - latest + np.arange(latest)) % self.capacity
+        return self._distinct.counts_of(slots).view(*self.features.shape[:-2], latest)
+
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
         """Forget which features are different when they move to another device or dtype."""
         self._distinct = None
@@ -152,6 +164,10 @@ class DistinctFeatures:
         """Give the different features and their counts; a count of 0 where a learner has fewer than others."""
         width = max(1, self.width)
         return torch.from_numpy(self.table[:, :width]), torch.from_numpy(self.counts[:, :width])
+
+    def counts_of(self, slots: Int[np.ndarray, " n"]) -> Int[Tensor, "l n"]:
+        """Give how often the feature of each slot is there."""
+        return torch.from_numpy(np.take_along_axis(self.counts, self.place_of_slot[:, slots], 1))
 
     def replace(self, slots: Int[np.ndarray, " n"], features: Float[np.ndarray, "l n d"]) -> None:
         """Follow the memory, in which features are written to slots."""

@@ -1,7 +1,7 @@
 """State entropy bonuses, blind to the value: SE as published, and a control that differs from VCSE in that alone."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from vcse.bonuses.bonus import Bonus, BonusOutput, PerFeature, learner_shape, paying_k
@@ -84,16 +84,19 @@ class StateEntropy(Bonus):
         check_points("features", features)
         self.normalizer.check_fits(features.shape[:-1])
         check = checks_run(self.check_finite, features)
-        pool, counts = None, None
+        pool, pool_counts, feature_counts = None, None, None
         if self.memory is not None:
-            pool, counts = self._remembered(features, self.memory, check=check)
+            self._remember(features, self.memory, check=check)
+            pool, pool_counts = self.memory.distinct_pool()
+            feature_counts = self.memory.counts_of_latest(features.shape[-2])
         terms = state_entropy_terms(
             features,
             k=self.k,
             reading=self.rule,
             pool=pool,
             pool_holds_features=pool is not None,
-            pool_counts=counts,
+            pool_counts=pool_counts,
+            feature_counts=feature_counts,
             check_finite=self.check_finite and pool is None,  # what is remembered has been checked
         )
         if self.normalizes_before_log:
@@ -102,16 +105,13 @@ class StateEntropy(Bonus):
             reward = self.normalizer(terms.reward)
         return BonusOutput(reward, terms.distance)
 
-    def _remembered(
-        self, features: Float[Tensor, "*learners n d"], memory: FeatureMemory, *, check: bool
-    ) -> tuple[Float[Tensor, "*learners m d"], Int[Tensor, "*learners m"] | None]:
-        """Put the features into the memory and give all that it holds; what is refused does not enter it."""
+    def _remember(self, features: Float[Tensor, "*learners n d"], memory: FeatureMemory, *, check: bool) -> None:
+        """Put the features into the memory; what is refused does not enter it."""
         memory.check_fits(features)
         check_k(self.k, points=memory.filled_after(features.shape[-2]), within_points=True, name="memory")
         if check:
             memory.check_numbers(features)
         memory.push(features)
-        return memory.distinct_pool()
 
 
 class MatchedStateEntropy(Bonus):

@@ -44,6 +44,20 @@ def nearest_of_distinct(search: Search, find: Callable[[Search], Nearest]) -> Ne
     return Nearest(found.radius.gather(1, groups.group), value_distance)
 
 
+def radius_of_rare(
+    search: Search, query_counts: Int[Tensor, "b n"], find: Callable[[Search], Nearest]
+) -> Float[Tensor, "b n"]:
+    """Search the queries that are in the pool less often than the rank; the others find nothing but themselves."""
+    rare = int((query_counts < search.rank).sum(-1).max())
+    # Not plain zeros: a point that is not finite has no distance from itself.
+    radius = (search.queries - search.queries).sum(-1)
+    if rare:
+        rows = query_counts.topk(rare, largest=False, sorted=False).indices
+        queries = search.queries.gather(1, rows[..., None].expand(-1, -1, search.queries.shape[-1]))
+        radius.scatter_(1, rows, find(search._replace(queries=queries)).radius)
+    return radius
+
+
 def equal_points(parts: list[Float[Tensor, "b n _"]]) -> Groups | None:
     """Group points that agree in all parts, bit by bit; None where more than half of them are different."""
     batch, points = parts[0].shape[:2]

@@ -59,6 +59,7 @@ def state_entropy_terms(
     pool: Float[Tensor, "*batch m d"] | None = None,
     pool_holds_features: bool = False,
     pool_counts: Int[Tensor, "*batch m"] | None = None,
+    feature_counts: Int[Tensor, "*batch n"] | None = None,
     check_finite: bool = True,
 ) -> StateEntropyTerms:
     """Compute `state_entropy_reward` and keep the distances."""
@@ -72,6 +73,7 @@ def state_entropy_terms(
         self_in_k=rule.self_in_k,
         average=rule.average,
         pool_counts=pool_counts,
+        feature_counts=feature_counts,
         check_finite=check_finite,
     )
     return StateEntropyTerms(log_of_distance(distance, rule, check=checks_run(check_finite, features)), distance)

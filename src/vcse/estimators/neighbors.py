@@ -32,7 +32,7 @@ from vcse.estimators.distances import (
     power_of_two_scale,
     value_distances,
 )
-from vcse.estimators.distinct import nearest_of_distinct
+from vcse.estimators.distinct import nearest_of_distinct, radius_of_rare
 from vcse.estimators.kernels import can_count, can_search, count_by_kernel, nearest_by_kernels
 from vcse.estimators.screening import is_worthwhile, nearest_by_screening
 
@@ -54,6 +54,7 @@ def kth_neighbor_distance(
     self_in_k: bool = False,
     average: bool = False,
     pool_counts: Int[Tensor, "*batch m"] | None = None,
+    feature_counts: Int[Tensor, "*batch n"] | None = None,
     check_finite: bool = True,
 ) -> Float[Tensor, "*batch n"]:
     """Give the distance of each feature to its k-th nearest neighbour.
@@ -70,6 +71,8 @@ def kth_neighbor_distance(
         average: Give the mean distance to the k nearest instead.
         pool_counts: How often each point of the pool is there: a pool with many equal points is searched faster as
             the different ones and their counts. A point with count 0 is not there.
+        feature_counts: How often each feature is in the pool, where that is known: on a CPU, those that are there
+            often enough for a distance of 0 are not searched.
         check_finite: Refuse NaN and infinity; on CUDA this waits for the device, and is left out while a
             CUDA graph is captured.
     """
@@ -97,7 +100,11 @@ def kth_neighbor_distance(
         average_over=k if average else 0,
         pool_counts=None if pool_counts is None else pool_counts.reshape(-1, searched.shape[-2]),
     )
-    radius = _nearest(search).radius
+    if feature_counts is None or features.is_cuda:
+        radius = _nearest(search).radius
+    else:
+        _check_counts("feature_counts", feature_counts, features)
+        radius = radius_of_rare(search, feature_counts.reshape(queries.shape[:-1]), _nearest)
     if checks_run(check_finite, features):
         _check_span("features", radius)
     return radius.view(features.shape[:-1])
@@ -198,16 +205,20 @@ def _rank(k: int, *, finds_itself: bool, self_in_k: bool) -> int:
 
 def _fewest(pool_counts: Int[Tensor, "*batch m"], pool: Tensor, check: bool) -> int:
     """Give how many points the smallest pool has, counted as often as each is there."""
-    if pool_counts.shape != pool.shape[:-1] or pool_counts.is_floating_point():
-        raise ValueError(
-            f"pool_counts must be integers of shape {tuple(pool.shape[:-1])}, got {pool_counts.dtype} of shape "
-            f"{tuple(pool_counts.shape)}"
-        )
+    _check_counts("pool_counts", pool_counts, pool)
     if pool.is_cuda and not checks_run(check, pool):
         return sys.maxsize  # counting would wait for the device
     if (pool_counts < 0).any():
         raise ValueError(f"pool_counts must not be negative, got {int(pool_counts.min())}")
     return int(pool_counts.sum(-1).min())
+
+
+def _check_counts(name: str, counts: Tensor, points: Tensor) -> None:
+    if counts.shape != points.shape[:-1] or counts.is_floating_point():
+        raise ValueError(
+            f"{name} must be integers of shape {tuple(points.shape[:-1])}, got {counts.dtype} of shape "
+            f"{tuple(counts.shape)}"
+        )
 
 
 def _computed(tensor: Tensor) -> Tensor:
