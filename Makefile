@@ -14,7 +14,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "vcse needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[minigrid,report,tensorboard,ray,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dmc,minigrid,report,tensorboard,ray,dev]'
 	@touch $@
 
 demo: $(READY) ## Train A2C with no bonus, SE and VCSE on LavaGapS7, 16 seeds each: out/demo/index.html

@@ -93,7 +93,7 @@ def configs(args: Args) -> list[RunConfig]:
             seed=args.first_seed + place,
             reading="release",
             frames=args.frames,
-            a2c=a2c_config(bonus),
+            settings=a2c_config(bonus),
             backend=fastest_backend(),
             eval_episodes=args.eval_episodes,
         )

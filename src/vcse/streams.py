@@ -4,14 +4,14 @@ They come from a counter (Philox), so that a stopped run goes on with the number
 in a cohort has the same numbers as alone.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-Purpose = Literal["parameters", "random encoder", "actions", "evaluation"]
-_PURPOSES: dict[Purpose, int] = {"parameters": 1, "random encoder": 2, "actions": 3, "evaluation": 4}
+Purpose = Literal["parameters", "random encoder", "actions", "evaluation", "episodes", "updates"]
+_PURPOSES: dict[Purpose, int] = {name: number for number, name in enumerate(get_args(Purpose), start=1)}
 
 
 def numbers(seed: int, purpose: Purpose, index: int = 0) -> np.random.Generator:

@@ -4,8 +4,11 @@ import pytest
 import torch
 
 from vcse.agents.a2c import A2C, A2CConfig, A2CSpec
+from vcse.agents.sac import DRAWS, SAC, SACConfig, SACSpec
 from vcse.bonuses.named import BonusChoice
+from vcse.nets.perceptrons import Perceptrons
 from vcse.replay.rollouts import Rollout
+from vcse.replay.transitions import Batch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -61,3 +64,72 @@ def test_captured_updates_and_actions_are_those_of_an_eager_agent(name):
         actions = captured.act(memory.observations[:, :, 0], uniforms)
         torch.testing.assert_close(actions, eager.act(fresh.observations[:, :, 0], uniforms))
     torch.testing.assert_close(captured.parameters, eager.parameters, rtol=1e-4, atol=1e-5)
+
+
+SAC_SPEC = SACSpec(15, 4)
+SAC_NONE = SACConfig(BonusChoice("none", "release-sac", 12), hidden_units=64, batch_size=128)
+SAC_VCSE = SACConfig(BonusChoice("vcse", "release-sac", 12), temperature=0.001, hidden_units=64, batch_size=128)
+SAC_COHORTS = {
+    "one bonus": [SAC_VCSE, SAC_VCSE],
+    "with and without": [
+        SAC_NONE,
+        SAC_VCSE,
+        dataclasses.replace(SAC_VCSE, bonus=BonusChoice("se", "release-sac", 12)),
+        dataclasses.replace(SAC_VCSE, value_critic="online", extrinsic_entropy=True),
+    ],
+}
+
+
+def make_batch(seed, learners, device="cuda"):
+    generator = torch.Generator().manual_seed(seed)
+    shape = (learners, 128)
+    batch = Batch(
+        observations=torch.randn(*shape, 15, generator=generator),
+        actions=torch.randn(*shape, 4, generator=generator).tanh(),
+        rewards=torch.rand(shape, generator=generator),
+        terminated=(torch.rand(shape, generator=generator) < 0.1).float(),
+        arrived=torch.randn(*shape, 15, generator=generator),
+    )
+    noise = torch.randn(learners, DRAWS, 128, 4, generator=generator)
+    return Batch(*(each.to(device) for each in batch)), noise.to(device)
+
+
+@pytest.mark.parametrize("name", list(SAC_COHORTS))
+def test_captured_sac_is_an_eager_one_and_both_are_that_of_the_cpu(name):
+    configs = SAC_COHORTS[name]
+    learners = len(configs)
+    eager, captured = (SAC(SAC_SPEC, configs, range(learners), device="cuda") for _ in range(2))
+    on_cpu = SAC(SAC_SPEC, configs, range(learners))
+    memory, memory_noise = make_batch(0, learners)
+    for seed in range(UPDATES):
+        batch, noise = make_batch(seed, learners)
+        for mine, theirs in zip(memory, batch, strict=True):
+            mine.copy_(theirs)
+        memory_noise.copy_(noise)
+        if seed == EAGER_UPDATES:
+            captured.capture(memory, memory_noise)
+        metrics = captured.update(memory, memory_noise)
+        expected = eager.update(batch, noise)
+        plain = on_cpu.update(*make_batch(seed, learners, "cpu"))
+        for key in expected:
+            torch.testing.assert_close(metrics[key], expected[key], rtol=1e-4, atol=1e-5, msg=f"{key}, update {seed}")
+            torch.testing.assert_close(expected[key].cpu(), plain[key], rtol=2e-3, atol=2e-4, msg=f"{key}, {seed}")
+    shown = torch.randn(learners, 1, 15, generator=torch.Generator().manual_seed(0))
+    noise = torch.randn(learners, 1, 4, generator=torch.Generator().manual_seed(1))
+    for _ in range(2):
+        torch.testing.assert_close(captured.act(shown, noise), eager.act(shown, noise), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("inputs", [19, 200])
+def test_networks_and_their_gradients_are_those_of_the_cpu(inputs, outputs):
+    net = Perceptrons(inputs, 96, outputs)
+    layers = [each.requires_grad_() for each in net.initial([torch.Generator().manual_seed(seed) for seed in range(5)])]
+    inputs = torch.randn(5, 33, inputs, generator=torch.Generator().manual_seed(9)).requires_grad_()
+    on_device = [each.detach().cuda().requires_grad_() for each in (inputs, *layers)]
+    expected = net(layers, inputs)
+    found = net(on_device[1:], on_device[0])
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
+    gradients = torch.autograd.grad(expected.square().sum(), [inputs, *layers])
+    for mine, theirs in zip(torch.autograd.grad(found.square().sum(), on_device), gradients, strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-3, atol=1e-4)

@@ -19,7 +19,7 @@ def make_config(bonus, seed):
         seed=seed,
         reading="release",
         frames=64,
-        a2c=a2c_config(bonus, environments=4),
+        settings=a2c_config(bonus, environments=4),
         eval_episodes=6,
     )
 

@@ -56,6 +56,7 @@ def test_doctor_names_what_is_here(capsys):
     assert rows["estimators on cpu"]["status"] == "ok"
     assert rows["extra report"]["status"] == "ok"
     assert "matplotlib" in rows["extra report"]["found"]
+    assert (rows["extra dmc"]["status"], rows["dmc/hopper_stand"]["status"]) == ("ok", "ok")
 
 
 def test_doctor_gives_the_command_for_a_missing_extra(capsys, monkeypatch):
@@ -63,6 +64,21 @@ def test_doctor_gives_the_command_for_a_missing_extra(capsys, monkeypatch):
     assert main(["doctor", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)[-1]
     assert (row["status"], row["remedy"]) == ("missing", "in a clone of vcse: pip install -e '.[report]'")
+
+
+def test_doctor_fails_where_the_simulator_does(capsys, monkeypatch):
+    def diverge(_tasks):
+        raise RuntimeError("Physics state is invalid")
+
+    monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"dmc": ("dm_control", "mujoco")})
+    monkeypatch.setattr("vcse.cli.doctor.DMCStates", diverge)
+    assert main(["doctor", "--json"]) == 1
+    row = json.loads(capsys.readouterr().out)[-1]
+    assert (row["what"], row["status"], row["found"]) == (
+        "dmc/hopper_stand",
+        "broken",
+        "RuntimeError: Physics state is invalid",
+    )
 
 
 def test_doctor_fails_where_an_installed_extra_is_broken(capsys, monkeypatch, tmp_path):

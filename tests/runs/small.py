@@ -19,7 +19,7 @@ def make_config(task=EMPTY, bonus="vcse", seed=0, *, reading="release", method=N
         "eval_every_frames": 160,
         "eval_episodes": 2,
         "checkpoint_every_frames": 96,
-        "a2c": a2c_config(bonus, reading, environments=4),
+        "settings": a2c_config(bonus, reading, environments=4),
     }
     return RunConfig(
         task=task, agent="a2c", method=method or bonus, seed=seed, reading=reading, **{**settings, **changes}

@@ -5,9 +5,16 @@ import pytest
 
 from vcse.agents.a2c import A2CConfig
 from vcse.bonuses.named import BonusChoice
-from vcse.runs.config import RunConfig, a2c_config, difference
+from vcse.runs.config import RunConfig, a2c_config, difference, sac_config
 
 from .small import make_config
+
+
+def test_a_bonus_that_asks_for_more_states_than_there_are_is_refused():
+    with pytest.raises(ValueError, match="k=8 needs more than the 8 states of an update"):
+        a2c_config("vcse", environments=1, k=8)
+    with pytest.raises(ValueError, match="k=12 needs more than the 12 states of a batch"):
+        sac_config("vcse", batch_size=12)
 
 
 @pytest.mark.parametrize("bonus", ["none", "vcse"])
@@ -28,7 +35,10 @@ def test_the_name_is_a_path_of_three_parts():
 def test_differences_are_named_with_both_values_and_length_is_none():
     config = make_config()
     other = dataclasses.replace(
-        config, frames=5, eval_episodes=7, a2c=dataclasses.replace(config.a2c, bonus=BonusChoice("vcse", "paper", 4))
+        config,
+        frames=5,
+        eval_episodes=7,
+        settings=dataclasses.replace(config.a2c, bonus=BonusChoice("vcse", "paper", 4)),
     )
     assert difference(config, config) == ""
     assert difference(config, dataclasses.replace(config, frames=5)) == ""
@@ -50,7 +60,6 @@ def test_differences_are_named_with_both_values_and_length_is_none():
         ({"seed": 3_000_000_000}, "seed must be from 0 to 1,000,000,000, got 3000000000"),
         ({"method": ".."}, "method names a directory"),
         ({"method": "a/b"}, "method names a directory"),
-        ({"a2c": a2c_config("vcse", environments=1, k=8)}, "k=8 needs more than the 8 states of an update"),
     ],
 )
 def test_what_cannot_be_a_run_is_refused(changes, message):
@@ -84,5 +93,5 @@ def test_unknown_names_are_refused(without_type_checks):
         a2c_config("vcse", "mine")
     with pytest.raises(ValueError, match="reading 're3' is one of state entropy"):
         a2c_config("vcse", "re3")
-    with pytest.raises(ValueError, match="agent must be one of a2c, got 'ppo'"):
+    with pytest.raises(ValueError, match="agent must be one of a2c, sac, got 'ppo'"):
         dataclasses.replace(make_config(), agent="ppo")

@@ -10,8 +10,7 @@ import pytest
 
 import vcse
 from vcse.runs.jobs import suitable_jobs, together, train_in_jobs
-from vcse.runs.on_policy import Status
-from vcse.runs.progress import TrainingProgress
+from vcse.runs.progress import Status, TrainingProgress
 
 from .small import LAVA, assert_same_run, make_config, train
 
@@ -25,10 +24,11 @@ def _without_type_checks():
 
 
 def test_a_process_per_core_where_there_are_enough_runs():
-    assert suitable_jobs(48, device="cpu", cores=2) == 2
-    assert suitable_jobs(48, device="cpu", cores=64) == 12
-    assert suitable_jobs(3, device="cpu", cores=2) == 1
-    assert suitable_jobs(480, device="cuda", cores=16) == 1
+    assert suitable_jobs(48, agent="a2c", device="cpu", cores=2) == 2
+    assert suitable_jobs(48, agent="a2c", device="cpu", cores=64) == 12
+    assert suitable_jobs(3, agent="a2c", device="cpu", cores=2) == 1
+    assert suitable_jobs(3, agent="sac", device="cpu", cores=2) == 2
+    assert suitable_jobs(480, agent="a2c", device="cuda", cores=16) == 1
 
 
 class Listening(TrainingProgress):
@@ -50,7 +50,7 @@ def test_runs_are_the_same_in_two_processes_as_in_one(tmp_path):
         assert_same_run(path, tmp_path / "one" / config.name)
     assert progress.heard[-1].runs == 6
     assert progress.heard[-1].frame == 288
-    assert progress.heard[-1].success.keys() == {"none", "se", "vcse"}
+    assert progress.heard[-1].scores.keys() == {"none", "se", "vcse"}
 
 
 def test_a_failure_in_a_process_is_told_as_if_it_were_here(tmp_path):

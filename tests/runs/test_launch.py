@@ -337,7 +337,7 @@ def test_lost_actions_are_told(copy):
     run = copy / CONFIGS[1].name
     take_back(run, 192)
     (run / "actions.bin").unlink()
-    with pytest.raises(RuntimeError, match=r"actions.bin holds 0 actions, but the checkpoint needs 192"):
+    with pytest.raises(RuntimeError, match=r"actions.bin holds 0 bytes, but the checkpoint needs 192"):
         train(CONFIGS, copy)
 
 
@@ -351,7 +351,7 @@ def test_runs_of_different_simulators_are_no_cohort(tmp_path):
 
 def test_runs_of_different_batches_are_no_cohort(tmp_path):
     a2c = a2c_config("none", environments=2)
-    wide, narrow = make_config(bonus="none"), make_config(bonus="none", method="narrow", a2c=a2c)
+    wide, narrow = make_config(bonus="none"), make_config(bonus="none", method="narrow", settings=a2c)
     train([wide, narrow], tmp_path)
     assert (tmp_path / wide.name / "DONE").read_text() == (tmp_path / narrow.name / "DONE").read_text() == "288\n"
     assert runs_in_cohort(tmp_path / wide.name) == runs_in_cohort(tmp_path / narrow.name) == {1}

@@ -18,7 +18,7 @@ def make_run(out, *, task="minigrid/LavaGapS5", bonus="vcse", seed=0, frames=(12
         seed=seed,
         reading="release",
         frames=max(frames, default=128),
-        a2c=a2c_config(bonus, environments=environments, position_features=task.startswith("minigrid-full")),
+        settings=a2c_config(bonus, environments=environments, position_features=task.startswith("minigrid-full")),
     )
     spec = task_spec(task)
     agent = A2C(A2CSpec(spec.observation_shape, spec.actions), [config.a2c], [seed])

@@ -158,7 +158,7 @@ def test_the_whole_map_can_be_learned_from_with_positions_for_the_bonus(tmp_path
     config = make_config(
         task="minigrid-full/SimpleCrossingS9N1",
         backend="minigrid",
-        a2c=a2c_config("vcse", environments=4, position_features=True),
+        settings=a2c_config("vcse", environments=4, position_features=True),
     )
     train([config], tmp_path)
     rows = read_rows(tmp_path / config.name / "train.csv")

@@ -3,8 +3,7 @@ import sys
 
 import pytest
 
-from vcse.runs.on_policy import Status
-from vcse.runs.progress import TrainingProgress
+from vcse.runs.progress import Status, TrainingProgress
 
 STATUS = Status(1000, 4000, 3, 600.0, {"none": float("nan"), "vcse": 0.25}, {"none": 0.0, "vcse": -5.83})
 

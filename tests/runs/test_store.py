@@ -89,12 +89,12 @@ def test_rows_are_csv_with_one_header_and_read_back_as_themselves(directory):
 def test_cutting_drops_what_came_later(directory):
     for row in ROWS:
         directory.append_row("train.csv", row)
-        directory.append_actions(np.full((4, 16), row["frame"] // 64))
+        directory.append_log("actions.bin", np.full((4, 16), row["frame"] // 64, dtype=np.uint8))
         directory.save_checkpoint(row["frame"], {"update": row["frame"]})
     directory.finish(192)
-    directory.cut(128, 128)
+    directory.cut(128, {"actions.bin": 128})
     assert [row["frame"] for row in read_rows(directory.path / "train.csv")] == [64, 128]
-    assert directory.read_actions(128).tolist() == [1] * 64 + [2] * 64
+    assert directory.read_log("actions.bin", 128, np.uint8).tolist() == [1] * 64 + [2] * 64
     assert (directory.path / "actions.bin").stat().st_size == 128
     assert directory.newest_checkpoint().frame == 128
     assert directory.done_frame == -1
@@ -105,12 +105,12 @@ def test_a_torn_file_is_cut_to_what_is_whole_again_and_again(directory, torn):
     path = directory.path / "train.csv"
     path.write_bytes(torn)
     for _ in range(2):
-        directory.cut(64, 0)
+        directory.cut(64, {"actions.bin": 0})
         assert path.read_bytes() == b""
     directory.append_row("train.csv", ROWS[0])
     assert path.read_text().splitlines()[0] == "frame,episodes,return_mean"
     path.write_bytes(path.read_bytes() + torn)
-    directory.cut(64, 0)
+    directory.cut(64, {"actions.bin": 0})
     assert [row["frame"] for row in read_rows(path)] == [64]
 
 
@@ -120,14 +120,14 @@ def test_actions_that_are_missing_are_told_and_not_made_up(directory, held):
     if held is not None:
         path.write_bytes(bytes(held))
     directory.append_row("train.csv", ROWS[2])
-    with pytest.raises(RuntimeError, match=rf"actions.bin holds {held or 0} actions, but the checkpoint needs 128"):
-        directory.cut(128, 128)
+    with pytest.raises(RuntimeError, match=rf"actions.bin holds {held or 0} bytes, but the checkpoint needs 128"):
+        directory.cut(128, {"actions.bin": 128})
     assert len(read_rows(directory.path / "train.csv")) == 1
 
 
 def test_a_disk_that_fills_up_leaves_no_half_row_and_no_half_checkpoint(directory):
     directory.append_row("train.csv", ROWS[0])
-    directory.append_actions(np.zeros(60))
+    directory.append_log("actions.bin", np.zeros(60, dtype=np.uint8))
     directory.save_checkpoint(64, {"update": 2})
     before = {name: (directory.path / name).read_bytes() for name in ("train.csv", "actions.bin")}
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -136,7 +136,7 @@ def test_a_disk_that_fills_up_leaves_no_half_row_and_no_half_checkpoint(director
         with pytest.raises(OSError, match=r"train\.csv"):
             directory.append_row("train.csv", ROWS[1] | {"return_mean": 1 / 3})
         with pytest.raises(OSError, match=r"actions\.bin"):
-            directory.append_actions(np.zeros(1000))
+            directory.append_log("actions.bin", np.zeros(1000, dtype=np.uint8))
         with pytest.raises(OSError, match=r"frame000000000128\.pt"):
             directory.save_checkpoint(128, {"update": 4})
     finally:

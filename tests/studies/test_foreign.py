@@ -36,7 +36,7 @@ def make_run(out, *, name="train.csv"):
         seed=0,
         reading="release",
         frames=1000,
-        a2c=a2c_config("vcse"),
+        settings=a2c_config("vcse"),
     )
     directory = RunDirectory(out / "run", config)
     for frame, rate in ((128, NAN), (256, 0.25)):

@@ -59,6 +59,9 @@ class A2CConfig:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not self.beta >= 0:
             raise ValueError(f"beta must not be negative, got {self.beta}")
+        states = self.frames_per_update
+        if self.has_bonus and self.bonus.k >= states:
+            raise ValueError(f"k={self.bonus.k} needs more than the {states} states of an update")
 
     @property
     def has_bonus(self) -> bool:

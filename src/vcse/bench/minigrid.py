@@ -65,7 +65,7 @@ class Row:
 def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float = SECONDS) -> Iterator[Row]:
     """Measure case after case, each in as many processes as training would use."""
     for case in cases:
-        jobs = suitable_jobs(case.learners, device=device, cores=threads)
+        jobs = suitable_jobs(case.learners, agent="a2c", device=device, cores=threads)
         name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
         parts = (
             _in_processes(device, case, jobs, threads, seconds)
@@ -114,7 +114,7 @@ def _measure(
                         seed=seed,
                         reading="release",
                         frames=1_000_000,
-                        a2c=a2c_config(bonus),
+                        settings=a2c_config(bonus),
                     )
                     directories.append(RunDirectory(Path(scratch) / config.name, config))
         cohort = Cohort(directories, device=device, threads=threads)

@@ -7,13 +7,20 @@ from vcse.bonuses.bonus import Bonus
 from vcse.bonuses.memory import FeatureMemory
 from vcse.bonuses.none import NoBonus
 from vcse.bonuses.normalizers import RunningStandardized
-from vcse.bonuses.readings import STATE_ENTROPY_USES
+from vcse.bonuses.readings import STATE_ENTROPY_USES, NormalizerName, make_normalizer
 from vcse.bonuses.state_entropy import MatchedStateEntropy, StateEntropy
 from vcse.bonuses.value_conditional import RewardConditionalStateEntropy, ValueConditionalStateEntropy
 
 BonusName = Literal["none", "se", "vcse", "rcse", "se-matched"]
 BONUS_NAMES: tuple[BonusName, ...] = get_args(BonusName)
 ValueNormalization = Literal["batch", "running"]
+_CLASSES: dict[BonusName, type[Bonus]] = {
+    "none": NoBonus,
+    "se": StateEntropy,
+    "vcse": ValueConditionalStateEntropy,
+    "rcse": RewardConditionalStateEntropy,
+    "se-matched": MatchedStateEntropy,
+}
 
 
 @dataclass(frozen=True)
@@ -25,12 +32,18 @@ class BonusChoice:
     k: int
     log_offset: float | None = None  # None: the reading's
     value_normalization: ValueNormalization = "batch"  # of the values that VCSE conditions on
+    normalizer: NormalizerName | None = None  # what the reward of SE is divided by; None: as the reading says
 
     def __post_init__(self) -> None:
         if self.name not in BONUS_NAMES:
             raise ValueError(f"bonus must be one of {', '.join(BONUS_NAMES)}, got {self.name!r}")
         if self.k < 1:
             raise ValueError(f"k must be at least 1, got {self.k}")
+
+    @property
+    def needs_values(self) -> bool:
+        """Whether the bonus wants the extrinsic value of each state."""
+        return _CLASSES[self.name].needs_values
 
 
 def make_bonus(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bool = True) -> Bonus:
@@ -42,7 +55,12 @@ def make_bonus(choice: BonusChoice, *, learners: int, dimensions: int, check_fin
             capacity = STATE_ENTROPY_USES[choice.reading].memory_capacity
             memory = None if capacity is None else FeatureMemory(capacity, dimensions, learners=learners)
             return StateEntropy(
-                k=choice.k, reading=choice.reading, memory=memory, learners=learners, check_finite=check_finite
+                k=choice.k,
+                reading=choice.reading,
+                memory=memory,
+                normalizer=None if choice.normalizer is None else make_normalizer(choice.normalizer, learners=learners),
+                learners=learners,
+                check_finite=check_finite,
             )
         case "se-matched":
             return MatchedStateEntropy(

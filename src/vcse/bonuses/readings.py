@@ -9,11 +9,12 @@ from vcse.bonuses.normalizers import (
     NoNormalizer,
     Normalizer,
     ReleasedRunning,
+    RunningMean,
     RunningStd,
 )
 from vcse.estimators.readings import ConditionalReading, StateEntropyReading
 
-NormalizerName = Literal["none", "batch-std", "running-std", "released-std", "released-mean"]
+NormalizerName = Literal["none", "batch-std", "running-std", "running-mean", "released-std", "released-mean"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ def make_normalizer(name: NormalizerName | None, *, learners: int | None) -> Nor
             return BatchStd()
         case "running-std":
             return RunningStd(learners=learners)
+        case "running-mean":
+            return RunningMean(learners=learners)
         case "released-std":
             return ReleasedRunning("std", learners=learners)
         case "released-mean":

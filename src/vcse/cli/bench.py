@@ -11,46 +11,53 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from vcse.bench import estimator, minigrid
+from vcse.bench import estimator, minigrid, sac
 from vcse.cli.devices import Device, cores, resolve_device
 
 
 def bench(
-    name: Annotated[Literal["estimator", "minigrid"], tyro.conf.Positional],
+    name: Annotated[Literal["estimator", "minigrid", "sac"], tyro.conf.Positional],
     /,
     json: bool = False,
     device: Device = "auto",
     repeats: int = 20,
     sizes: tuple[str, ...] = (),
     threads: int | None = None,
-    seconds: float = minigrid.SECONDS,
+    seconds: float | None = None,
 ) -> int:
     """Measure speed and memory.
 
     Args:
         name: What is measured. estimator: the whole VCSE reward against the broadcast formula of the release.
             minigrid: frames/s of training A2C with cohorts of several sizes, and the shares of the time.
+            sac: updates/s of SAC with networks and cohorts of several sizes, and the shares of the time.
         json: Print a list of flat rows on standard output and nothing else there.
         device: Where to measure; auto takes the GPU where there is one. On the CPU, PyTorch uses one thread.
         repeats: estimator: runs per size; the median is reported.
         sizes: estimator: batches to measure, written NxDxK (points, dimensions, k), such as 1024x512x12. Without
             it, those of the four agents and some larger ones.
-        threads: minigrid: threads for the environments; all cores if not given.
-        seconds: minigrid: how long each cohort trains.
+        threads: minigrid and sac: threads, or processes, for the environments; all cores if not given.
+        seconds: minigrid: how long each cohort trains, 10 if not given; sac: how long each of the three measurements
+            of a case takes, 4 if not given.
     """
     resolved = resolve_device(device)
-    rows: Iterator[estimator.Row | minigrid.Row]
+    if seconds is not None and not seconds > 0:
+        raise ValueError(f"--seconds must be above 0, got {seconds}")
+    rows: Iterator[estimator.Row | minigrid.Row | sac.Row]
     if name == "estimator":
         if repeats < 1:
             raise ValueError(f"--repeats must be at least 1, got {repeats}")
         chosen = tuple(estimator.Size.parse(size) for size in sizes)
         chosen = chosen or (estimator.CUDA_SIZES if resolved == "cuda" else estimator.CPU_SIZES)
         count, rows = len(chosen), estimator.measure(resolved, chosen, repeats=repeats)
+    elif name == "minigrid":
+        cohorts = minigrid.CUDA_CASES if resolved == "cuda" else minigrid.CPU_CASES
+        each = seconds or minigrid.SECONDS
+        count, rows = len(cohorts), minigrid.measure(resolved, cohorts, threads=threads or cores(), seconds=each)
     else:
-        if not seconds > 0:
-            raise ValueError(f"--seconds must be above 0, got {seconds}")
-        cases = minigrid.CUDA_CASES if resolved == "cuda" else minigrid.CPU_CASES
-        count, rows = len(cases), minigrid.measure(resolved, cases, threads=threads or cores(), seconds=seconds)
+        cases = sac.CUDA_CASES if resolved == "cuda" else sac.CPU_CASES
+        each = seconds or sac.SECONDS
+        count, rows = len(cases), sac.measure(resolved, cases, threads=threads or cores(), seconds=each)
     measured = []
     console = Console(file=sys.stderr)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
@@ -64,15 +71,33 @@ def bench(
     if json:
         print(json_format.dumps([dataclasses.asdict(row) for row in measured], indent=1))
     else:
-        table = _table if name == "estimator" else _training_table
-        Console().print(table(measured))  # type: ignore[arg-type]
+        table = {"estimator": _table, "minigrid": _training_table, "sac": _sac_table}[name]
+        Console().print(table(measured))  # type: ignore[operator]
     return 0
 
 
-def _line(row: estimator.Row | minigrid.Row) -> str:
+def _line(row: estimator.Row | minigrid.Row | sac.Row) -> str:
+    if isinstance(row, sac.Row):
+        return f"{row.learners} learners of {row.hidden_units} units, {row.bonus}: {row.updates_per_s:,.4g} updates/s"
     if isinstance(row, estimator.Row):
         return f"N={row.n} d={row.d} k={row.k}: {row.ms:.3g} ms"
     return f"{row.learners} learners, {row.bonus}: {row.frames_per_s:,.0f} frames/s"
+
+
+def _sac_table(rows: list[sac.Row]) -> Table:
+    title = f"SAC on {rows[0].device}: an update, with the shares of bonus and extrinsic critic, and training"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    headings = ("learners", "units", "bonus", "updates/s", "times\nplain", "bonus", "critic", "frames/s")
+    for number, heading in enumerate((*headings, "waits", "acts", "learns")):
+        table.add_column(heading, justify="left" if number == 2 else "right")
+    for row in rows:
+        shares = (row.share_env, row.share_act, row.share_update)
+        table.add_row(
+            *(str(row.learners), str(row.hidden_units), row.bonus, f"{row.updates_per_s:,.4g}"),
+            *(f"{row.times_plain:.2f}", f"{row.share_bonus:.0%}", f"{row.share_extrinsic_critic:.0%}"),
+            *(f"{row.frames_per_s:,.4g}", *(f"{share:.0%}" for share in shares)),
+        )
+    return table
 
 
 def _training_table(rows: list[minigrid.Row]) -> Table:

@@ -10,16 +10,19 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 import vcse
+from vcse.envs.dmc import DMCStates
 from vcse.estimators import value_conditional_reward
 
 # Each extra of this package, and the modules that it brings.
 EXTRAS = {
+    "dmc": ("dm_control", "mujoco"),
     "minigrid": ("envpool", "minigrid", "gymnasium"),
     "report": ("jinja2", "matplotlib", "PIL"),
     "tensorboard": ("tensorboard",),
@@ -71,7 +74,10 @@ def diagnose() -> Iterator[Finding]:
     else:
         yield Finding("CUDA", "missing", "no GPU that PyTorch can use; everything runs on the CPU")
     for extra, modules in EXTRAS.items():
-        yield _extra(extra, modules)
+        finding = _extra(extra, modules)
+        yield finding
+        if extra == "dmc" and finding.status == "ok":
+            yield _step_of_hopper()
 
 
 def _estimators_on(device: str) -> Finding:
@@ -101,6 +107,20 @@ def _extra(extra: str, modules: tuple[str, ...]) -> Finding:
             return Finding(f"extra {extra}", "broken", found, f"pip install --force-reinstall {_package(module)}")
         versions.append(f"{module} {_version(module)}")
     return Finding(f"extra {extra}", "ok", ", ".join(versions))
+
+
+def _step_of_hopper() -> Finding:
+    """Simulate one step, without drawing it."""
+    what = "dmc/hopper_stand"
+    try:
+        environments = DMCStates(["hopper_stand"])
+        environments.reset([0])
+        environments.send(np.zeros((1, environments.action_size), dtype=np.float32))
+        [reward] = environments.receive().rewards
+    except Exception as error:  # whatever it is, the diagnosis goes on and names it
+        remedy = "in a clone of vcse: pip install -c constraints.txt -e '.[dmc]'"
+        return Finding(what, "broken", f"{type(error).__name__}: {error}", remedy)
+    return Finding(what, "ok", f"one step of the simulator earns {reward:.1f}")
 
 
 def _package(module: str) -> str:

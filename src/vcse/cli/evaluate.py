@@ -2,7 +2,7 @@
 
 import json as json_format
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,8 +13,11 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from vcse.cli.devices import Device, resolve_device
-from vcse.runs.evaluate import evaluate
+from vcse.agents.a2c import A2C
+from vcse.agents.sac import SAC
+from vcse.cli.devices import Device, cores, resolve_device
+from vcse.envs.dmc import DMCStates
+from vcse.runs.evaluate import evaluate, play_states
 from vcse.runs.load import Policies, load_policies
 from vcse.runs.store import readable_runs
 from vcse.runs.words import counted
@@ -36,10 +39,28 @@ class Row:
     argmax_success_rate: float
 
 
+@dataclass(frozen=True)
+class StateRow:
+    """One run's evaluation where actions are continuous: the policy's mean, or, for sampled, drawn from it."""
+
+    run: str
+    task: str
+    method: str
+    seed: int
+    frame: int
+    episodes: int
+    return_mean: float
+    sampled_return_mean: float
+
+
+# Of a run, if not given: as many as in training.
+EPISODES = {A2C: 100, SAC: 10}
+
+
 def evaluate_runs(
     directory: Annotated[Path, tyro.conf.Positional],
     /,
-    episodes: int = 100,
+    episodes: int | None = None,
     device: Device = "cpu",
     json: bool = False,
 ) -> int:
@@ -50,16 +71,22 @@ def evaluate_runs(
 
     Args:
         directory: A run, or a directory of runs.
-        episodes: For each run, and each of the two ways to act.
+        episodes: For each run, and each of the two ways to act; 100 in MiniGrid and 10 otherwise if not given.
         device: Where the networks live.
         json: Print a list of flat rows, one per run, on standard output and nothing else there.
     """
-    if episodes < 1:
+    if episodes is not None and episodes < 1:
         raise ValueError(f"--episodes must be at least 1, got {episodes}")
     resolved = resolve_device(device)
     torch.set_num_threads(1)  # as in training: the networks are small, and the numbers are the same again
     loaded = load_policies(list(readable_runs(directory)), resolved)
-    rows = [row for policies in loaded for row in _play(policies, episodes)]
+    rows: list[Row | StateRow] = []
+    for policies in loaded:
+        agent = policies.agent
+        count = EPISODES[type(agent)] if episodes is None else episodes
+        runs = counted(len(policies.configs), "run")
+        print(f"vcse: {runs} at frame {policies.frame:,}, {count} episodes each, twice", file=sys.stderr)
+        rows += _play_states(policies, agent, count) if isinstance(agent, SAC) else _play(policies, agent, count)
     rows.sort(key=lambda row: (row.task, row.method, row.seed))
     if json:
         print(json_format.dumps([asdict(row) for row in rows], indent=1))
@@ -69,12 +96,32 @@ def evaluate_runs(
     return 0
 
 
-def _play(policies: Policies, episodes: int) -> Iterable[Row]:
-    runs = counted(len(policies.configs), "run")
-    print(f"vcse: {runs} at frame {policies.frame:,}, {episodes} episodes each, twice", file=sys.stderr)
+def _play_states(policies: Policies, agent: SAC, episodes: int) -> Iterable[StateRow]:
+    tasks = [config.task.partition("/")[2] for config in policies.configs for _ in range(episodes)]
+    environments = DMCStates(tasks, processes=min(cores(), len(tasks)))
+    try:
+        mean, sampled = (
+            play_states(agent, policies.configs, environments, frame=policies.frame, episodes=episodes, sampled=way)
+            for way in (False, True)
+        )
+    finally:
+        environments.close()
+    for path, config, one, other in zip(policies.paths, policies.configs, mean, sampled, strict=True):
+        yield StateRow(
+            run=str(path),
+            task=config.task,
+            method=config.method,
+            seed=config.seed,
+            frame=policies.frame,
+            episodes=episodes,
+            return_mean=one.return_mean,
+            sampled_return_mean=other.return_mean,
+        )
+
+
+def _play(policies: Policies, agent: A2C, episodes: int) -> Iterable[Row]:
     sampled, likeliest = (
-        evaluate(policies.agent, policies.configs, frame=policies.frame, episodes=episodes, sampled=way)
-        for way in (True, False)
+        evaluate(agent, policies.configs, frame=policies.frame, episodes=episodes, sampled=way) for way in (True, False)
     )
     for path, config, one, other in zip(policies.paths, policies.configs, sampled, likeliest, strict=True):
         yield Row(
@@ -91,18 +138,14 @@ def _play(policies: Policies, episodes: int) -> Iterable[Row]:
         )
 
 
-def _table(task: str, rows: list[Row]) -> Table:
+def _table(task: str, rows: Sequence[Row | StateRow]) -> Table:
     title = f"{task}: {rows[0].episodes} episodes of each run"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("method", no_wrap=True)
-    for heading in (
-        "seed",
-        "frame",
-        "success,\nsampled",
-        "success,\nlikeliest",
-        "return,\nsampled",
-        "return,\nlikeliest",
-    ):
+    scores: tuple[str, ...] = ("success,\nsampled", "success,\nlikeliest", "return,\nsampled", "return,\nlikeliest")
+    if isinstance(rows[0], StateRow):
+        scores = ("return,\nmean action", "return,\nsampled")
+    for heading in ("seed", "frame", *scores):
         table.add_column(heading, justify="right", no_wrap=True)
     for method in dict.fromkeys(row.method for row in rows):
         mine = [row for row in rows if row.method == method]
@@ -112,7 +155,12 @@ def _table(task: str, rows: list[Row]) -> Table:
     return table
 
 
-def _numbers(rows: list[Row]) -> tuple[str, ...]:
-    rates = (np.mean([row.success_rate for row in rows]), np.mean([row.argmax_success_rate for row in rows]))
-    returns = (np.mean([row.return_mean for row in rows]), np.mean([row.argmax_return_mean for row in rows]))
+def _numbers(rows: Sequence[Row | StateRow]) -> tuple[str, ...]:
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(row, name) for row in rows]))
+
+    if isinstance(rows[0], StateRow):
+        return f"{mean('return_mean'):.1f}", f"{mean('sampled_return_mean'):.1f}"
+    rates = (mean("success_rate"), mean("argmax_success_rate"))
+    returns = (mean("return_mean"), mean("argmax_return_mean"))
     return (*(f"{rate:.1%}" for rate in rates), *(f"{each:.3f}" for each in returns))

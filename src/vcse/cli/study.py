@@ -12,7 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from tyro.extras import SubcommandApp
 
+from vcse.agents.sac import SACConfig
 from vcse.cli.devices import Device, cores, resolve_device
+from vcse.envs.tasks import state_spec
+from vcse.replay.transitions import transition_bytes
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
 from vcse.runs.words import counted
@@ -29,6 +32,8 @@ Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]
 FRAMES_PER_S = {"cpu": 17_000, "cuda": 500_000}  # per job
 SLOWDOWN = {"minigrid-full": 8.0, "minigrid-table": 1.5}  # families that are stepped in Python
 EXACT_SLOWDOWN = 12.0
+SAC_UPDATES_PER_S = {"cpu": 2.0, "cuda": 2_500.0}  # per job, of networks of 1024 units with a bonus
+SAC_COPIES = 4  # of a network's parameters in a checkpoint: itself, its target, two averages of Adam
 EVALUATION_FRAMES = 30_000  # 200 episodes of a few hundred frames, without learning
 BYTES_PER_FRAME = 1.1  # a byte for the action, and the rows
 BYTES_PER_RUN = 500_000  # two checkpoints
@@ -62,7 +67,7 @@ def _main(arguments: list[str]) -> int:
     return int(
         study_app.cli(
             prog="vcse study",
-            description="Every figure of the paper, and two of our own, as one command; those of A2C can be run today.",
+            description="Every figure of the paper, and two of our own, as one command. A2C and SAC can be run.",
             args=arguments,
             config=(tyro.conf.OmitSubcommandPrefixes,),
         )
@@ -292,12 +297,21 @@ def _say_what_would_run(
 
 
 def _seconds(config: RunConfig, device: str) -> float:
+    if isinstance(config.settings, SACConfig):
+        size = config.settings.hidden_units**2 * config.settings.batch_size / (1024**2 * 1024)
+        return config.frames / SAC_UPDATES_PER_S[device] * max(size, 0.05)
     slow = SLOWDOWN.get(config.task.partition("/")[0], 1.0) * (1.0 if config.values == "network" else EXACT_SLOWDOWN)
     frames = config.frames + EVALUATION_FRAMES
     return frames * slow / (FRAMES_PER_S[device] if slow == 1 else FRAMES_PER_S["cpu"])
 
 
 def _bytes(config: RunConfig) -> float:
+    if isinstance(config.settings, SACConfig):
+        spec, settings = state_spec(config.task), config.settings
+        per_frame = transition_bytes(spec.observation_size, spec.action_size)
+        networks = 3 if settings.has_extrinsic_critic else 2  # actor and pairs of critics, as wide as they are deep
+        parameters = 4 * SAC_COPIES * networks * settings.hidden_units**2
+        return config.frames * per_frame + 2 * parameters
     remembers = config.a2c.bonus.name == "se" and config.reading in ("release", "re3")
     return config.frames * BYTES_PER_FRAME + BYTES_PER_RUN + MEMORY_BYTES * remembers
 

@@ -9,11 +9,21 @@ from typing import Annotated, Literal
 import tyro
 
 from vcse.agents.a2c import Injection, TimeLimit
+from vcse.agents.sac import ValueCritic
 from vcse.bonuses.named import BONUS_NAMES, make_bonus
 from vcse.cli.devices import Device, cores, resolve_device
-from vcse.envs.tasks import check_task, task_spec
+from vcse.envs.tasks import agent_of, task_spec
 from vcse.nets.encoders import GridEncoder
-from vcse.runs.config import AGENTS, Reading, RunConfig, ValueSource, a2c_config
+from vcse.runs.config import (
+    AGENTS,
+    DEFAULT_SCHEDULES,
+    AgentSettings,
+    Reading,
+    RunConfig,
+    ValueSource,
+    a2c_config,
+    sac_config,
+)
 from vcse.runs.jobs import suitable_jobs, train_in_jobs
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.store import done_frame, readable_runs
@@ -24,7 +34,7 @@ Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]
 def train(
     task: Names,
     bonus: Names = ("vcse",),
-    agent: str = "a2c",
+    agent: str | None = None,
     seeds: int = 1,
     first_seed: int = 0,
     frames: int = 100_000,
@@ -40,10 +50,18 @@ def train(
     values: ValueSource = "network",
     bonus_features: Literal["auto", "encoder", "position"] = "auto",
     keep_extrinsic_critic: bool = False,
-    environments: int = 16,
+    environments: int | None = None,
     backend: Literal["auto", "envpool", "minigrid"] = "auto",
-    eval_every_frames: int = 0,
-    eval_episodes: int = 100,
+    temperature: float | Literal["learned"] | None = None,
+    value_critic: ValueCritic | None = None,
+    extrinsic_entropy: bool | None = None,
+    hidden_units: int | None = None,
+    batch_size: int | None = None,
+    seed_frames: int | None = None,
+    updates_per_step: float | None = None,
+    replay_capacity: int | None = None,
+    eval_every_frames: int | None = None,
+    eval_episodes: int | None = None,
     checkpoint_every_frames: int = 50_000,
     visits_every_frames: int = 0,
     jobs: int | None = None,
@@ -55,30 +73,44 @@ def train(
     """Train: every task with every bonus and every seed, all at once. Unfinished runs go on, finished are skipped.
 
     Args:
-        task: One or several, such as minigrid/LavaGapS7; minigrid-full/... shows the whole map.
+        task: One or several, such as minigrid/LavaGapS7 or dmc/hopper_stand; minigrid-full/... shows the whole map.
         bonus: One or several of none, se, vcse, se-matched; rcse where rewards come at more than the goal.
-        agent: Only a2c so far.
+        agent: a2c for minigrid/... and its variants, sac for dmc/...; the one for the task if not given.
         seeds: How many runs of each.
         first_seed: The seed of the first; the others follow.
-        frames: How long each run is; 128 frames make an update, and the last one is made whole.
+        frames: How long each run is. In a2c 128 frames make an update, and the last one is made whole.
         out: Where the runs are written: OUT/TASK/METHOD/seedN.
         method: The label of the runs in comparisons; the bonus' name if not given.
         reading: Whose definitions are followed: release made the paper's curves, paper is what the paper prints,
             clean is without anybody's quirks, re3 is for se alone.
-        injection: Deviation from the reading: the bonus joins advantages and returns (after_gae) or the reward.
-        time_limit: Deviation from the reading: a time limit ends the return (ends) or the value goes on (bootstraps).
-        k: Deviation from the reading: which neighbour. In release 3 for vcse and se-matched, 5 otherwise.
-        beta: Weight of the bonus; 0.005 if not given.
+        injection: a2c; deviation from the reading: the bonus joins advantages and returns (after_gae) or the reward.
+        time_limit: a2c; deviation from the reading: a time limit ends the return (ends) or the value goes on
+            (bootstraps).
+        k: Deviation from the reading: which neighbour. In a2c 3 for vcse and se-matched in release, 5 otherwise; in
+            sac 12.
+        beta: Weight of the bonus; 0.005 in a2c and 0.1 in sac if not given.
         log_offset: Deviation from the reading: what is added inside the logarithm of vcse and se-matched.
         value_normalization: Values are standardised over the batch, or by running estimates.
-        values: What vcse conditions on: the network's value, or exact values (minigrid-table/... only).
-        bonus_features: What the bonus sees: a random encoder's features or the agent's position; auto is the
+        values: a2c; what vcse conditions on: the network's value, or exact values (minigrid-table/... only).
+        bonus_features: a2c; what the bonus sees: a random encoder's features or the agent's position; auto is the
             position for minigrid-full/... and the encoder otherwise.
-        keep_extrinsic_critic: Build the extrinsic critic without a bonus too, as the release does.
-        environments: How many each run steps at once.
+        keep_extrinsic_critic: a2c; build the extrinsic critic without a bonus too, as the release does.
+        environments: a2c; how many each run steps at once, 16 if not given. In sac it is one.
         backend: What simulates MiniGrid; auto is EnvPool where it is installed.
-        eval_every_frames: Evaluate every so many frames; 0 is only at the end.
-        eval_episodes: Episodes of an evaluation, with sampled and again with likeliest actions; 0 is none.
+        temperature: sac; weight of the policy's entropy, or learned. Without it learned where there is no bonus, and
+            0.001 with one, as in paper and release.
+        value_critic: sac; vcse conditions on the value of the target or of the online extrinsic critic; target if not
+            given.
+        extrinsic_entropy: sac; deviation from the reading: the extrinsic critic's target counts the policy's entropy.
+            It does in paper, and does not in release and clean.
+        hidden_units: sac; of each of the two hidden layers of every network, 1024 if not given.
+        batch_size: sac; transitions of an update, 1024 if not given.
+        seed_frames: sac; frames of random actions before the first update, 5,000 if not given.
+        updates_per_step: sac; 1 if not given.
+        replay_capacity: sac; transitions that are kept, 600,000 if not given; never more than the run has.
+        eval_every_frames: Evaluate every so many frames; 0 is only at the end. Without it 0 in a2c, 10,000 in sac.
+        eval_episodes: Episodes of an evaluation: 100 in a2c, with sampled and again with likeliest actions, and 10 in
+            sac, with the mean of the policy, if not given; 0 is none.
         checkpoint_every_frames: Save every so many frames.
         visits_every_frames: Count visits of each cell, in slices of so many frames; 0 does not count.
         jobs: Processes that the runs are dealt out to; as many as suit the cores if not given.
@@ -89,7 +121,7 @@ def train(
     """
     if not task:
         raise ValueError("--task needs at least one name, such as minigrid/LavaGapS7")
-    if agent not in AGENTS:
+    if agent is not None and agent not in AGENTS:
         raise ValueError(f"--agent must be one of {', '.join(AGENTS)}, got {agent!r}")
     for option, number, least in (
         ("--seeds", seeds, 1),
@@ -97,7 +129,7 @@ def train(
         ("--frames", frames, 1),
         ("--environments", environments, 1),
     ):
-        if number < least:
+        if number is not None and number < least:
             raise ValueError(f"{option} must be at least {least}, got {number}")
     for option, names in (("--task", task), ("--bonus", bonus)):
         twice = [name for name in names if names.count(name) > 1]
@@ -105,41 +137,85 @@ def train(
             raise ValueError(f"{option} has {twice[0]} more than once")
     if method is not None and len(bonus) > 1:
         raise ValueError(f"--method is one label, but there are {len(bonus)} bonuses: train them one after the other")
+    only: dict[str, dict[str, object]] = {
+        "a2c": {
+            "--injection": injection,
+            "--time-limit": time_limit,
+            "--environments": environments,
+            "--values": None if values == "network" else values,
+            "--bonus-features": None if bonus_features == "auto" else bonus_features,
+            "--keep-extrinsic-critic": keep_extrinsic_critic or None,
+            "--backend": None if backend == "auto" else backend,
+            "--visits-every-frames": visits_every_frames or None,
+        },
+        "sac": {
+            "--temperature": temperature,
+            "--value-critic": value_critic,
+            "--extrinsic-entropy": extrinsic_entropy,
+            "--hidden-units": hidden_units,
+            "--batch-size": batch_size,
+            "--seed-frames": seed_frames,
+            "--updates-per-step": updates_per_step,
+            "--replay-capacity": replay_capacity,
+        },
+    }
     configs = []
     for each_task in task:
-        check_task(each_task)
-        GridEncoder(*task_spec(each_task).observation_shape)  # refuses maps that are too small for it
+        its_agent = agent_of(each_task)
+        _check_agent(its_agent, agent, each_task, only)
+        schedule = DEFAULT_SCHEDULES[its_agent]
         for each_bonus in bonus:
             _check_bonus(each_bonus, each_task, values)
             family = each_task.partition("/")[0]
-            settings = a2c_config(
-                each_bonus,
-                reading,
-                k=k,
-                beta=beta,
-                injection=injection,
-                time_limit=time_limit,
-                log_offset=log_offset,
-                value_normalization=value_normalization,
-                position_features=bonus_features == "position"
-                or (bonus_features == "auto" and family == "minigrid-full"),
-                keeps_extrinsic_critic=keep_extrinsic_critic,
-                environments=environments,
-            )
+            settings: AgentSettings
+            if its_agent == "sac":
+                settings = sac_config(
+                    each_bonus,
+                    reading,
+                    k=k,
+                    beta=beta,
+                    temperature=temperature,
+                    value_critic=value_critic or "target",
+                    extrinsic_entropy=extrinsic_entropy,
+                    log_offset=log_offset,
+                    value_normalization=value_normalization,
+                    hidden_units=hidden_units,
+                    batch_size=batch_size,
+                    seed_frames=seed_frames,
+                    updates_per_step=updates_per_step,
+                    replay_capacity=replay_capacity,
+                )
+            else:
+                GridEncoder(*task_spec(each_task).observation_shape)  # refuses maps that are too small for it
+                settings = a2c_config(
+                    each_bonus,
+                    reading,
+                    k=k,
+                    beta=beta,
+                    injection=injection,
+                    time_limit=time_limit,
+                    log_offset=log_offset,
+                    value_normalization=value_normalization,
+                    position_features=bonus_features == "position"
+                    or (bonus_features == "auto" and family == "minigrid-full"),
+                    keeps_extrinsic_critic=keep_extrinsic_critic,
+                    environments=16 if environments is None else environments,
+                )
             make_bonus(settings.bonus, learners=1, dimensions=1)  # refuses bad settings before anything is written
             configs += [
                 RunConfig(
                     task=each_task,
-                    agent=agent,
+                    agent=its_agent,
                     method=each_bonus if method is None else method,
                     seed=seed,
                     reading=reading,
                     frames=frames,
-                    a2c=settings,
+                    settings=settings,
                     backend=_backend(family, backend),
                     values=values if each_bonus == "vcse" else "network",
-                    eval_every_frames=eval_every_frames,
-                    eval_episodes=eval_episodes,
+                    row_every_frames=schedule.row_every_frames,
+                    eval_every_frames=schedule.eval_every_frames if eval_every_frames is None else eval_every_frames,
+                    eval_episodes=schedule.eval_episodes if eval_episodes is None else eval_episodes,
                     checkpoint_every_frames=checkpoint_every_frames,
                     visits_every_frames=visits_every_frames,
                 )
@@ -217,16 +293,26 @@ def _train(
         out,
         device=resolved,
         threads=threads or cores(),
-        jobs=jobs or suitable_jobs(len(configs), device=resolved, cores=cores()),
+        jobs=jobs or suitable_jobs(len(configs), agent=configs[0].agent, device=resolved, cores=cores()),
         progress=progress,
         tensorboard=tensorboard,
     )
 
 
+def _check_agent(its_agent: str, asked: str | None, task: str, only: dict[str, dict[str, object]]) -> None:
+    """Refuse an agent that is not for a task, and options that are for another agent."""
+    if asked is not None and asked != its_agent:
+        raise ValueError(f"--agent {asked} does not train on {task}, which is for {its_agent}")
+    for other, options in only.items():
+        given = [option for option, value in options.items() if value is not None]
+        if other != its_agent and given:
+            raise ValueError(f"{given[0]} is for the agent {other}, but {task} is for {its_agent}")
+
+
 def _check_bonus(bonus: str, task: str, values: ValueSource) -> None:
     if bonus not in BONUS_NAMES:
         raise ValueError(f"--bonus must be one of {', '.join(BONUS_NAMES)}, got {bonus!r}")
-    if bonus == "rcse" and task_spec(task).rewards_only_at_the_goal:
+    if bonus == "rcse" and not task.startswith("dmc/") and task_spec(task).rewards_only_at_the_goal:
         raise ValueError(
             f"--bonus rcse conditions on the reward, which {task} gives only at the goal: nearly every batch would "
             "hold nothing but zeros"
@@ -240,6 +326,8 @@ def _backend(family: str, backend: str) -> str:
         return "table"
     if family == "minigrid-full":
         return "minigrid"
+    if family == "dmc":
+        return "dm_control"
     if backend == "auto":
         from vcse.envs.minigrid import fastest_backend
 

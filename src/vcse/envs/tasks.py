@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from vcse.envs import minigrid
+from vcse.envs import dmc, minigrid
+from vcse.envs.dmc import StateSpec
 from vcse.envs.protocol import Environments
 
-FAMILIES = ("minigrid", "minigrid-full", "minigrid-table")
+# Which agent each family of tasks is for.
+AGENT_OF_FAMILY = {"minigrid": "a2c", "minigrid-full": "a2c", "minigrid-table": "a2c", "dmc": "sac"}
 
 
 @dataclass(frozen=True)
@@ -23,18 +25,31 @@ class TaskSpec:
 def check_task(task: str) -> None:
     """Refuse a task that does not exist, and say which do."""
     family, _, name = task.partition("/")
-    if family not in FAMILIES or not name:
-        paper = ", ".join(f"minigrid/{each}" for each in minigrid.TASKS)
+    if family not in AGENT_OF_FAMILY or not name:
+        paper = ", ".join([*(f"minigrid/{each}" for each in minigrid.TASKS), "dmc/hopper_stand"])
         raise ValueError(f"task {task!r} does not exist; tasks are written family/name, such as {paper}")
     if family == "minigrid-table":
         _table_map(name)
+    elif family == "dmc":
+        dmc.check_task(name)
     else:
         minigrid.check_task(name)
 
 
+def agent_of(task: str) -> str:
+    """Give the agent that a task is for."""
+    check_task(task)
+    return AGENT_OF_FAMILY[task.partition("/")[0]]
+
+
+def state_spec(task: str) -> StateSpec:
+    """Look a task up that shows states: dmc/NAME."""
+    return dmc.state_spec(task.partition("/")[2])
+
+
 @cache
 def task_spec(task: str) -> TaskSpec:
-    """Look a task up."""
+    """Look a task up that shows grids: minigrid/NAME and its variants."""
     environments = make_environments(task, [0])
     spec = TaskSpec(environments.observation_shape, environments.actions, environments.most_steps)
     environments.close()

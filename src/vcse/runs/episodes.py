@@ -6,37 +6,37 @@ from typing import Any
 
 import numpy as np
 import torch
-
-from vcse.envs.protocol import Step
+from jaxtyping import Bool, Float
 
 RECENT_EPISODES = 100
 
 
 class Episodes:
-    """What the training episodes of every learner gave: counts, and returns of the last hundred."""
+    """What the training episodes of every learner gave: counts, and returns of the last hundred or so many."""
 
-    def __init__(self, learners: int, environments: int) -> None:
+    def __init__(self, learners: int, environments: int, *, recent: int = RECENT_EPISODES) -> None:
         self.finished = [0] * learners
-        self.recent: list[deque[float]] = [deque(maxlen=RECENT_EPISODES) for _ in range(learners)]
+        self.recent: list[deque[float]] = [deque(maxlen=recent) for _ in range(learners)]
         self.running = np.zeros((learners, environments))
 
-    def take(self, learners: slice, step: Step) -> None:
-        """Take a step of some learners in."""
+    def take(self, learners: slice, rewards: Float[np.ndarray, " n"], ended: Bool[np.ndarray, " n"]) -> None:
+        """Take a step of some learners in, whose environments stand side by side."""
+        start, _, _ = learners.indices(len(self.finished))
         running = self.running[learners]
-        running += step.rewards.reshape(running.shape)
-        for place in np.flatnonzero(step.ended):
+        running += rewards.reshape(running.shape)
+        for place in np.flatnonzero(ended):
             learner, environment = divmod(int(place), running.shape[1])
-            self.finished[learners.start + learner] += 1
-            self.recent[learners.start + learner].append(float(running[learner, environment]))
+            self.finished[start + learner] += 1
+            self.recent[start + learner].append(float(running[learner, environment]))
             running[learner, environment] = 0
 
     def return_mean(self, learner: int) -> float:
-        """Mean return of the last hundred episodes."""
+        """Mean return of the last episodes."""
         recent = self.recent[learner]
         return math.fsum(recent) / len(recent) if recent else math.nan
 
     def success_rate(self, learner: int) -> float:
-        """Share of the last hundred episodes that reached the goal."""
+        """Share of the last episodes that reached the goal."""
         recent = self.recent[learner]
         return sum(each > 0 for each in recent) / len(recent) if recent else math.nan
 
@@ -48,5 +48,5 @@ class Episodes:
     def load_learner_state(self, learner: int, state: dict[str, Any]) -> None:
         """Take one learner's part back."""
         self.finished[learner] = state["finished"]
-        self.recent[learner] = deque(state["recent"], maxlen=RECENT_EPISODES)
+        self.recent[learner] = deque(state["recent"], maxlen=self.recent[learner].maxlen)
         self.running[learner] = state["running"].numpy()

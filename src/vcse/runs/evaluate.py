@@ -7,6 +7,8 @@ import numpy as np
 import torch
 
 from vcse.agents.a2c import A2C
+from vcse.agents.sac import SAC
+from vcse.envs.dmc import DMCStates
 from vcse.envs.tasks import make_environments
 from vcse.runs.config import RunConfig
 from vcse.streams import numbers
@@ -90,3 +92,44 @@ def _play(
         returns[step.ended], lengths[step.ended] = 0, 0
         observations = step.observations
     environments.close()
+
+
+def play_states(
+    agent: SAC,
+    configs: Sequence[RunConfig],
+    environments: DMCStates,
+    *,
+    frame: int,
+    episodes: int,
+    sampled: bool,
+) -> list[Evaluation]:
+    """Play an episode in each environment, of which every learner has so many, side by side.
+
+    Where episodes begin and which actions are drawn depends on the run's seed and the frame alone.
+    """
+    learners = len(configs)
+    generators = [numbers(config.seed, "evaluation", frame) for config in configs]
+    seeds = [int(seed) for each in generators for seed in each.integers(2**31 - 1, size=episodes)]
+    observations = environments.reset(seeds)
+    returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), dtype=np.int64)
+    goes_on = np.ones(len(seeds), dtype=np.bool_)
+    while goes_on.any():
+        shown = torch.from_numpy(observations).view(learners, episodes, -1)
+        noise = None
+        if sampled:
+            shape = (episodes, environments.action_size)
+            drawn = [each.standard_normal(shape, dtype=np.float32) for each in generators]
+            noise = torch.from_numpy(np.stack(drawn))
+        environments.send(agent.act(shown, noise).flatten(0, 1).cpu().numpy())
+        step = environments.receive()
+        returns += step.rewards * goes_on
+        lengths += goes_on
+        ended = step.terminated | step.truncated
+        goes_on &= ~ended
+        # Where an episode is over before the others, another is played that does not count.
+        again = [seed if over and goes_on.any() else None for seed, over in zip(seeds, ended, strict=True)]
+        observations = environments.reset(again) if any(each is not None for each in again) else step.arrived
+    return [
+        Evaluation(mine.tolist(), steps.tolist())
+        for mine, steps in zip(returns.reshape(learners, -1), lengths.reshape(learners, -1), strict=True)
+    ]

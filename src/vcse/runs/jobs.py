@@ -18,17 +18,17 @@ from typing import Any
 
 from vcse.runs.config import RunConfig
 from vcse.runs.launch import StoppedError, stop_on_signals, train_runs
-from vcse.runs.on_policy import Status
-from vcse.runs.progress import TrainingProgress
+from vcse.runs.progress import Status, TrainingProgress
 from vcse.runs.store import check_config
 
 ORPHAN_SECONDS = 10.0  # that a process has to save when the one that started it is gone
-LEAST_RUNS = 4  # per process; fewer are not worth the seconds that a process takes to start
+# Runs per process; fewer are not worth the seconds that a process takes to start. An update of SAC is long.
+LEAST_RUNS = {"a2c": 4, "sac": 1}
 
 
-def suitable_jobs(runs: int, *, device: str, cores: int) -> int:
+def suitable_jobs(runs: int, *, agent: str, device: str, cores: int) -> int:
     """Give how many processes to use: one per core, as long as there are enough runs; a GPU is shared badly."""
-    return 1 if device == "cuda" else max(1, min(cores, runs // LEAST_RUNS))
+    return 1 if device == "cuda" else max(1, min(cores, runs // LEAST_RUNS[agent]))
 
 
 def train_in_jobs(
@@ -121,11 +121,11 @@ def _listen(job: Job, progress: TrainingProgress, jobs: Sequence[Job], *, is_sto
 def together(statuses: Sequence[Status]) -> Status:
     """Give the status of several cohorts: as far as the slowest, as fast as all."""
     slowest = min(statuses, key=lambda status: status.frame / status.frames)
-    methods = dict.fromkeys(method for status in statuses for method in status.success)
+    methods = dict.fromkeys(method for status in statuses for method in status.scores)
     return slowest._replace(
         runs=sum(status.runs for status in statuses),
         frames_per_s=sum(status.frames_per_s for status in statuses),
-        success={method: _mean([status.success.get(method) for status in statuses]) for method in methods},
+        scores={method: _mean([status.scores.get(method) for status in statuses]) for method in methods},
         bonus={method: _mean([status.bonus.get(method) for status in statuses]) for method in methods},
     )
 

@@ -11,14 +11,18 @@ from typing import NamedTuple
 
 import torch
 
-from vcse.envs.tasks import task_spec
+from vcse.agents.sac import SACConfig
+from vcse.envs.tasks import state_spec, task_spec
 from vcse.runs import checkpoint
 from vcse.runs.checkpoint import Checkpoint
 from vcse.runs.config import RunConfig
+from vcse.runs.off_policy import OffPolicyCohort
 from vcse.runs.on_policy import Cohort
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.store import RunDirectory, check_config
 from vcse.runs.words import counted
+
+_COHORTS: dict[str, type[Cohort] | type[OffPolicyCohort]] = {"a2c": Cohort, "sac": OffPolicyCohort}
 
 
 class StoppedError(Exception):
@@ -61,6 +65,8 @@ def train_runs(
     for config in configs:
         check_config(out / config.name, config)  # all of them, before anything is written
     torch.set_num_threads(1)  # for networks this small, more threads wait for each other longer than they help
+    if device == "cuda" and any(config.agent == "sac" for config in configs):
+        torch.set_float32_matmul_precision("high")  # TF32: twice as fast for large networks; neighbours stay exact
     with ExitStack() as stack:
         unfinished = []
         for config in configs:
@@ -90,11 +96,11 @@ def _train(plan: Plan, *, device: str, threads: int, progress: TrainingProgress,
             directory.finish(plan.frame)
         return
     progress.start(f"{what}, {configs[0].agent}, {runs}", frames, plan.frame)
-    cohort = Cohort(plan.directories, device=device, threads=threads)
-    steps = configs[0].a2c.frames_per_update
-    updates = plan.frame // steps
-    for directory in plan.directories:
-        directory.cut(plan.frame, updates * steps)
+    cohort_class = _COHORTS[configs[0].agent]
+    cohort = cohort_class(plan.directories, device=device, threads=threads)
+    if isinstance(cohort, OffPolicyCohort):
+        progress.note(cohort.describe())
+    cohort.cut(plan.frame)
     if plan.frame > 0:
         cohort.load([found.state for found in plan.checkpoints if found is not None])
     try:
@@ -110,13 +116,18 @@ def _train(plan: Plan, *, device: str, threads: int, progress: TrainingProgress,
 
 def cohort_key(config: RunConfig) -> Hashable:
     """Give what runs must have in common to be trained in one cohort."""
-    spec = task_spec(config.task)
     return (
-        (config.agent, spec.observation_shape, spec.actions, config.frames),
-        (config.backend, config.a2c.environments, config.a2c.rollout_steps, config.a2c.bonus_features),
+        (config.agent, config.frames, config.backend, *_of_agent(config)),
         (config.row_every_frames, config.eval_every_frames, config.eval_episodes),
         (config.checkpoint_every_frames, config.visits_every_frames),
     )
+
+
+def _of_agent(config: RunConfig) -> tuple[Hashable, ...]:
+    if isinstance(config.settings, SACConfig):
+        return state_spec(config.task), *(getattr(config.sac, name) for name in OffPolicyCohort.SHARED)
+    spec, a2c = task_spec(config.task), config.a2c
+    return spec.observation_shape, spec.actions, a2c.environments, a2c.rollout_steps, a2c.bonus_features
 
 
 def _alike(directories: Sequence[RunDirectory]) -> list[list[RunDirectory]]:

@@ -6,21 +6,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vcse.agents.a2c import A2C, A2CConfig, A2CSpec
+from vcse.agents.sac import SAC, SACConfig, SACSpec
 from vcse.bonuses.named import BonusChoice
-from vcse.envs.tasks import task_spec
+from vcse.envs.tasks import state_spec, task_spec
 from vcse.runs import checkpoint
 from vcse.runs.checkpoint import Checkpoint
 from vcse.runs.config import RunConfig
 from vcse.runs.store import read_config
 
 # What only training needs is left out, so that runs with other batches and bonuses fit the same agent.
-POLICY_ALONE = A2CConfig(bonus=BonusChoice(name="none", reading="paper", k=1))
+NO_BONUS = BonusChoice(name="none", reading="paper", k=1)
+POLICY_ALONE = A2CConfig(bonus=NO_BONUS)
 
 
 class Policies(NamedTuple):
     """Policies that fit one agent, a learner each. Those of one task stand side by side."""
 
-    agent: A2C
+    agent: A2C | SAC
     configs: list[RunConfig]
     frame: int  # at which all of them were saved
     paths: list[Path]
@@ -54,8 +56,12 @@ def load_policies(paths: Sequence[Path], device: str = "cpu") -> list[Policies]:
         if newest is None:
             missing.append(path)
             continue
-        spec = task_spec(config.task)
-        key = (spec.observation_shape, spec.actions, config.backend, newest.frame)
+        key: tuple[Any, ...]
+        if isinstance(config.settings, SACConfig):
+            key = (state_spec(config.task), config.sac.hidden_units, newest.frame)
+        else:
+            spec = task_spec(config.task)
+            key = (spec.observation_shape, spec.actions, config.backend, newest.frame)
         alike.setdefault(key, []).append(_Saved(path, config, newest))
     if not alike:
         runs = f"{paths[0]} has no" if len(paths) == 1 else f"none of {len(paths)} runs ({paths[0]}, ...) has a"
@@ -73,15 +79,27 @@ class _Saved(NamedTuple):
 
 def _load_together(group: list[_Saved], device: str) -> Policies:
     group.sort(key=lambda saved: (saved.config.task, saved.config.method, saved.config.seed))
+    first = group[0].config
+    agent = _sac(group, device) if isinstance(first.settings, SACConfig) else _a2c(group, device)
+    frame = group[0].checkpoint.frame
+    return Policies(agent, [saved.config for saved in group], frame, [saved.path for saved in group])
+
+
+def _a2c(group: list[_Saved], device: str) -> A2C:
     spec = task_spec(group[0].config.task)
-    agent = A2C(
-        A2CSpec(spec.observation_shape, spec.actions),
-        [POLICY_ALONE] * len(group),
-        [saved.config.seed for saved in group],
-        device=device,
-    )
+    seeds = [saved.config.seed for saved in group]
+    agent = A2C(A2CSpec(spec.observation_shape, spec.actions), [POLICY_ALONE] * len(group), seeds, device=device)
     for learner, saved in enumerate(group):
         state = saved.checkpoint.state["agent"]
         agent.load_learner_state(learner, {name: state[name] for name in agent.learner_state(learner)})
-    frame = group[0].checkpoint.frame
-    return Policies(agent, [saved.config for saved in group], frame, [saved.path for saved in group])
+    return agent
+
+
+def _sac(group: list[_Saved], device: str) -> SAC:
+    spec = state_spec(group[0].config.task)
+    settings = SACConfig(bonus=NO_BONUS, hidden_units=group[0].config.sac.hidden_units)
+    seeds = [saved.config.seed for saved in group]
+    agent = SAC(SACSpec(spec.observation_size, spec.action_size), [settings] * len(group), seeds, device=device)
+    for learner, saved in enumerate(group):
+        agent.load_policy(learner, saved.checkpoint.state["agent"])
+    return agent

@@ -4,7 +4,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from vcse.envs.tasks import make_environments, task_spec
 from vcse.replay.rollouts import Rollouts
 from vcse.runs.episodes import Episodes
 from vcse.runs.evaluate import evaluate
+from vcse.runs.progress import Status, mean_of_known
 from vcse.runs.store import RunDirectory
 from vcse.streams import uniforms
 
@@ -35,17 +36,6 @@ BONUS_COLUMNS = (
     "value_mean",
     "value_std",
 )
-
-
-class Status(NamedTuple):
-    """Where a cohort is, for a progress display."""
-
-    frame: int
-    frames: int
-    runs: int
-    frames_per_s: float  # of all runs together
-    success: dict[str, float]  # by method
-    bonus: dict[str, float]  # by method, before beta
 
 
 class Group:
@@ -224,7 +214,7 @@ class Cohort:
             truncated=torch.from_numpy(step.truncated).view(shape),
             arrived=torch.from_numpy(step.arrived).view(*shape, *step.arrived.shape[1:]),
         )
-        self.episodes.take(group.learners, step)
+        self.episodes.take(group.learners, step.rewards, step.ended)
         if self.counts_visits:
             learner = np.repeat(np.arange(group.learners.start, group.learners.stop), shape[1])
             np.add.at(self.visits[:, -1], (learner, *step.arrived_positions.T), 1)
@@ -305,7 +295,7 @@ class Cohort:
         bonus_sum = self.bonus_sum.tolist()
         for learner, directory in enumerate(self.directories):
             if actions is not None:
-                directory.append_actions(actions[learner])
+                directory.append_log("actions.bin", actions[learner].astype(np.uint8))
             state = {
                 "update": self.update,
                 "agent": self.agent.learner_state(learner),
@@ -318,6 +308,11 @@ class Cohort:
             if self.counts_visits:
                 directory.write_array("visits.npy", self.visits[learner, :-1])
             directory.save_checkpoint(self.frame, state)
+
+    def cut(self, frame: int) -> None:
+        """Drop what runs wrote after a frame."""
+        for directory in self.directories:
+            directory.cut(frame, {"actions.bin": frame})  # a byte per action, and one action per frame
 
     def load(self, states: Sequence[dict[str, Any]]) -> None:
         """Go back to a checkpoint of every run, all at the same update, and replay the environments to there."""
@@ -340,7 +335,7 @@ class Cohort:
         """Bring the environments, which cannot be saved, to where they were: the same actions from the start."""
         environments, steps = self.rollouts.rollout.actions.shape[1:]
         count = self.update * environments * steps
-        taken = np.stack([directory.read_actions(count) for directory in self.directories])
+        taken = np.stack([directory.read_log("actions.bin", count, np.uint8) for directory in self.directories])
         taken = taken.reshape(len(taken), self.update, environments, steps)
         for update in range(self.update):
             for t in range(steps):
@@ -391,11 +386,6 @@ class Cohort:
             frames,
             len(self.configs),
             frames_per_s,
-            {method: _mean_of_known(rates) for method, rates in success.items()},
+            {method: mean_of_known(rates) for method, rates in success.items()},
             {method: float(np.mean(means)) for method, means in bonus.items()},
         )
-
-
-def _mean_of_known(numbers: Sequence[float]) -> float:
-    known = [number for number in numbers if not math.isnan(number)]
-    return math.fsum(known) / len(known) if known else math.nan

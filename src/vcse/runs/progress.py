@@ -3,13 +3,33 @@
 import math
 import sys
 import time
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from vcse.runs.on_policy import Status
-
 SECONDS_BETWEEN_LINES = 10
+Score = Literal["success", "return"]
+_SCORE_FORMS: dict[Score, str] = {"success": "{:.0%}", "return": "{:.1f}"}
+
+
+class Status(NamedTuple):
+    """Where a cohort is, for a progress display."""
+
+    frame: int
+    frames: int
+    runs: int
+    frames_per_s: float  # of all runs together
+    scores: dict[str, float]  # by method
+    bonus: dict[str, float]  # by method, before beta
+    score: Score = "success"  # what the scores are
+
+
+def mean_of_known(numbers: Sequence[float]) -> float:
+    """Give the mean of what is not NaN."""
+    known = [number for number in numbers if not math.isnan(number)]
+    return math.fsum(known) / len(known) if known else math.nan
 
 
 class TrainingProgress:
@@ -52,11 +72,17 @@ class TrainingProgress:
         self.bar.start()
         self.task = self.bar.add_task(title, total=frames, completed=frame, note="")
 
+    def note(self, text: str) -> None:
+        """Say something once, beside the progress."""
+        if not self.quiet:
+            self.console.print(text, highlight=False, soft_wrap=True)
+
     def report(self, status: Status) -> None:
         """Show where a cohort is."""
         if self.quiet:
             return
-        note = f"{status.frames_per_s:,.0f} frames/s, success {_by_method(status.success, '{:.0%}')}"
+        note = f"{status.frames_per_s:,.0f} frames/s, {status.score} "
+        note += _by_method(status.scores, _SCORE_FORMS[status.score])
         if self.bar is not None and self.task is not None:
             note += f", bonus {_by_method(status.bonus, '{:.3g}')}"
             self.bar.update(self.task, completed=min(status.frame, status.frames), note=note)

@@ -4,7 +4,8 @@ config.json   everything that decides the run's numbers
 meta.json     versions, commit, machine
 train.csv     a row every so many frames            eval.csv   a row per evaluation
 timing.csv    wall clock and frames/s, never compared
-actions.bin   every action taken, a byte each: environments that cannot be saved are replayed
+actions.bin   A2C: every action taken, a byte each: environments that cannot be saved are replayed
+replay.bin    SAC: every transition, so that a checkpoint adds the new ones instead of writing all again
 checkpoint/   the newest two                        DONE       the frame at which the run was complete
 """
 
@@ -26,14 +27,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import DTypeLike
 
 from vcse import __version__
 from vcse.runs import checkpoint
 from vcse.runs.checkpoint import Checkpoint, naming, write_atomically
 from vcse.runs.config import RunConfig, difference
 
-PACKAGES = ("torch", "numpy", "envpool", "minigrid", "gymnasium")
+PACKAGES = ("torch", "numpy", "envpool", "minigrid", "gymnasium", "dm_control", "mujoco")
 CURVES = ("train.csv", "eval.csv", "timing.csv")
+LOGS = ("actions.bin", "replay.bin")  # that grow with a run
 LOCK_SECONDS = 0.5  # whoever looks whether a run is being written holds it for a moment
 
 
@@ -89,25 +92,27 @@ class RunDirectory:
 
     def save_checkpoint(self, frame: int, state: Mapping[str, Any]) -> None:
         """Write a checkpoint, after which nothing up to this frame can be lost."""
-        for name in (*CURVES, "actions.bin"):
+        for name in (*CURVES, *LOGS):
             path = self.path / name
             if path.exists():
                 with naming(path), open(path, "rb+") as file:
                     os.fsync(file.fileno())
         checkpoint.save(self.path / "checkpoint", frame, dict(state))
 
-    def cut(self, frame: int, actions: int) -> None:
-        """Drop what was written after a frame: checkpoints, rows of the curves, and all but so many actions."""
-        taken = self.path / "actions.bin"
-        held = taken.stat().st_size if taken.exists() else 0
-        if held < actions:
-            raise RuntimeError(
-                f"{taken} holds {held} actions, but the checkpoint needs {actions}: remove the run to train it again"
-            )
+    def cut(self, frame: int, logs: Mapping[str, int]) -> None:
+        """Drop what was written after a frame: checkpoints, rows of the curves, and all but so many bytes of logs."""
+        held = {name: _size(self.path / name) for name in logs}
+        for name, needed in logs.items():
+            if held[name] < needed:
+                raise RuntimeError(
+                    f"{self.path / name} holds {held[name]} bytes, but the checkpoint needs {needed}: remove the run "
+                    "to train it again"
+                )
         (self.path / "DONE").unlink(missing_ok=True)
-        checkpoint.drop_after(self.path / "checkpoint", frame)  # first: they need the actions that go next
-        if held > actions:
-            os.truncate(taken, actions)
+        checkpoint.drop_after(self.path / "checkpoint", frame)  # first: they need the bytes that go next
+        for name, needed in logs.items():
+            if held[name] > needed:
+                os.truncate(self.path / name, needed)
         for name in CURVES:
             path = self.path / name
             if path.exists():
@@ -142,14 +147,14 @@ class RunDirectory:
         np.save(content, array)
         write_atomically(self.path / name, content.getvalue())
 
-    def append_actions(self, actions: np.ndarray) -> None:
-        """Add actions, a byte each."""
-        _append(self.path / "actions.bin", actions.astype(np.uint8).tobytes())
+    def append_log(self, name: str, numbers: np.ndarray) -> None:
+        """Add numbers to a file that grows with the run."""
+        _append(self.path / name, numbers.tobytes())
 
-    def read_actions(self, count: int) -> np.ndarray:
-        """Read the first so many actions."""
-        path = self.path / "actions.bin"
-        return np.fromfile(path, dtype=np.uint8, count=count) if path.exists() else np.zeros(0, dtype=np.uint8)
+    def read_log(self, name: str, count: int, dtype: DTypeLike) -> np.ndarray:
+        """Read its first so many numbers."""
+        path = self.path / name
+        return np.fromfile(path, dtype=dtype, count=count) if path.exists() else np.zeros(0, dtype=dtype)
 
     def finish(self, frame: int) -> None:
         """Mark the run as complete."""
@@ -167,7 +172,7 @@ class RunDirectory:
 def check_config(path: Path, config: RunConfig) -> RunConfig | None:
     """Refuse a directory that holds another run than this or a longer one; gives the configuration there, if any."""
     if not (path / "config.json").exists():
-        strange = [name for name in (*CURVES, "actions.bin", "checkpoint", "DONE") if (path / name).exists()]
+        strange = [name for name in (*CURVES, *LOGS, "checkpoint", "DONE") if (path / name).exists()]
         if strange:
             raise ValueError(f"{path} holds {strange[0]} but no config.json: it is no run, and nothing is overwritten")
         return None
@@ -245,6 +250,10 @@ def describe_machine(device: str) -> dict[str, Any]:
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
         "command": sys.argv[1:],
     }
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _append(path: Path, content: bytes) -> None:

@@ -68,8 +68,10 @@ def watch_run(
             raise ValueError(f"{name} must be at least 1, got {number}")
     check_film(out)
     (policies,) = load_policies([run], device)
-    config = policies.configs[0]
-    moments = list(play(policies.agent, config, episodes=episodes, sampled=sampled, seed=seed))
+    config, agent = policies.configs[0], policies.agent
+    if not isinstance(agent, A2C):
+        raise ValueError(f"{run} is of {config.task}: films are drawn of MiniGrid tasks alone so far")
+    moments = list(play(agent, config, episodes=episodes, sampled=sampled, seed=seed))
     write_film(out, [caption(moment, config, episodes) for moment in moments], moments, frames_per_second)
     return [moment for moment in moments if moment.outcome]
 

@@ -20,13 +20,14 @@ from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
 from vcse.runs.jobs import Job, end_jobs, start_job, tell_to_stop
 from vcse.runs.launch import StoppedError, cohort_key, stop_on_signals
-from vcse.runs.on_policy import Status
+from vcse.runs.progress import Status
 from vcse.runs.store import check_config, done_frame
 from vcse.runs.words import counted
 from vcse.studies.gathered import CURVES, STUDY_FILE, StudyFile, read_study_file
 from vcse.studies.status import StudyStatus, study_status, wait_until_free, write_failures
 
-MOST_RUNS = {"cpu": 24, "cuda": 320}  # of one cohort: more gain nothing
+# Of one cohort: more gain nothing.
+MOST_RUNS = {"a2c": {"cpu": 24, "cuda": 320}, "sac": {"cpu": 4, "cuda": 48}}
 ATTEMPTS = 2
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -77,7 +78,7 @@ def form_cohorts(configs: Sequence[RunConfig], *, jobs: int, device: str) -> lis
     cohorts = []
     for group in alike.values():
         in_order = sorted(group, key=lambda config: (config.task, config.method, config.seed))
-        pieces = -(-len(group) // MOST_RUNS[device])
+        pieces = -(-len(group) // MOST_RUNS[group[0].agent][device])
         pieces = min(len(group), -(-pieces // jobs) * jobs)  # so that no job is left alone with the last
         cohorts += [in_order[piece::pieces] for piece in range(pieces)]
     return sorted(cohorts, key=lambda cohort: -sum(config.frames for config in cohort))

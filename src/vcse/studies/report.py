@@ -49,7 +49,8 @@ FILM_KINDS = {".gif": "image/gif", ".mp4": "video/mp4"}
 ALL = "all tasks"
 LABELS = {
     "success_rate": "success of the last 100 training episodes",
-    "return_mean": "return of the last 100 training episodes",
+    "return_mean": "return of the last training episodes",
+    "eval_return_mean": "return in evaluation",
     "beyond_wall_share": "share of visits beyond the wall",
 }
 SHARES = ("success_rate", "beyond_wall_share")
@@ -62,8 +63,11 @@ WORDS = {  # for one claim, and for several
     "not run": ("not run", "not run"),
 }
 # What is configured of a bonus, and says nothing of a run that has none.
-OF_BONUS = ("a2c.bonus.", "a2c.beta", "a2c.injection", "a2c.bonus_features", "values")
-BONUS_NAME = "a2c.bonus.name"
+OF_BONUS = (
+    *("a2c.bonus.", "a2c.beta", "a2c.injection", "a2c.bonus_features", "values"),
+    *("sac.bonus.", "sac.beta", "sac.value_critic", "sac.extrinsic_entropy"),
+)
+BONUS_NAMES = ("a2c.bonus.name", "sac.bonus.name")
 
 
 class Drawn(NamedTuple):
@@ -477,8 +481,8 @@ def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
 
 def _metric(runs: Sequence[GatheredRun]) -> str:
     """Give what is drawn where no study says it."""
-    for metric in ("success_rate", "return_mean"):
-        if all(metric in run.columns for run in runs):
+    for metric in ("success_rate", "eval_return_mean", "return_mean"):
+        if all(np.isfinite(run.columns.get(metric, np.full(1, np.nan))).any() for run in runs):
             return metric
     return next(iter(runs[0].columns), "success_rate")
 
@@ -548,7 +552,7 @@ def _overlay(
     for each in overlays:
         wanted = [panel for panel in panels if each.task in (panel.task, panel.short)]
         source = ", ".join(Path(part).name for part in each.source.split(", "))
-        if not wanted or each.metric != metric:
+        if not wanted or each.metric != metric.removeprefix("eval_"):  # others evaluate too
             undrawn.setdefault(source, []).append(each)
             continue
         if each.method not in names:
@@ -702,14 +706,14 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
     Settings of a bonus are those of the methods that have one.
     """
     found: dict[str, dict[str, dict[str, None]]] = {}
-    paid = {run.method for run in runs if flat(run.config).get(BONUS_NAME) != "none"}
+    paid = {run.method for run in runs if "none" not in map(flat(run.config).get, BONUS_NAMES)}
     for run in runs:
         for name, value in flat(run.config).items():
             if name not in ("schema_version", "task", "method", "seed"):
                 found.setdefault(name, {}).setdefault(run.method, {})[_shown(value)] = None
     differences, common = {}, {}
     for name, by_method in found.items():
-        is_of_bonus = name.startswith(OF_BONUS) and name != BONUS_NAME
+        is_of_bonus = name.startswith(OF_BONUS) and name not in BONUS_NAMES
         asked = [method for method in methods if method in paid or not is_of_bonus]
         told = {method: ", ".join(by_method.get(method, {"–": None})) for method in asked}
         if len(set(told.values())) == 1:

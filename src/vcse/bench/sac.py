@@ -1,0 +1,192 @@
+"""Updates per second of training SAC, and where the time goes.
+
+The update alone is timed with all that belongs to it, on random transitions; the bonus of the same batch is timed
+alone beside it. What a VCSE update takes beyond a plain one and the bonus is the cost of the extrinsic critic. Then
+whole training is timed on Hopper Stand: acting, simulating and learning.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from vcse.agents.sac import DRAWS, SAC, SACSpec
+from vcse.nets.capture import Captured
+from vcse.replay.transitions import Batch
+from vcse.runs.config import RunConfig, sac_config
+from vcse.runs.off_policy import OffPolicyCohort
+from vcse.runs.store import RunDirectory
+
+SECONDS = 4.0  # for each of the three measurements of a case
+TASK = "dmc/hopper_stand"
+OBSERVATION_SIZE, ACTION_SIZE = 15, 4  # of that task
+WARM_UP = 5
+CAPACITY = 100_000
+
+
+class Case(NamedTuple):
+    """A cohort to measure."""
+
+    learners: int
+    bonus: str
+    hidden_units: int
+    batch_size: int = 1024
+
+
+BONUSES = ("none", "se", "vcse")  # none first: the others are held against it
+CPU_CASES = tuple(Case(1, bonus, units) for units in (256, 1024) for bonus in BONUSES)
+CUDA_CASES = tuple(Case(learners, bonus, 1024) for learners in (1, 4, 16) for bonus in BONUSES)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the answer."""
+
+    device: str
+    learners: int
+    bonus: str
+    hidden_units: int
+    batch_size: int
+    updates_per_s: float  # of all learners together, without environments
+    times_plain: float  # duration of an update against one without a bonus
+    share_bonus: float  # of an update: features, neighbours and reward
+    share_extrinsic_critic: float  # of an update
+    frames_per_s: float  # of all learners together, in training
+    share_env: float  # of training: waiting for environments, and keeping what they gave
+    share_act: float
+    share_update: float
+
+
+def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float = SECONDS) -> Iterator[Row]:
+    """Measure cases one after the other."""
+    name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    torch.set_num_threads(1)  # as in training
+    if device == "cuda":
+        torch.set_float32_matmul_precision("high")  # as in training, too
+    plain: dict[tuple[int, int, int], float] = {}
+    for case in cases:
+        update_s, bonus_s = _update_seconds(case, device, seconds)
+        size = (case.learners, case.hidden_units, case.batch_size)
+        if case.bonus == "none":
+            plain[size] = update_s
+        plain_s = plain.get(size, float("nan"))
+        has_critic = sac_config(case.bonus).has_extrinsic_critic
+        extrinsic_s = max(update_s - bonus_s - plain_s, 0.0) if has_critic else 0.0
+        frames_per_s, shares = _train(case, device, threads, seconds)
+        yield Row(
+            device=name,
+            learners=case.learners,
+            bonus=case.bonus,
+            hidden_units=case.hidden_units,
+            batch_size=case.batch_size,
+            updates_per_s=case.learners / update_s,
+            times_plain=update_s / plain_s,
+            share_bonus=bonus_s / update_s,
+            share_extrinsic_critic=extrinsic_s / update_s,
+            frames_per_s=frames_per_s,
+            **{f"share_{part}": share for part, share in shares.items()},
+        )
+
+
+def _update_seconds(case: Case, device: str, seconds: float) -> tuple[float, float]:
+    """Give the duration of an update of all learners, and of its bonus alone."""
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(case.learners, *shape, generator=generator).to(device)
+
+    n = case.batch_size
+    config = sac_config(case.bonus, hidden_units=case.hidden_units, batch_size=n)
+    agent = SAC(SACSpec(OBSERVATION_SIZE, ACTION_SIZE), [config] * case.learners, range(case.learners), device=device)
+    batch = Batch(
+        observations=random(n, OBSERVATION_SIZE),
+        actions=random(n, ACTION_SIZE).tanh(),
+        rewards=random(n).sigmoid(),
+        terminated=torch.zeros(case.learners, n, device=device),
+        arrived=random(n, OBSERVATION_SIZE),
+    )
+    noise, values = random(DRAWS, n, ACTION_SIZE), random(n)
+    for _ in range(WARM_UP):
+        agent.update(batch, noise)
+    if device == "cuda":
+        agent.capture(batch, noise)
+    update_s = _duration(lambda: agent.update(batch, noise), device, seconds)
+    if not config.has_bonus:
+        return update_s, 0.0
+    pay: Callable[[], Any] = torch.no_grad()(lambda: agent.weighted_bonus(batch, values))
+    return update_s, _duration(Captured(pay) if device == "cuda" else pay, device, seconds)
+
+
+def _duration(call: Callable[[], Any], device: str, seconds: float) -> float:
+    """Give how long a call takes: the median over groups of calls, each of which the host waits for."""
+    call()
+    _wait(device)
+    begin = time.perf_counter()
+    call()
+    _wait(device)
+    group = max(1, int(seconds / 10 / (time.perf_counter() - begin)))
+    found: list[float] = []
+    begin = time.perf_counter()
+    while not found or time.perf_counter() - begin < seconds:
+        start = time.perf_counter()
+        for _ in range(group):
+            call()
+        _wait(device)
+        found.append((time.perf_counter() - start) / group)
+    return statistics.median(found)
+
+
+def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float, dict[str, float]]:
+    """Give frames/s of training, and the shares of the time of its parts."""
+    with tempfile.TemporaryDirectory() as scratch:
+        directories = []
+        for seed in range(case.learners):
+            config = RunConfig(
+                task=TASK,
+                agent="sac",
+                method=case.bonus,
+                seed=seed,
+                reading="release",
+                frames=CAPACITY,
+                backend="dm_control",
+                settings=sac_config(
+                    case.bonus, hidden_units=case.hidden_units, batch_size=case.batch_size, seed_frames=1
+                ),
+            )
+            directories.append(RunDirectory(Path(scratch) / config.name, config))
+        cohort = OffPolicyCohort(directories, device=device, threads=threads)
+        try:
+            # Half full of random transitions, as if training had gone on for a while.
+            width = cohort.transition_bytes // 4
+            draws = np.random.default_rng(0)
+            rows = [draws.standard_normal((CAPACITY // 2, width), dtype=np.float32) for _ in directories]
+            cohort.replay.restore(rows)
+            cohort.begin()
+            cohort.frame = 1
+            for _ in range(WARM_UP):
+                cohort.step()
+            _wait(device)
+            before = dict(cohort.seconds)
+            begin, first = time.perf_counter(), cohort.frame
+            while time.perf_counter() - begin < seconds:
+                cohort.step()
+                cohort.new_rows.clear()
+            _wait(device)
+            frames_per_s = (cohort.frame - first) * case.learners / (time.perf_counter() - begin)
+            spent = {part: cohort.seconds[part] - before[part] for part in before}
+        finally:
+            cohort.close()
+            for directory in directories:
+                directory.close()
+    return frames_per_s, {part: each / sum(spent.values()) for part, each in spent.items()}
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()

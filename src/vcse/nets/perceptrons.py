@@ -1,0 +1,165 @@
+"""Perceptrons with two hidden layers, for a stack of networks at once: actors and critics of many learners."""
+
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+FEW_INPUTS = 128  # that one program of a GPU holds at once
+TILE_ROWS, TILE_UNITS = 64, 128
+OUTPUT_ROWS, OUTPUT_UNITS = 16, 256
+Layers = Sequence[Tensor]  # weight and bias of each layer, all with the network axis first
+
+
+class Perceptrons:
+    """Linear, ReLU, linear, ReLU, linear. Weights begin orthogonal, biases at 0.
+
+    The networks of a stack are alike and share nothing; what each computes does not depend on how many there are.
+    """
+
+    def __init__(self, inputs: int, hidden: int, outputs: int) -> None:
+        self.sizes = ((inputs, hidden), (hidden, hidden), (hidden, outputs))
+
+    def initial(self, generators: Sequence[torch.Generator]) -> list[Tensor]:
+        """Draw the parameters of a stack, each network's from the generator that stands at its place."""
+        networks = [[_orthogonal(size, generator) for size in self.sizes] for generator in generators]
+        layers = []
+        for number, (_, outputs) in enumerate(self.sizes):
+            layers += [torch.stack([network[number] for network in networks]), torch.zeros(len(networks), outputs)]
+        return layers
+
+    def __call__(self, layers: Layers, inputs: Float[Tensor, "b n i"]) -> Float[Tensor, "b n o"]:
+        """Apply each network to its own inputs."""
+        hidden = _rectified(inputs, layers[0], layers[1])
+        if hidden.is_cuda and layers[4].shape[-1] == 1 and _device_code() is not None:
+            before = torch.bmm(hidden, layers[2])
+            return _RectifiedOutput.apply(before, layers[3], layers[4]) + layers[5].unsqueeze(1)  # type: ignore[no-any-return, no-untyped-call]
+        hidden = _rectified(hidden, layers[2], layers[3])
+        return _linear(hidden, layers[4], layers[5])
+
+
+def _orthogonal(size: tuple[int, int], generator: torch.Generator) -> Float[Tensor, "i o"]:
+    inputs, outputs = size
+    return nn.init.orthogonal_(torch.empty(outputs, inputs), generator=generator).T.contiguous()
+
+
+def _linear(
+    inputs: Float[Tensor, "b n i"], weight: Float[Tensor, "b i o"], bias: Float[Tensor, "b o"]
+) -> Float[Tensor, "b n o"]:
+    if inputs.is_cuda:
+        return torch.baddbmm(bias.unsqueeze(1), inputs, weight)
+    # One product after the other: a batched one sums in another order where the batch has another size.
+    return torch.stack([torch.addmm(*each) for each in zip(bias, inputs, weight, strict=True)])
+
+
+def _rectified(
+    inputs: Float[Tensor, "b n i"], weight: Float[Tensor, "b i o"], bias: Float[Tensor, "b o"]
+) -> Float[Tensor, "b n o"]:
+    if inputs.is_cuda and _device_code() is not None:
+        rectified: Tensor = _RectifiedLayer.apply(inputs, weight, bias)  # type: ignore[no-untyped-call]
+        return rectified
+    return _linear(inputs, weight, bias).relu()
+
+
+@cache
+def _device_code() -> Any:
+    """Give the module of the kernel, which compiles on first use, or None where Triton is not installed."""
+    if importlib.util.find_spec("triton") is None:
+        return None
+    return importlib.import_module("vcse.nets.triton_kernels")
+
+
+class _RectifiedLayer(torch.autograd.Function):
+    """A hidden layer on CUDA in as few passes over its memory as can be."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        hidden = (
+            _few_inputs(inputs, weight, bias) if inputs.shape[-1] <= FEW_INPUTS else _many_inputs(inputs, weight, bias)
+        )
+        ctx.save_for_backward(inputs, weight, hidden)
+        return hidden
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        inputs, weight, hidden = ctx.saved_tensors
+        gradient, bias_gradient = _masked(gradients[0], hidden)
+        wanted_inputs, wanted_weight, wanted_bias = ctx.needs_input_grad
+        return (
+            torch.bmm(gradient, weight.transpose(1, 2)) if wanted_inputs else None,
+            torch.bmm(inputs.transpose(1, 2), gradient) if wanted_weight else None,
+            bias_gradient if wanted_bias else None,
+        )
+
+
+def _many_inputs(inputs: Tensor, weight: Tensor, bias: Tensor) -> Float[Tensor, "b n o"]:
+    code, hidden = _device_code(), torch.bmm(inputs, weight)
+    networks, rows, units = hidden.shape
+    programs = (-(-rows * units // code.BLOCK), networks)
+    code.rectify_kernel[programs](hidden, bias.contiguous(), units, rows * units, BLOCK=code.BLOCK)
+    return hidden
+
+
+def _few_inputs(inputs: Tensor, weight: Tensor, bias: Tensor) -> Float[Tensor, "b n o"]:
+    networks, rows, count = inputs.shape
+    units = weight.shape[-1]
+    hidden = inputs.new_empty(networks, rows, units)
+    programs = (-(-rows // TILE_ROWS), -(-units // TILE_UNITS), networks)
+    _device_code().first_layer_kernel[programs](
+        *(inputs.contiguous(), weight.contiguous(), bias.contiguous(), hidden),
+        *(rows, count, units),
+        INPUTS=max(16, 1 << (count - 1).bit_length()),
+        ROWS=TILE_ROWS,
+        UNITS=TILE_UNITS,
+        PRECISION="ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32",
+    )
+    return hidden
+
+
+def _masked(gradient: Tensor, hidden: Tensor) -> tuple[Float[Tensor, "b n o"], Float[Tensor, "b o"]]:
+    """Give the gradient where hidden units were on, and its sum over the rows."""
+    networks, rows, units = hidden.shape
+    tiles = -(-rows // TILE_ROWS)
+    masked, sums = torch.empty_like(hidden), hidden.new_empty(networks, tiles, units)
+    programs = (tiles, -(-units // TILE_UNITS), networks)
+    _device_code().mask_kernel[programs](
+        *(gradient.contiguous(), hidden, masked, sums), rows, units, ROWS=TILE_ROWS, UNITS=TILE_UNITS
+    )
+    return masked, sums.sum(1)
+
+
+class _RectifiedOutput(torch.autograd.Function):
+    """Bias and ReLU of the last hidden layer and the one output after it, on CUDA in one pass each way."""
+
+    @staticmethod
+    def forward(ctx: Any, before: Tensor, bias: Tensor, weight: Tensor) -> Tensor:
+        networks, rows, units = before.shape
+        bias, weight = bias.contiguous(), weight.contiguous()
+        ctx.save_for_backward(before, bias, weight)
+        out = before.new_empty(networks, rows, 1)
+        programs = (-(-rows // OUTPUT_ROWS), networks)
+        _device_code().output_kernel[programs](
+            *(before, bias, weight, out), rows, units, ROWS=OUTPUT_ROWS, UNITS=OUTPUT_UNITS
+        )
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        before, bias, weight = ctx.saved_tensors
+        networks, rows, units = before.shape
+        tiles = -(-rows // TILE_ROWS)
+        out, sums = torch.empty_like(before), before.new_empty(2, networks, tiles, units)
+        programs = (tiles, -(-units // TILE_UNITS), networks)
+        _device_code().output_gradient_kernel[programs](
+            *(gradients[0].contiguous(), before, bias, weight, out, sums[0], sums[1]),
+            *(rows, units),
+            ROWS=TILE_ROWS,
+            UNITS=TILE_UNITS,
+        )
+        bias_gradient, weight_gradient = sums.sum(2)
+        return out, bias_gradient, weight_gradient.unsqueeze(-1)

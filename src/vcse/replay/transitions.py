@@ -1,0 +1,136 @@
+"""Replay of transitions: what every learner of a cohort lived through, and batches drawn from it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+FLOAT_BYTES = 4
+
+
+class Batch(NamedTuple):
+    """Transitions of every learner, on the learners' device."""
+
+    observations: Float[Tensor, "l n d"]
+    actions: Float[Tensor, "l n a"]
+    rewards: Float[Tensor, "l n"]
+    terminated: Float[Tensor, "l n"]  # 1 where nothing comes after; a time limit is no such end
+    arrived: Float[Tensor, "l n d"]  # what the action led to
+
+
+def transition_bytes(observation_size: int, action_size: int) -> int:
+    """Give the bytes of one transition, in memory and on disk: two observations, action, reward, end."""
+    return FLOAT_BYTES * _width(observation_size, action_size)
+
+
+def draw_places(generator: np.random.Generator, size: int, count: int) -> Int[np.ndarray, " n"]:
+    """Draw the places of a batch among so many transitions.
+
+    None twice: a transition beside its own copy would be its nearest neighbour, at distance 0. Where fewer are
+    there than a batch holds, every one is drawn as often as any other, as far as that goes.
+    """
+    if size >= count:
+        return generator.choice(size, count, replace=False, shuffle=False)
+    return generator.permutation(np.arange(count) % size)
+
+
+class TransitionReplay:
+    """The last transitions of every learner; the oldest make room for new ones.
+
+    A transition is one row of numbers, so that adding and drawing are one operation for all of its parts.
+
+    Args:
+        learners: How many there are; all add at the same time.
+        capacity: Transitions that are kept of each.
+        observation_size: Numbers of an observation.
+        action_size: Numbers of an action.
+        batch_size: Transitions of each learner in a batch.
+        device: Where batches are wanted.
+        storage_device: Where the transitions lie, if not there: the memory of the host is larger.
+
+    Attributes:
+        batch: The memory that batches are drawn into.
+    """
+
+    def __init__(
+        self,
+        *,
+        learners: int,
+        capacity: int,
+        observation_size: int,
+        action_size: int,
+        batch_size: int,
+        device: torch.device | str,
+        storage_device: torch.device | str | None = None,
+    ) -> None:
+        if capacity < 1 or batch_size < 1:
+            raise ValueError(f"capacity and batch_size must be at least 1, got {capacity} and {batch_size}")
+        self.capacity = capacity
+        self.count = 0  # transitions that each learner ever added
+        width = _width(observation_size, action_size)
+        self._rows = torch.zeros(learners, capacity, width, device=storage_device or device)
+        self._drawn = torch.zeros(learners * batch_size, width, device=device)
+        drawn, sizes = self._drawn.view(learners, batch_size, width), (observation_size, action_size, 1, 1)
+        parts = torch.split(drawn, [*sizes, observation_size], dim=-1)
+        self.batch = Batch(parts[0], parts[1], parts[2][..., 0], parts[3][..., 0], parts[4])
+        if not self.is_on_host:
+            self._staged = torch.zeros(learners, width).pin_memory()
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._first = capacity * torch.arange(learners, device=self._rows.device)[:, None]
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether the transitions lie in the memory of the host."""
+        return self._rows.device.type == "cpu"
+
+    @property
+    def size(self) -> int:
+        """Transitions that are there of each learner."""
+        return min(self.count, self.capacity)
+
+    def add(
+        self,
+        observations: Float[Tensor, "l d"],
+        actions: Float[Tensor, "l a"],
+        rewards: Float[Tensor, " l"],
+        terminated: Bool[Tensor, " l"],
+        arrived: Float[Tensor, "l d"],
+    ) -> Float[Tensor, "l w"]:
+        """Keep a transition of every learner, all on the host, and give them as they are kept."""
+        rows = torch.cat((observations, actions, rewards[:, None], terminated[:, None].float(), arrived), 1)
+        place = self._rows[:, self.count % self.capacity]
+        if self.is_on_host:
+            place.copy_(rows)
+        else:
+            # The host goes on while the GPU is busy, and comes back here only when the last copy has been made.
+            self._copied.synchronize()
+            self._staged.copy_(rows)
+            place.copy_(self._staged, non_blocking=True)
+            self._copied.record()
+        self.count += 1
+        return rows
+
+    def restore(self, rows: Sequence[Float[np.ndarray, "t w"]]) -> None:
+        """Take back all that each learner ever added, in order."""
+        self.count = len(rows[0])
+        start = self.count - self.size
+        places = np.arange(start, self.count) % self.capacity
+        for learner, mine in enumerate(rows):
+            self._rows[learner, torch.from_numpy(places)] = torch.from_numpy(mine[start:]).to(self._rows.device)
+
+    def draw(self, places: Int[Tensor, "l n"]) -> Batch:
+        """Give the transitions at these places, in memory that the next call overwrites."""
+        flat = (places.to(self._first.device, non_blocking=True) + self._first).flatten()
+        rows = self._rows.flatten(0, 1)
+        if rows.device == self._drawn.device:
+            torch.index_select(rows, 0, flat, out=self._drawn)
+        else:
+            self._drawn.copy_(rows[flat])
+        return self.batch
+
+
+def _width(observation_size: int, action_size: int) -> int:
+    return 2 * observation_size + action_size + 2

@@ -1,0 +1,437 @@
+"""Off-policy training: a cohort of runs in lockstep, from its first frame or its last checkpoint to its last frame.
+
+Every step is one frame: each learner acts in an environment of its own, learns from what it has lived through so far,
+and only then sees what its action led to, so that the simulators work while the networks learn. This is the order of
+the release too.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vcse.agents.sac import DRAWS, SAC, SACSpec
+from vcse.envs.dmc import DMCStates
+from vcse.envs.tasks import state_spec
+from vcse.replay.transitions import TransitionReplay, draw_places, transition_bytes
+from vcse.runs.episodes import Episodes
+from vcse.runs.evaluate import play_states
+from vcse.runs.progress import Status, mean_of_known
+from vcse.runs.store import RunDirectory
+from vcse.streams import numbers
+
+EAGER_UPDATES = 3  # before one is captured as a CUDA graph
+MOST_DRAWERS = 4  # threads that draw random numbers
+NOISE_STEPS = 1000  # whose action noise is drawn at once
+RECENT_EPISODES = 10  # of which the training curve shows the mean
+ENVIRONMENTS_PER_PROCESS = 4
+SECONDS_BETWEEN_REPORTS = 1.0
+MOST_MEMORY_SHARE = 0.8  # of what is free; networks and their gradients need some too
+GB = 1e9
+BONUS_COLUMNS = (
+    "bonus_std",
+    "bonus_min",
+    "bonus_max",
+    "radius_mean",
+    "zero_radius_share",
+    "decided_by_value_share",
+    "value_count_mean",
+    "value_mean",
+    "value_std",
+    "decided_by_reward_share",
+)
+
+
+class OffPolicyCohort:
+    """Runs that are trained in lockstep. A run's numbers do not depend on the others."""
+
+    # What the settings of all learners have in common, beside the sizes of their tasks.
+    SHARED = (*SAC.SHARED, "seed_frames", "updates_per_step", "replay_capacity")
+
+    def __init__(self, directories: Sequence[RunDirectory], *, device: str = "cpu", threads: int = 1) -> None:
+        self.directories = list(directories)
+        self.configs = [directory.config for directory in directories]
+        self.threads = threads
+        first = self.configs[0].sac
+        spec = state_spec(self.configs[0].task)
+        learners = len(self.configs)
+        capacity = min(first.replay_capacity, max(config.frames for config in self.configs))
+        self.transition_bytes = transition_bytes(spec.observation_size, spec.action_size)
+        self.replay_bytes = learners * capacity * self.transition_bytes
+        storage = _storage(self.replay_bytes, device)
+        self.agent = SAC(
+            SACSpec(spec.observation_size, spec.action_size),
+            [config.sac for config in self.configs],
+            [config.seed for config in self.configs],
+            device=device,
+        )
+        self.replay = TransitionReplay(
+            learners=learners,
+            capacity=capacity,
+            observation_size=spec.observation_size,
+            action_size=spec.action_size,
+            batch_size=first.batch_size,
+            device=device,
+            storage_device=storage,
+        )
+        self.frame = 0
+        self.episodes = Episodes(learners, 1, recent=RECENT_EPISODES)
+        self.episode_begins = [0] * learners  # the frame at which the present episode of each began
+        self.new_rows: list[Tensor] = []  # transitions that are not on disk yet
+        self.bonus_sum = torch.zeros(learners, device=self.agent.device)
+        self.bonus_updates = 0
+        self.bonus_means = [math.nan] * learners
+        self.eval_returns = [math.nan] * learners
+        self.metrics: dict[str, Tensor] = {}
+        self.captures = self.agent.device.type == "cuda"
+        self.eager_updates = 0
+        # Random numbers of the next step's updates, on the host and where they are used.
+        shape = (learners, DRAWS, first.batch_size, spec.action_size)
+        most_updates = math.ceil(first.updates_per_step)
+        self.drawn_for = -1
+        self.host_places = [self._host(torch.zeros(shape[0], shape[2], dtype=torch.int64)) for _ in range(most_updates)]
+        self.host_noise = [self._host(torch.zeros(shape)) for _ in range(most_updates)]
+        self.noise = torch.zeros(shape, device=self.agent.device)
+        self.copied = torch.cuda.Event() if self.captures else None  # type: ignore[no-untyped-call]
+        # A GPU must not wait for them; NumPy draws without Python's lock.
+        self.drawers = ThreadPoolExecutor(min(threads, MOST_DRAWERS)) if self.captures and threads > 1 else None
+        self.action_noise_block = -1
+        self.tasks = [config.task.partition("/")[2] for config in self.configs]
+        processes = min(threads, -(-learners // ENVIRONMENTS_PER_PROCESS))
+        self.environments = DMCStates(self.tasks, processes=processes)
+        self.evaluation_environments: DMCStates | None = None
+        self.observations = torch.zeros(learners, spec.observation_size)
+        self.seconds = dict.fromkeys(("env", "act", "update"), 0.0)
+
+    def describe(self) -> str:
+        """Say what the replay takes."""
+        learners, where = len(self.configs), "the host" if self.replay.is_on_host else "the GPU"
+        on_disk = learners * max(config.frames for config in self.configs) * self.transition_bytes
+        return (
+            f"replay: {learners} x {self.replay.capacity:,} transitions, {self.replay_bytes / GB:.2f} GB in the memory "
+            f"of {where}, {on_disk / GB:.2f} GB on disk at the end"
+        )
+
+    def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
+        """Go on until every run has had so many frames. False: stopped before, with a checkpoint."""
+        begin, begin_frame = time.monotonic(), self.frame
+        last_report = begin
+        try:
+            if self.frame == 0:
+                self.begin()
+            while self.frame < frames:
+                if should_stop():
+                    self.save()
+                    return False
+                self.step()
+                is_last = self.frame >= frames
+                speed = (self.frame - begin_frame) / (time.monotonic() - begin)
+                if self._is_due("eval_every_frames") or is_last:
+                    self._evaluate()
+                if self._is_due("row_every_frames") or is_last:
+                    self._write_rows(speed)
+                if is_last or time.monotonic() - last_report > SECONDS_BETWEEN_REPORTS:
+                    last_report = time.monotonic()
+                    report(self._status(frames, speed * len(self.configs)))
+                if self._is_due("checkpoint_every_frames") and not is_last:
+                    self.save()
+            self.save()
+            for directory in self.directories:
+                directory.finish(self.frame)
+        finally:
+            self.close()
+        return True
+
+    def begin(self) -> None:
+        """Begin the first episode of every run."""
+        self._begin_episodes(range(len(self.configs)))
+
+    def close(self) -> None:
+        """End the simulators and threads."""
+        self.environments.close()
+        if self.drawers is not None:
+            self.drawers.shutdown()
+        if self.evaluation_environments is not None:
+            self.evaluation_environments.close()
+
+    def step(self) -> None:
+        """Let every learner act, learn from the past, and see what its action led to."""
+        begin = time.perf_counter()
+        actions = self._act()
+        self.environments.send(actions.numpy())
+        acted = time.perf_counter()
+        self._learn()
+        learned = time.perf_counter()
+        self._receive(actions)
+        self.frame += 1
+        received = time.perf_counter()
+        if self.captures:
+            self._draw()  # while the GPU is still at the last update
+        drawn = time.perf_counter()
+        self.seconds["act"] += acted - begin
+        self.seconds["update"] += learned - acted + drawn - received
+        self.seconds["env"] += received - learned
+
+    def _act(self) -> Float[Tensor, "l a"]:
+        """Choose actions: random ones at first, then those of the policies."""
+        block, place = divmod(self.frame, NOISE_STEPS)
+        if block != self.action_noise_block:
+            self.action_noise_block = block
+            drawn = [numbers(config.seed, "actions", block) for config in self.configs]
+            shape = (NOISE_STEPS, self.agent.spec.action_size)
+            uniform = np.stack([each.random(shape, dtype=np.float32) for each in drawn], 1)
+            normal = np.stack([each.standard_normal(shape, dtype=np.float32) for each in drawn], 1)
+            self.random_actions = torch.from_numpy(2 * uniform - 1)
+            self.action_noise = self._host(torch.from_numpy(normal))
+        if self.frame < self.configs[0].sac.seed_frames:
+            return self.random_actions[place]
+        return self.agent.act(self.observations[:, None], self.action_noise[place][:, None])[:, 0].cpu()
+
+    def _updates_now(self) -> int:
+        """Give how many updates belong to this step."""
+        settings = self.configs[0].sac
+        since = self.frame - settings.seed_frames
+        if since < 0:
+            return 0
+        return int((since + 1) * settings.updates_per_step) - int(since * settings.updates_per_step)
+
+    def _draw(self) -> None:
+        """Draw the random numbers of this step's updates, from streams that depend on seed and update alone."""
+        if self.drawn_for == self.frame:
+            return
+        self.drawn_for = self.frame
+        if self.copied is not None:
+            self.copied.synchronize()  # what is overwritten here must have been copied
+        batch_size = self.configs[0].sac.batch_size
+
+        def draw(number: int, learner: int) -> None:
+            generator = numbers(self.configs[learner].seed, "updates", self.agent.updates + number)
+            places = draw_places(generator, self.replay.size, batch_size)
+            self.host_places[number][learner] = torch.from_numpy(places)
+            generator.standard_normal(out=self.host_noise[number][learner].numpy(), dtype=np.float32)
+
+        wanted = [(number, learner) for number in range(self._updates_now()) for learner in range(len(self.configs))]
+        if self.drawers is None:
+            for each in wanted:
+                draw(*each)
+        else:
+            for done in [self.drawers.submit(draw, *each) for each in wanted]:
+                done.result()
+
+    def _learn(self) -> None:
+        """Make the updates of this step."""
+        self._draw()
+        for number in range(self._updates_now()):
+            batch = self.replay.draw(self.host_places[number])
+            self.noise.copy_(self.host_noise[number], non_blocking=True)
+            if self.copied is not None:
+                self.copied.record()
+            if self.captures and self.eager_updates == EAGER_UPDATES and self.agent.bonus.is_capturable:
+                self.agent.capture(batch, self.noise)  # all that has to be loaded is
+            self.eager_updates += 1
+            self.metrics = self.agent.update(batch, self.noise)
+            if len(self.agent.paid):
+                self.bonus_sum.index_add_(0, self.agent.paid, self.agent.bonus_output.reward.mean(-1))
+            self.bonus_updates += 1
+
+    def _receive(self, actions: Float[Tensor, "l a"]) -> None:
+        """Keep what the actions led to, and begin new episodes where one ended."""
+        step = self.environments.receive()
+        arrived = torch.from_numpy(step.arrived)
+        rewards, terminated = torch.from_numpy(step.rewards), torch.from_numpy(step.terminated)
+        self.new_rows.append(self.replay.add(self.observations, actions, rewards, terminated, arrived))
+        ended = step.terminated | step.truncated
+        self.episodes.take(slice(None), step.rewards, ended)
+        self.observations = arrived
+        if ended.any():
+            self._begin_episodes(np.flatnonzero(ended).tolist(), at=self.frame + 1)
+
+    def _begin_episodes(self, learners: Sequence[int], *, at: int = 0) -> None:
+        """Begin an episode of some learners, whose seed follows from the run's and the frame."""
+        for learner in learners:
+            self.episode_begins[learner] = at
+        seeds = [self._episode_seed(learner) if learner in learners else None for learner in range(len(self.configs))]
+        self.observations = torch.from_numpy(self.environments.reset(seeds))
+
+    def _episode_seed(self, learner: int) -> int:
+        return int(numbers(self.configs[learner].seed, "episodes", self.episode_begins[learner]).integers(2**31 - 1))
+
+    def _is_due(self, name: str) -> bool:
+        """Whether this frame is a multiple of a setting, which all runs of a cohort share."""
+        every: int = getattr(self.configs[0], name)
+        return every > 0 and self.frame % every == 0
+
+    def _write_rows(self, frames_per_s: float) -> None:
+        metrics = {name: each.tolist() for name, each in self.metrics.items()}
+        self._check_finite()
+        self._keep_new_rows()
+        self.bonus_means = (self.bonus_sum / max(self.bonus_updates, 1)).tolist()
+        has_output = len(self.agent.paid) > 0 and bool(self.metrics)
+        shown = self.agent.bonus_output.diagnostics() if has_output else {}
+        diagnostics = {name: shown[name].tolist() for name in BONUS_COLUMNS if name in shown}
+        paid = {learner: row for row, learner in enumerate(self.agent.paid.tolist())}
+        is_evaluated = self._is_due("eval_every_frames") or self.frame >= self.configs[0].frames
+        for learner, directory in enumerate(self.directories):
+            row: dict[str, Any] = {
+                "frame": self.frame,
+                "episodes": self.episodes.finished[learner],
+                "return_mean": self.episodes.return_mean(learner),
+                "success_rate": math.nan,
+                "bonus_mean": self.bonus_means[learner],
+                "eval_return_mean": self.eval_returns[learner] if is_evaluated else math.nan,
+            }
+            for name in self.agent.METRICS:
+                row[name] = metrics[name][learner] if metrics else math.nan
+            for name in BONUS_COLUMNS:
+                has_it = learner in paid and name in diagnostics
+                row[name] = diagnostics[name][paid[learner]] if has_it else math.nan
+            directory.append_row("train.csv", row)
+            timing = {"frame": self.frame, "unix_time": time.time(), "frames_per_s": frames_per_s}
+            directory.append_row("timing.csv", timing | {"runs": len(self.configs)})
+        self.bonus_sum.zero_()
+        self.bonus_updates = 0
+
+    def _evaluate(self) -> None:
+        """Play episodes with the mean of every policy and write what they gave."""
+        episodes = self.configs[0].eval_episodes
+        if episodes == 0:
+            return
+        if self.evaluation_environments is None:
+            tasks = [task for task in self.tasks for _ in range(episodes)]
+            self.evaluation_environments = DMCStates(tasks, processes=min(self.threads, len(tasks)))
+        found = play_states(
+            self.agent, self.configs, self.evaluation_environments, frame=self.frame, episodes=episodes, sampled=False
+        )
+        self.eval_returns = [each.return_mean for each in found]
+        for directory, each in zip(self.directories, found, strict=True):
+            row = {"frame": self.frame, "episodes": episodes, "return_mean": each.return_mean, "success_rate": math.nan}
+            directory.append_row("eval.csv", row)
+
+    def _check_finite(self) -> None:
+        """Refuse to write down what has become NaN, so that the last checkpoint is still good."""
+        for name in ("critic_loss", "actor_loss"):
+            losses = self.metrics[name].tolist() if self.metrics else []
+            bad = [config.name for config, loss in zip(self.configs, losses, strict=False) if not math.isfinite(loss)]
+            if bad:
+                raise RuntimeError(f"the {name} of {', '.join(bad)} is not finite at frame {self.frame:,}")
+
+    def _keep_new_rows(self) -> None:
+        """Add the new transitions to each run's file."""
+        if not self.new_rows:
+            return
+        rows = torch.stack(self.new_rows, 1).numpy()
+        self.new_rows = []
+        for learner, directory in enumerate(self.directories):
+            directory.append_log("replay.bin", rows[learner])
+
+    def save(self) -> None:
+        """Write a checkpoint of every run. What it needs of the replay is added to a file, not written again."""
+        self._check_finite()
+        self._keep_new_rows()
+        bonus_sum = self.bonus_sum.tolist()
+        for learner, directory in enumerate(self.directories):
+            state = {
+                "frame": self.frame,
+                "agent": self.agent.learner_state(learner),
+                "episodes": self.episodes.learner_state(learner),
+                "episode_begin": self.episode_begins[learner],
+                "bonus_sum": bonus_sum[learner],
+                "bonus_updates": self.bonus_updates,
+                "observation": self.observations[learner].clone(),
+            }
+            directory.save_checkpoint(self.frame, state)
+
+    def cut(self, frame: int) -> None:
+        """Drop what runs wrote after a frame."""
+        for directory in self.directories:
+            directory.cut(frame, {"replay.bin": frame * self.transition_bytes})
+
+    def load(self, states: Sequence[dict[str, Any]]) -> None:
+        """Go back to a checkpoint of every run, all at the same frame, and replay the episodes that had begun."""
+        self.frame = states[0]["frame"]
+        self.bonus_updates = states[0]["bonus_updates"]
+        for learner, state in enumerate(states):
+            self.agent.load_learner_state(learner, state["agent"])
+            self.episodes.load_learner_state(learner, state["episodes"])
+            self.episode_begins[learner] = state["episode_begin"]
+            self.bonus_sum[learner] = state["bonus_sum"]
+        width = self.transition_bytes // np.dtype(np.float32).itemsize
+        rows = [
+            directory.read_log("replay.bin", self.frame * width, np.float32).reshape(-1, width)
+            for directory in self.directories
+        ]
+        self.replay.restore(rows)
+        self._replay_episodes(rows)
+        for learner, state in enumerate(states):
+            if not torch.equal(self.observations[learner], state["observation"]):
+                raise RuntimeError(
+                    f"{self.directories[learner].path}: the environment, replayed, shows something else than when the "
+                    "checkpoint was written; was another version of the simulator installed then?"
+                )
+
+    def _replay_episodes(self, rows: Sequence[Float[np.ndarray, "t w"]]) -> None:
+        """Bring the environments, which cannot be saved, to where they were: the same actions from the same seeds."""
+        start = self.agent.spec.observation_size
+        stop = start + self.agent.spec.action_size
+        begins = self.episode_begins
+        ended = np.ones(len(begins), dtype=np.bool_)
+        for frame in range(min(begins), self.frame + 1):
+            # An episode that began later waits in one that is thrown away: environments are stepped together.
+            starting = [ended[learner] or begin == frame for learner, begin in enumerate(begins)]
+            seeds = [self._episode_seed(learner) if starts else None for learner, starts in enumerate(starting)]
+            self.observations = torch.from_numpy(self.environments.reset(seeds))
+            if frame < self.frame:
+                self.environments.send(np.stack([mine[frame, start:stop] for mine in rows]))
+                step = self.environments.receive()
+                ended = step.terminated | step.truncated
+
+    def _host(self, tensor: Tensor) -> Tensor:
+        """Give memory of the host that a GPU can copy from while the host goes on."""
+        return tensor.pin_memory() if self.agent.device.type == "cuda" else tensor
+
+    def _status(self, frames: int, frames_per_s: float) -> Status:
+        returns: dict[str, list[float]] = {}
+        bonus: dict[str, list[float]] = {}
+        for learner, config in enumerate(self.configs):
+            returns.setdefault(config.method, []).append(self.episodes.return_mean(learner))
+            bonus.setdefault(config.method, []).append(self.bonus_means[learner])
+        return Status(
+            self.frame,
+            frames,
+            len(self.configs),
+            frames_per_s,
+            {method: mean_of_known(each) for method, each in returns.items()},
+            {method: mean_of_known(each) for method, each in bonus.items()},
+            "return",
+        )
+
+
+def _storage(needed: int, device: str) -> str:
+    """Choose where the replay lies: on the GPU where it fits, else in the memory of the host, else nowhere."""
+    free = {place: _free_bytes(place) for place in dict.fromkeys((device, "cpu"))}
+    for place, there in free.items():
+        if there is None or needed <= MOST_MEMORY_SHARE * there:
+            return place
+    most = " and ".join(f"{each / GB:.1f} GB on {place}" for place, each in free.items() if each is not None)
+    raise ValueError(
+        f"the replay needs {needed / GB:.1f} GB, but free are {most}: train fewer runs at once, or with a smaller "
+        "--replay-capacity"
+    )
+
+
+def _free_bytes(device: str) -> int | None:
+    """Give the memory that is free; None where the system does not say."""
+    if device == "cuda":
+        return torch.cuda.mem_get_info()[0]
+    meminfo = Path("/proc/meminfo")
+    if not meminfo.exists():
+        return None
+    lines = [line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:")]
+    return 1024 * int(lines[0].split()[1]) if lines else None
