@@ -9,11 +9,10 @@ from torch import nn
 from torch.distributions import Normal
 from torch.distributions.transforms import TanhTransform
 
-from vcse.agents.sac import SAC, SACConfig, SACSpec
+from vcse.agents.sac import DRAWS, SAC, SACConfig, SACSpec
 from vcse.bonuses.named import BonusChoice
 from vcse.estimators import kth_neighbor_distance, state_entropy_reward, value_conditional_reward
-from vcse.replay.transitions import Batch, TransitionReplay, draw_places
-from vcse.streams import numbers
+from vcse.replay.transitions import Batch, TransitionReplay, distinct_places, uniforms_for
 
 KIND = SACKind()
 NONE, SE, VCSE, RCSE, MATCHED = (KIND.config(bonus) for bonus in ("none", "se", "vcse", "rcse", "se-matched"))
@@ -212,9 +211,8 @@ def test_an_update_moves_every_layer_of_actor_and_critics_and_the_temperature_wh
 
 
 def test_targets_go_part_of_the_way_to_the_critics_at_every_second_update_and_never_otherwise():
-    agent = SAC(
-        KIND.spec, [dataclasses.replace(VCSE, target_rate=0.25), dataclasses.replace(SE, target_rate=1.0)], [0, 1]
-    )
+    configs = [dataclasses.replace(SE, target_rate=1.0), dataclasses.replace(VCSE, target_rate=0.25)]
+    agent = SAC(KIND.spec, configs, [0, 1])
     assert all(torch.equal(*each) for each in zip(agent.target_critic, agent.critic, strict=True))
     for update in range(4):
         before = rows(agent.target_critic, slice(None))
@@ -223,7 +221,7 @@ def test_targets_go_part_of_the_way_to_the_critics_at_every_second_update_and_ne
             assert not any(moved(before, agent.target_critic))
             continue
         for old, new, critic in zip(before, agent.target_critic, agent.critic, strict=True):
-            for row, rate in zip(range(6), [0.25, 0.25, 1, 1, 0.25, 0.25], strict=True):
+            for row, rate in enumerate([1, 1, 0.25, 0.25, 0.25, 0.25]):
                 torch.testing.assert_close(new[row], old[row] + rate * (critic[row].detach() - old[row]))
 
 
@@ -334,7 +332,7 @@ def test_it_learns_to_bring_a_point_to_the_origin(bonus):
         target_rate=0.05,
         target_every_updates=1,
     )
-    agent, point = SAC(SACSpec(2, 2), [config], [0]), Point(0)
+    agent, point, generator = SAC(SACSpec(2, 2), [config], [0]), Point(0), torch.Generator().manual_seed(1)
     replay = TransitionReplay(
         learners=1, capacity=frames, observation_size=2, action_size=2, batch_size=size, device="cpu"
     )
@@ -342,15 +340,15 @@ def test_it_learns_to_bring_a_point_to_the_origin(bonus):
     for frame in range(frames):
         if frame % point.steps == 0:
             places = point.begin(1)
-        draws = numbers(0, "updates", frame)
-        noise = torch.from_numpy(draws.standard_normal((1, 1, 2), dtype="float32"))
-        actions = agent.act(places[None], noise)[0] if frame >= random_frames else 2 * point.begin(1).clamp(-0.5, 0.5)
+        noise = torch.randn(1, 1, 2, generator=generator)
+        actions = agent.act(places[None], noise)[0] if frame >= random_frames else point.begin(1)
         arrived, rewards = point.move(places, actions)
         replay.add(places, actions, rewards, ended, arrived)
         places = arrived
         if frame >= random_frames:
-            batch = replay.draw(torch.from_numpy(draw_places(draws, replay.size, size))[None])
-            agent.update(batch, torch.from_numpy(draws.standard_normal((1, 3, size, 2), dtype="float32")))
+            uniforms = torch.rand(1, uniforms_for(size), dtype=torch.float64, generator=generator)
+            batch = replay.draw(distinct_places(uniforms, replay.size, size))
+            agent.update(batch, torch.randn(1, DRAWS, size, 2, generator=generator))
     by_chance = point.mean_reward(lambda places: point.begin(len(places)))
     straight = point.mean_reward(lambda places: (-places / point.reach).clamp(-1, 1))
     learned = point.mean_reward(lambda places: agent.act(places[None], None)[0])

@@ -9,10 +9,11 @@ import pytest
 
 from vcse.cli import main
 from vcse.runs import checkpoint
-from vcse.runs.config import a2c_config
+from vcse.runs.config import a2c_config, sac_config
 from vcse.runs.store import RunDirectory, read_config, read_rows
 
 TASK = "minigrid/Empty-5x5"
+PENDULUM = "dmc/pendulum_swingup"
 SMALL = ["--environments", "2", "--eval-episodes", "1", "--frames", "48", "--threads", "1"]
 RUN = Path("minigrid-Empty-5x5", "none", "seed0")
 
@@ -128,7 +129,10 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
         (["--bonus", "se", "vcse", "--method", "mine"], "--method is one label, but there are 2 bonuses"),
         (["--method", "a/b"], "method names a directory"),
         (["--method", ""], "method names a directory"),
-        (["--agent", "ppo"], "--agent must be one of a2c, got 'ppo'"),
+        (["--agent", "ppo"], "--agent must be one of a2c, sac, got 'ppo'"),
+        (["--agent", "sac"], "--agent sac does not train on minigrid/Empty-5x5, which is for a2c"),
+        (["--hidden-units", "64"], "--hidden-units is for the agent sac, but minigrid/Empty-5x5 is for a2c"),
+        (["--temperature", "learned"], "--temperature is for the agent sac, but minigrid/Empty-5x5 is for a2c"),
         (
             ["--values", "exact"],
             "--values exact needs a task that is enumerated, minigrid-table/..., not minigrid/Empty",
@@ -158,6 +162,73 @@ def test_bad_input_is_one_clear_line_and_writes_nothing(tmp_path, capsys, argume
     assert told.startswith("vcse: ")
     assert message in told
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task", "dmc/hopper_stnd"], "task 'dmc/hopper_stnd' does not exist; nearest are dmc/hopper_stand, "),
+        (["--agent", "a2c"], "--agent a2c does not train on dmc/pendulum_swingup, which is for sac"),
+        (["--injection", "reward"], "--injection is for the agent a2c, but dmc/pendulum_swingup is for sac"),
+        (["--environments", "2"], "--environments is for the agent a2c, but dmc/pendulum_swingup is for sac"),
+        (["--values", "exact"], "--values is for the agent a2c, but dmc/pendulum_swingup is for sac"),
+        (["--task", TASK, "dmc/hopper_stand", "--hidden-units", "64"], "--hidden-units is for the agent sac, but mini"),
+        (["--reading", "re3"], "reading must be one of release, paper, clean for sac, got 're3'"),
+        (["--hidden-units", "0"], "hidden_units must be at least 1, got 0"),
+        (["--batch-size", "12"], "k=12 needs more than the 12 states of a batch"),
+        (["--seed-frames", "0"], "seed_frames must be at least 1, got 0"),
+        (["--updates-per-step", "-1"], "updates_per_step must not be negative, got -1"),
+        (["--replay-capacity", "100"], "replay_capacity 100 holds no batch of 1024"),
+        (["--temperature", "0"], "temperature must be above 0, got 0"),
+        (["--beta", "-1"], "beta must not be negative, got -1"),
+    ],
+)
+def test_bad_input_for_sac_is_one_clear_line_and_writes_nothing(tmp_path, capsys, arguments, message):
+    out = tmp_path / "out"
+    given = ["--task", PENDULUM, "--bonus", "vcse", "--frames", "48", "--out", str(out), *arguments]
+    assert main(["train", *given]) == 1
+    written, told = capsys.readouterr()
+    assert (written, told.count("\n")) == ("", 1)
+    assert told.startswith("vcse: ")
+    assert message in told
+    assert not out.exists()
+
+
+def test_without_the_simulator_of_a_task_the_extra_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("vcse.envs.dmc._installed", lambda: False)
+    assert main(["train", "--task", PENDULUM, "--out", str(tmp_path / "out")]) == 1
+    told = capsys.readouterr().err
+    assert told == (
+        "vcse: dm_control, which simulates dmc/pendulum_swingup, is not installed: pip install 'vcse[dmc]'\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_asked_of_sac_is_what_is_configured(tmp_path, without_type_checks):
+    sizes = ["--hidden-units", "16", "--batch-size", "32", "--seed-frames", "20", "--updates-per-step", "0.5"]
+    deviations = ["--reading", "paper", "--temperature", "learned", "--value-critic", "online", "--k", "5"]
+    lengths = ["--frames", "24", "--eval-episodes", "0", "--replay-capacity", "500", "--threads", "1", "--quiet"]
+    assert main(["train", "--task", PENDULUM, *sizes, *deviations, *lengths, "--out", str(tmp_path)]) == 0
+    config = read_config(tmp_path / "dmc-pendulum_swingup" / "vcse" / "seed0")
+    assert config.sac == sac_config(
+        "vcse",
+        "paper",
+        k=5,
+        temperature="learned",
+        value_critic="online",
+        hidden_units=16,
+        batch_size=32,
+        seed_frames=20,
+        updates_per_step=0.5,
+        replay_capacity=500,
+    )
+    assert config.sac.extrinsic_entropy
+    assert (config.agent, config.backend, config.eval_every_frames, config.row_every_frames) == (
+        "sac",
+        "dm_control",
+        10_000,
+        10_000,
+    )
 
 
 @pytest.mark.parametrize(

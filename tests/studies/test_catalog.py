@@ -28,8 +28,11 @@ PAPERS = {  # every experiment of the paper: runs per method and task
 }
 
 
-def test_every_experiment_of_the_paper_is_there_and_two_of_our_own():
-    assert {*PAPERS, "minigrid-readings", "minigrid-controls"} == set(CATALOG)
+OURS = {"minigrid-readings", "minigrid-controls", "dmc-states-controls"}
+
+
+def test_every_experiment_of_the_paper_is_there_and_three_of_our_own():
+    assert {*PAPERS, *OURS} == set(CATALOG)
     assert {name: CATALOG[name].seeds for name in PAPERS} == PAPERS
 
 
@@ -52,8 +55,9 @@ def test_what_can_be_run_has_tasks_and_bonuses_that_exist(entry):
     assert len({config.name for config in configs}) == len(configs)
     for task in entry.task_names:
         check_task(task)
-        GridEncoder(*task_spec(task).observation_shape)
-    for choice in {config.a2c.bonus for config in configs}:
+        if entry.agent == "a2c":
+            GridEncoder(*task_spec(task).observation_shape)
+    for choice in {config.settings.bonus for config in configs}:
         make_bonus(choice, learners=2, dimensions=2)
 
 
@@ -99,6 +103,33 @@ def test_values_are_exact_where_the_label_says_so():
         "vcse-exact": ("exact", "position"),
         "vcse-exact-stationary": ("exact-stationary", "position"),
     }
+
+
+def test_sac_from_states_has_the_numbers_of_the_release():
+    assert study("dmc-states").is_runnable
+    configs = run_configs(study("dmc-states"))
+    assert len(configs) == 4 * 3 * 16
+    by_method = {config.method: config.sac for config in configs}
+    assert {method: (sac.temperature, sac.has_extrinsic_critic) for method, sac in by_method.items()} == {
+        "none": (None, False),
+        "se": (0.001, False),
+        "vcse": (0.001, True),
+    }
+    for config in configs:
+        sac = config.sac
+        assert sac == by_method[config.method]
+        assert (sac.bonus.reading, sac.bonus.k, sac.beta) == ("release-sac", 12, 0.1)
+        assert (sac.batch_size, sac.hidden_units, sac.learning_rate, sac.discount) == (1024, 1024, 1e-4, 0.99)
+        assert (sac.target_rate, sac.target_every_updates, sac.initial_temperature) == (0.005, 2, 0.1)
+        assert (sac.seed_frames, sac.updates_per_step) == (5000, 1)
+        assert (sac.value_critic, sac.extrinsic_entropy) == ("target", False)
+        assert (config.reading, config.backend, config.eval_every_frames, config.eval_episodes) == (
+            "release",
+            "dm_control",
+            10_000,
+            10,
+        )
+        assert config.frames <= sac.replay_capacity  # nothing is forgotten
 
 
 class TestNarrowed:

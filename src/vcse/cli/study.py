@@ -67,7 +67,7 @@ def _main(arguments: list[str]) -> int:
     return int(
         study_app.cli(
             prog="vcse study",
-            description="Every figure of the paper, and two of our own, as one command. A2C and SAC can be run.",
+            description="Every figure of the paper, and three of our own, as one command. A2C and SAC can be run.",
             args=arguments,
             config=(tyro.conf.OmitSubcommandPrefixes,),
         )

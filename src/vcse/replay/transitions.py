@@ -26,15 +26,33 @@ def transition_bytes(observation_size: int, action_size: int) -> int:
     return FLOAT_BYTES * _width(observation_size, action_size)
 
 
-def draw_places(generator: np.random.Generator, size: int, count: int) -> Int[np.ndarray, " n"]:
-    """Draw the places of a batch among so many transitions.
+def uniforms_for(count: int) -> int:
+    """Give how many random numbers choose so many places."""
+    return 2 * count + 64
 
-    None twice: a transition beside its own copy would be its nearest neighbour, at distance 0. Where fewer are
-    there than a batch holds, every one is drawn as often as any other, as far as that goes.
+
+def distinct_places(uniforms: Float[Tensor, "l u"], size: int, count: int) -> Int[Tensor, "l n"]:
+    """Choose the places of a batch among so many transitions, none of them twice, every set as likely as any other.
+
+    A transition beside its own copy would be its nearest neighbour, at distance 0. Where fewer are there than a batch
+    holds, each is taken as often as any other, as far as that goes.
+
+    Args:
+        uniforms: `uniforms_for` so many places, in [0, 1).
+        size: How many transitions there are.
+        count: Places of a batch.
     """
-    if size >= count:
-        return generator.choice(size, count, replace=False, shuffle=False)
-    return generator.permutation(np.arange(count) % size)
+    if size <= uniforms.shape[-1]:
+        order = uniforms[:, :size].argsort(-1)
+        return order[:, torch.arange(count, device=order.device) % size]
+    # Drawn one after the other, those that came before are passed over. That so many draws hold fewer different ones
+    # than there are places is ten standard deviations away.
+    drawn = (uniforms * size).long()
+    ascending, order = drawn.sort(dim=-1, stable=True)
+    again = torch.zeros_like(drawn, dtype=torch.bool)
+    again.scatter_(1, order[:, 1:], ascending[:, 1:] == ascending[:, :-1])
+    # Those that are new come first, in the order in which they were drawn.
+    return drawn.gather(1, again.byte().argsort(dim=-1, stable=True)[:, :count])
 
 
 class TransitionReplay:
@@ -123,7 +141,7 @@ class TransitionReplay:
 
     def draw(self, places: Int[Tensor, "l n"]) -> Batch:
         """Give the transitions at these places, in memory that the next call overwrites."""
-        flat = (places.to(self._first.device, non_blocking=True) + self._first).flatten()
+        flat = (places.to(self._first.device) + self._first).flatten()
         rows = self._rows.flatten(0, 1)
         if rows.device == self._drawn.device:
             torch.index_select(rows, 0, flat, out=self._drawn)

@@ -100,9 +100,13 @@ def _train(plan: Plan, *, device: str, threads: int, progress: TrainingProgress,
     cohort = cohort_class(plan.directories, device=device, threads=threads)
     if isinstance(cohort, OffPolicyCohort):
         progress.note(cohort.describe())
-    cohort.cut(plan.frame)
-    if plan.frame > 0:
-        cohort.load([found.state for found in plan.checkpoints if found is not None])
+    try:
+        cohort.cut(plan.frame)
+        if plan.frame > 0:
+            cohort.load([found.state for found in plan.checkpoints if found is not None])
+    except BaseException:
+        cohort.close()
+        raise
     try:
         finished = cohort.train(frames, report=progress.report, should_stop=lambda: stopped() != 0)
     except OSError as error:  # a full disk, most of all

@@ -8,7 +8,6 @@ the release too.
 import math
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from torch import Tensor
 from vcse.agents.sac import DRAWS, SAC, SACSpec
 from vcse.envs.dmc import DMCStates
 from vcse.envs.tasks import state_spec
-from vcse.replay.transitions import TransitionReplay, draw_places, transition_bytes
+from vcse.replay.transitions import TransitionReplay, distinct_places, transition_bytes
+from vcse.runs.draws import UpdateDraws
 from vcse.runs.episodes import Episodes
 from vcse.runs.evaluate import play_states
 from vcse.runs.progress import Status, mean_of_known
@@ -30,6 +30,7 @@ from vcse.streams import numbers
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
 MOST_DRAWERS = 4  # threads that draw random numbers
 NOISE_STEPS = 1000  # whose action noise is drawn at once
+TIMING_FRAMES = 1000  # between rows of timing.csv: where updates are slow, those of train.csv are an hour apart
 RECENT_EPISODES = 10  # of which the training curve shows the mean
 ENVIRONMENTS_PER_PROCESS = 4
 SECONDS_BETWEEN_REPORTS = 1.0
@@ -90,18 +91,13 @@ class OffPolicyCohort:
         self.bonus_means = [math.nan] * learners
         self.eval_returns = [math.nan] * learners
         self.metrics: dict[str, Tensor] = {}
+        self.loaded_latest: list[dict[str, float]] = [{} for _ in self.configs]
         self.captures = self.agent.device.type == "cuda"
         self.eager_updates = 0
-        # Random numbers of the next step's updates, on the host and where they are used.
-        shape = (learners, DRAWS, first.batch_size, spec.action_size)
-        most_updates = math.ceil(first.updates_per_step)
-        self.drawn_for = -1
-        self.host_places = [self._host(torch.zeros(shape[0], shape[2], dtype=torch.int64)) for _ in range(most_updates)]
-        self.host_noise = [self._host(torch.zeros(shape)) for _ in range(most_updates)]
-        self.noise = torch.zeros(shape, device=self.agent.device)
-        self.copied = torch.cuda.Event() if self.captures else None  # type: ignore[no-untyped-call]
-        # A GPU must not wait for them; NumPy draws without Python's lock.
-        self.drawers = ThreadPoolExecutor(min(threads, MOST_DRAWERS)) if self.captures and threads > 1 else None
+        shape = (DRAWS, first.batch_size, spec.action_size)
+        seeds = [config.seed for config in self.configs]
+        self.draws = UpdateDraws(seeds, shape, self.agent.device, threads=min(threads, MOST_DRAWERS))
+        self.noise = torch.zeros(learners, *shape, device=self.agent.device)
         self.action_noise_block = -1
         self.tasks = [config.task.partition("/")[2] for config in self.configs]
         processes = min(threads, -(-learners // ENVIRONMENTS_PER_PROCESS))
@@ -136,7 +132,9 @@ class OffPolicyCohort:
                 if self._is_due("eval_every_frames") or is_last:
                     self._evaluate()
                 if self._is_due("row_every_frames") or is_last:
-                    self._write_rows(speed)
+                    self._write_rows()
+                if self.frame % TIMING_FRAMES == 0 or is_last:
+                    self._write_timing(speed)
                 if is_last or time.monotonic() - last_report > SECONDS_BETWEEN_REPORTS:
                     last_report = time.monotonic()
                     report(self._status(frames, speed * len(self.configs)))
@@ -155,9 +153,8 @@ class OffPolicyCohort:
 
     def close(self) -> None:
         """End the simulators and threads."""
+        self.draws.close()
         self.environments.close()
-        if self.drawers is not None:
-            self.drawers.shutdown()
         if self.evaluation_environments is not None:
             self.evaluation_environments.close()
 
@@ -165,19 +162,17 @@ class OffPolicyCohort:
         """Let every learner act, learn from the past, and see what its action led to."""
         begin = time.perf_counter()
         actions = self._act()
+        if not actions.isfinite().all():
+            self._check_finite()
         self.environments.send(actions.numpy())
         acted = time.perf_counter()
         self._learn()
         learned = time.perf_counter()
         self._receive(actions)
         self.frame += 1
-        received = time.perf_counter()
-        if self.captures:
-            self._draw()  # while the GPU is still at the last update
-        drawn = time.perf_counter()
         self.seconds["act"] += acted - begin
-        self.seconds["update"] += learned - acted + drawn - received
-        self.seconds["env"] += received - learned
+        self.seconds["update"] += learned - acted
+        self.seconds["env"] += time.perf_counter() - learned
 
     def _act(self) -> Float[Tensor, "l a"]:
         """Choose actions: random ones at first, then those of the policies."""
@@ -202,37 +197,13 @@ class OffPolicyCohort:
             return 0
         return int((since + 1) * settings.updates_per_step) - int(since * settings.updates_per_step)
 
-    def _draw(self) -> None:
-        """Draw the random numbers of this step's updates, from streams that depend on seed and update alone."""
-        if self.drawn_for == self.frame:
-            return
-        self.drawn_for = self.frame
-        if self.copied is not None:
-            self.copied.synchronize()  # what is overwritten here must have been copied
-        batch_size = self.configs[0].sac.batch_size
-
-        def draw(number: int, learner: int) -> None:
-            generator = numbers(self.configs[learner].seed, "updates", self.agent.updates + number)
-            places = draw_places(generator, self.replay.size, batch_size)
-            self.host_places[number][learner] = torch.from_numpy(places)
-            generator.standard_normal(out=self.host_noise[number][learner].numpy(), dtype=np.float32)
-
-        wanted = [(number, learner) for number in range(self._updates_now()) for learner in range(len(self.configs))]
-        if self.drawers is None:
-            for each in wanted:
-                draw(*each)
-        else:
-            for done in [self.drawers.submit(draw, *each) for each in wanted]:
-                done.result()
-
     def _learn(self) -> None:
         """Make the updates of this step."""
-        self._draw()
-        for number in range(self._updates_now()):
-            batch = self.replay.draw(self.host_places[number])
-            self.noise.copy_(self.host_noise[number], non_blocking=True)
-            if self.copied is not None:
-                self.copied.record()
+        batch_size = self.configs[0].sac.batch_size
+        for _ in range(self._updates_now()):
+            drawn = self.draws.of_update(self.agent.updates)
+            batch = self.replay.draw(distinct_places(drawn.uniforms, self.replay.size, batch_size))
+            self.noise.copy_(drawn.noise)
             if self.captures and self.eager_updates == EAGER_UPDATES and self.agent.bonus.is_capturable:
                 self.agent.capture(batch, self.noise)  # all that has to be loaded is
             self.eager_updates += 1
@@ -268,15 +239,16 @@ class OffPolicyCohort:
         every: int = getattr(self.configs[0], name)
         return every > 0 and self.frame % every == 0
 
-    def _write_rows(self, frames_per_s: float) -> None:
-        metrics = {name: each.tolist() for name, each in self.metrics.items()}
+    def _write_timing(self, frames_per_s: float) -> None:
+        for directory in self.directories:
+            row = {"frame": self.frame, "unix_time": time.time(), "frames_per_s": frames_per_s}
+            directory.append_row("timing.csv", row | {"runs": len(self.configs)})
+
+    def _write_rows(self) -> None:
         self._check_finite()
         self._keep_new_rows()
         self.bonus_means = (self.bonus_sum / max(self.bonus_updates, 1)).tolist()
-        has_output = len(self.agent.paid) > 0 and bool(self.metrics)
-        shown = self.agent.bonus_output.diagnostics() if has_output else {}
-        diagnostics = {name: shown[name].tolist() for name in BONUS_COLUMNS if name in shown}
-        paid = {learner: row for row, learner in enumerate(self.agent.paid.tolist())}
+        latest = self._latest()
         is_evaluated = self._is_due("eval_every_frames") or self.frame >= self.configs[0].frames
         for learner, directory in enumerate(self.directories):
             row: dict[str, Any] = {
@@ -287,16 +259,25 @@ class OffPolicyCohort:
                 "bonus_mean": self.bonus_means[learner],
                 "eval_return_mean": self.eval_returns[learner] if is_evaluated else math.nan,
             }
-            for name in self.agent.METRICS:
-                row[name] = metrics[name][learner] if metrics else math.nan
-            for name in BONUS_COLUMNS:
-                has_it = learner in paid and name in diagnostics
-                row[name] = diagnostics[name][paid[learner]] if has_it else math.nan
+            row |= {name: latest[learner].get(name, math.nan) for name in (*self.agent.METRICS, *BONUS_COLUMNS)}
             directory.append_row("train.csv", row)
-            timing = {"frame": self.frame, "unix_time": time.time(), "frames_per_s": frames_per_s}
-            directory.append_row("timing.csv", timing | {"runs": len(self.configs)})
         self.bonus_sum.zero_()
         self.bonus_updates = 0
+
+    def _latest(self) -> list[dict[str, float]]:
+        """Give what the last update of each learner showed, which may have been before a restart."""
+        if not self.metrics:
+            return self.loaded_latest
+        latest: list[dict[str, float]] = [{} for _ in self.configs]
+        for name, numbers in self.metrics.items():
+            for learner, number in enumerate(numbers.tolist()):
+                latest[learner][name] = number
+        if len(self.agent.paid):
+            for name, numbers in self.agent.bonus_output.diagnostics().items():
+                for learner, number in zip(self.agent.paid.tolist(), numbers.tolist(), strict=True):
+                    if name in BONUS_COLUMNS and not math.isnan(number):
+                        latest[learner][name] = number
+        return latest
 
     def _evaluate(self) -> None:
         """Play episodes with the mean of every policy and write what they gave."""
@@ -335,7 +316,7 @@ class OffPolicyCohort:
         """Write a checkpoint of every run. What it needs of the replay is added to a file, not written again."""
         self._check_finite()
         self._keep_new_rows()
-        bonus_sum = self.bonus_sum.tolist()
+        bonus_sum, latest = self.bonus_sum.tolist(), self._latest()
         for learner, directory in enumerate(self.directories):
             state = {
                 "frame": self.frame,
@@ -344,6 +325,7 @@ class OffPolicyCohort:
                 "episode_begin": self.episode_begins[learner],
                 "bonus_sum": bonus_sum[learner],
                 "bonus_updates": self.bonus_updates,
+                "latest": latest[learner],
                 "observation": self.observations[learner].clone(),
             }
             directory.save_checkpoint(self.frame, state)
@@ -362,6 +344,7 @@ class OffPolicyCohort:
             self.episodes.load_learner_state(learner, state["episodes"])
             self.episode_begins[learner] = state["episode_begin"]
             self.bonus_sum[learner] = state["bonus_sum"]
+            self.loaded_latest[learner] = state["latest"]
         width = self.transition_bytes // np.dtype(np.float32).itemsize
         rows = [
             directory.read_log("replay.bin", self.frame * width, np.float32).reshape(-1, width)

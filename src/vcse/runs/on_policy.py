@@ -121,9 +121,13 @@ class Cohort:
             for directory in self.directories:
                 directory.finish(self.frame)
         finally:
-            for group in self.groups:
-                group.environments.close()
+            self.close()
         return True
+
+    def close(self) -> None:
+        """End the simulators."""
+        for group in self.groups:
+            group.environments.close()
 
     def step(self) -> None:
         """Collect one rollout and learn from it."""

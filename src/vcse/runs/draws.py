@@ -1,0 +1,96 @@
+"""Random numbers of off-policy updates: which transitions, and the noise of actions.
+
+They depend on a run's seed and the number of the update alone. They are drawn in blocks of several updates, and where a
+GPU learns, by threads ahead of time: it would wait for them otherwise. NumPy fills arrays without Python's lock.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vcse.replay.transitions import uniforms_for
+from vcse.streams import numbers
+
+BLOCK = 8  # updates whose numbers are drawn at once
+
+
+class Draw(NamedTuple):
+    """The numbers of one update."""
+
+    uniforms: Float[Tensor, "l u"]  # that choose the transitions
+    noise: Float[Tensor, "l draws n a"]  # standard normal
+
+
+class UpdateDraws:
+    """The numbers of all updates of a cohort, to be asked for in order.
+
+    Args:
+        seeds: Of the runs.
+        shape: Of the noise of one learner: draws, batch size, size of an action.
+        device: Where they are wanted.
+        threads: That draw ahead where the device is a GPU.
+    """
+
+    def __init__(self, seeds: Sequence[int], shape: tuple[int, int, int], device: torch.device, threads: int) -> None:
+        self.seeds = list(seeds)
+        self.device = device
+        learners = len(self.seeds)
+        self._block = -1
+        self._uniforms = torch.zeros(BLOCK, learners, uniforms_for(shape[1]), dtype=torch.float64, device=device)
+        self._noise = torch.zeros(BLOCK, learners, *shape, device=device)
+        self._pool: ThreadPoolExecutor | None = None
+        self._ahead: tuple[int, list[Future[None]]] = (-1, [])
+        if device.type == "cuda":
+            self._pool = ThreadPoolExecutor(threads)
+            self._host = Draw(
+                torch.zeros(self._uniforms.shape, dtype=torch.float64).pin_memory(),
+                torch.zeros(self._noise.shape).pin_memory(),
+            )
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+    def of_update(self, update: int) -> Draw:
+        """Give the numbers of an update, which the next block overwrites."""
+        block, place = divmod(update, BLOCK)
+        if block != self._block:
+            self._block = block
+            self._take(block)
+        return Draw(self._uniforms[place], self._noise[place])
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _take(self, block: int) -> None:
+        if self._pool is None:
+            for learner in range(len(self.seeds)):
+                self._fill(block, learner, Draw(self._uniforms, self._noise))
+            return
+        if self._ahead[0] != block:
+            self._draw_ahead(block)
+        for each in self._ahead[1]:
+            each.result()
+        self._uniforms.copy_(self._host.uniforms, non_blocking=True)
+        self._noise.copy_(self._host.noise, non_blocking=True)
+        self._copied.record()
+        self._draw_ahead(block + 1)
+
+    def _draw_ahead(self, block: int) -> None:
+        assert self._pool is not None
+
+        def draw(learner: int) -> None:
+            self._copied.synchronize()  # what is overwritten here must have been copied
+            self._fill(block, learner, self._host)
+
+        self._ahead = block, [self._pool.submit(draw, learner) for learner in range(len(self.seeds))]
+
+    def _fill(self, block: int, learner: int, memory: Draw) -> None:
+        generator = numbers(self.seeds[learner], "updates", block)
+        for place in range(BLOCK):
+            generator.random(out=memory.uniforms[place, learner].numpy())
+            generator.standard_normal(out=memory.noise[place, learner].numpy(), dtype=np.float32)
