@@ -43,6 +43,7 @@ PUBLISHED_COLUMNS = (
     "episodes",
     "return_mean",
     "success_rate",
+    "eval_return_mean",
     "bonus_mean",
     "zero_radius_share",
     "decided_by_value_share",

@@ -269,12 +269,12 @@ class OffPolicyCohort:
         if not self.metrics:
             return self.loaded_latest
         latest: list[dict[str, float]] = [{} for _ in self.configs]
-        for name, numbers in self.metrics.items():
-            for learner, number in enumerate(numbers.tolist()):
+        for name, shown in self.metrics.items():
+            for learner, number in enumerate(shown.tolist()):
                 latest[learner][name] = number
         if len(self.agent.paid):
-            for name, numbers in self.agent.bonus_output.diagnostics().items():
-                for learner, number in zip(self.agent.paid.tolist(), numbers.tolist(), strict=True):
+            for name, shown in self.agent.bonus_output.diagnostics().items():
+                for learner, number in zip(self.agent.paid.tolist(), shown.tolist(), strict=True):
                     if name in BONUS_COLUMNS and not math.isnan(number):
                         latest[learner][name] = number
         return latest
