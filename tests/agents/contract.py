@@ -5,8 +5,11 @@ import dataclasses
 import torch
 
 from vcse.agents.a2c import A2C, A2CConfig, A2CSpec
+from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Config, DrQv2Spec
 from vcse.agents.sac import DRAWS, SAC, SACConfig, SACSpec
 from vcse.bonuses.named import BonusChoice
+from vcse.nets.augment import SHIFTS
+from vcse.replay.frames import Between, PictureBatch
 from vcse.replay.rollouts import Rollout
 from vcse.replay.transitions import Batch
 
@@ -19,7 +22,17 @@ def together(parts):
     return kind(*(None if each[0] is None else torch.cat(each) for each in zip(*parts, strict=True)))
 
 
-class A2CKind:
+class CohortKind:
+    """Agents with many learners."""
+
+    def state(self, agent):
+        return agent.learner_state(0)
+
+    def load(self, agent, state):
+        agent.load_learner_state(0, state)
+
+
+class A2CKind(CohortKind):
     """A2C with few environments and steps, on grids of few different observations."""
 
     spec = A2CSpec((7, 7, 3), 7)
@@ -63,7 +76,7 @@ class A2CKind:
         return [] if agent.extrinsic_parameters is None else [agent.extrinsic_parameters]
 
 
-class SACKind:
+class SACKind(CohortKind):
     """SAC with small networks, on random transitions."""
 
     spec = SACSpec(5, 2)
@@ -104,6 +117,71 @@ class SACKind:
 
     def extrinsic(self, agent):
         return [each[agent.twins :] for each in agent.critic if len(each) > agent.twins]
+
+
+class DrQv2Kind:
+    """DrQ-v2 with one learner and small networks behind its encoder, on random pictures."""
+
+    spec = DrQv2Spec(9, 2)
+
+    def config(self, bonus, **changes):
+        small = {"hidden_units": 16, "features": 8, "batch_size": 6, **changes}
+        return DrQv2Config(BonusChoice(bonus, "release-drqv2", 3), **small)
+
+    def make(self, configs, seeds):
+        [config], [seed] = configs, seeds
+        return DrQv2(self.spec, config, seed)
+
+    def material(self, seed, *, size=6, steps_between=0):
+        generator = torch.Generator().manual_seed(seed)
+
+        def pictures(*shape):
+            return torch.randint(0, 256, (*shape, size, 9, 84, 84), dtype=torch.uint8, generator=generator)
+
+        def numbers(*shape):
+            return torch.rand(*shape, size, generator=generator)
+
+        ended = (numbers() < 0.2).float()
+        between = Between(pictures(steps_between), numbers(steps_between), 0.5 + numbers(steps_between) / 2)
+        return PictureBatch(
+            observations=pictures(),
+            actions=2 * torch.rand(size, 2, generator=generator) - 1,
+            rewards=3 * numbers(),
+            first_rewards=numbers(),
+            discounts=0.99**3 * (1 - ended),
+            arrived=pictures(),
+            next_observations=pictures(),
+            between=between if steps_between else None,
+        )
+
+    def noise(self, seed, *, size=6):
+        return torch.randn(NOISE_DRAWS, size, 2, generator=torch.Generator().manual_seed(seed + 10_000))
+
+    def shifts(self, seed, *, size=6):
+        generator = torch.Generator().manual_seed(seed + 20_000)
+        return torch.randint(SHIFTS, (SHIFT_DRAWS, size, 2), generator=generator)
+
+    def update(self, agent, seeds):
+        [seed] = seeds
+        return agent.update(self.material(seed), self.noise(seed), self.shifts(seed), step=2 * agent.updates)
+
+    def act(self, agent, seeds):
+        [seed] = seeds
+        return agent.act(self.material(seed).observations, self.noise(seed)[0], step=2 * agent.updates)
+
+    def policy(self, agent):
+        return [*agent.encoder.parameters(), *agent.actor_trunk.parameters(), *agent.actor_head]
+
+    def extrinsic(self, agent):
+        if agent.extrinsic_trunk is None:
+            return []
+        return [*agent.extrinsic_trunk.parameters(), *agent.extrinsic_head]
+
+    def state(self, agent):
+        return agent.state_dict()
+
+    def load(self, agent, state):
+        agent.load_state_dict(state)
 
 
 def leaves(state, name=""):

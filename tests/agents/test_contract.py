@@ -1,19 +1,21 @@
-"""What every agent promises. Each test is about all of them."""
+"""What every agent promises. Each test is about all of them, or about all that have many learners."""
 
 import dataclasses
 
 import pytest
 import torch
-from agents.contract import BONUSES, A2CKind, SACKind, assert_same_state
+from agents.contract import BONUSES, A2CKind, DrQv2Kind, SACKind, assert_same_state
 
-KINDS = [A2CKind(), SACKind()]
-pytestmark = pytest.mark.parametrize("kind", KINDS, ids=["a2c", "sac"])
+COHORT_KINDS = [A2CKind(), SACKind()]
+of_cohorts = pytest.mark.parametrize("kind", COHORT_KINDS, ids=["a2c", "sac"])
+of_all = pytest.mark.parametrize("kind", [*COHORT_KINDS, DrQv2Kind()], ids=["a2c", "sac", "drqv2"])
 
 
 def all_equal(some, others):
     return all(torch.equal(one, other) for one, other in zip(some, others, strict=True))
 
 
+@of_cohorts
 def test_a_learner_is_bit_equal_alone_and_in_a_cohort_of_others(kind):
     configs = [kind.config(bonus) for bonus in BONUSES] + [kind.config("vcse", beta=0.01), kind.config("none")]
     cohort = kind.make(configs, range(6))
@@ -31,18 +33,21 @@ def test_a_learner_is_bit_equal_alone_and_in_a_cohort_of_others(kind):
         assert_same_state(agent.learner_state(0), cohort.learner_state(learner))
 
 
+@of_all
 @pytest.mark.parametrize("bonus", BONUSES)
 def test_saved_loaded_and_continued_equals_not_stopping(kind, bonus):
-    agent, other = (kind.make([kind.config(bonus)] * 2, seeds) for seeds in ([0, 1], [7, 8]))
+    count = 2 if kind in COHORT_KINDS else 1
+    agent, other = (kind.make([kind.config(bonus)] * count, seeds[:count]) for seeds in ([0, 1], [7, 8]))
     for update in range(3):
-        kind.update(agent, [update, 50 + update])
+        kind.update(agent, [update, 50 + update][:count])
     other.load_state_dict(agent.state_dict())
     for update in range(3, 6):
         for each in (agent, other):
-            kind.update(each, [update, 50 + update])
+            kind.update(each, [update, 50 + update][:count])
     assert_same_state(other.state_dict(), agent.state_dict())
 
 
+@of_cohorts
 @pytest.mark.parametrize("bonus", BONUSES)
 def test_a_learner_saved_in_one_cohort_goes_on_in_another(kind, bonus):
     first = kind.make([kind.config(each) for each in ("vcse", bonus)], [3, 4])
@@ -57,21 +62,24 @@ def test_a_learner_saved_in_one_cohort_goes_on_in_another(kind, bonus):
     assert_same_state(second.learner_state(2), first.learner_state(1))
 
 
+@of_all
 def test_a_state_is_a_copy_that_later_updates_do_not_change(kind):
     agent, other = (kind.make([kind.config("vcse")], [seed]) for seed in (0, 1))
-    saved = agent.learner_state(0)
+    saved = kind.state(agent)
     kind.update(agent, [0])
-    other.load_learner_state(0, saved)
+    kind.load(other, saved)
     kind.update(other, [0])
-    assert_same_state(other.learner_state(0), agent.learner_state(0))
+    assert_same_state(kind.state(other), kind.state(agent))
 
 
+@of_all
 def test_the_state_of_a_learner_with_another_bonus_is_refused(kind):
     plain, paid = (kind.make([kind.config(bonus)], [0]) for bonus in ("none", "vcse"))
     with pytest.raises((ValueError, KeyError)):
-        paid.load_learner_state(0, plain.learner_state(0))
+        kind.load(paid, kind.state(plain))
 
 
+@of_all
 def test_the_extrinsic_critic_does_not_see_the_bonus(kind):
     agents = [kind.make([kind.config("vcse", beta=beta)], [0]) for beta in (0.0, 10.0)]
     for agent in agents:
@@ -81,12 +89,14 @@ def test_the_extrinsic_critic_does_not_see_the_bonus(kind):
     assert not all_equal(*map(kind.policy, agents))
 
 
+@of_all
 def test_a_plain_learner_has_no_extrinsic_critic(kind):
     plain, paid = (kind.make([kind.config(bonus)], [0]) for bonus in ("none", "vcse"))
     assert not kind.extrinsic(plain)
     assert kind.extrinsic(paid)
 
 
+@of_all
 def test_a_bonus_does_not_change_the_first_policy_and_a_seed_does(kind):
     plain, paid, other = (
         kind.make([kind.config(bonus)], [seed]) for bonus, seed in (("none", 5), ("vcse", 5), ("none", 6))
@@ -95,6 +105,7 @@ def test_a_bonus_does_not_change_the_first_policy_and_a_seed_does(kind):
     assert not all_equal(kind.policy(plain), kind.policy(other))
 
 
+@of_all
 def test_a_bonus_without_weight_is_none(kind):
     configs = [dataclasses.replace(kind.config("none"), beta=0.0), kind.config("se-matched", beta=0.0)]
     if hasattr(configs[0], "temperature"):
@@ -106,6 +117,7 @@ def test_a_bonus_without_weight_is_none(kind):
     assert all_equal(*map(kind.policy, agents))
 
 
+@of_cohorts
 def test_what_learners_of_a_cohort_must_share_is_named(kind):
     name, number = kind.mismatch
     with pytest.raises(ValueError, match=rf"the same {name}, got"):

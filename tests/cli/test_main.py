@@ -73,12 +73,21 @@ def test_doctor_fails_where_the_simulator_does(capsys, monkeypatch):
     monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"dmc": ("dm_control", "mujoco")})
     monkeypatch.setattr("vcse.cli.doctor.DMCStates", diverge)
     assert main(["doctor", "--json"]) == 1
+    rows = {row["what"]: row for row in json.loads(capsys.readouterr().out)}
+    row = rows["dmc/hopper_stand"]
+    assert (row["status"], row["found"]) == ("broken", "RuntimeError: Physics state is invalid")
+
+
+def test_doctor_says_what_to_install_where_nothing_draws(capsys, monkeypatch):
+    def find_no_library(*_tasks, **_settings):
+        raise RuntimeError("pictures need a library that draws")
+
+    monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"dmc": ("dm_control", "mujoco")})
+    monkeypatch.setattr("vcse.cli.doctor.Pixels", find_no_library)
+    assert main(["doctor", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)[-1]
-    assert (row["what"], row["status"], row["found"]) == (
-        "dmc/hopper_stand",
-        "broken",
-        "RuntimeError: Physics state is invalid",
-    )
+    assert (row["what"], row["status"]) == ("picture of dmc-pixels/hopper_stand", "missing")
+    assert "apt install libosmesa6" in row["remedy"]
 
 
 def test_doctor_fails_where_an_installed_extra_is_broken(capsys, monkeypatch, tmp_path):

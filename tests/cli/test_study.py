@@ -44,8 +44,8 @@ def test_show_has_runs_budget_and_claims(capsys):
     assert "288 runs, 237,600,000 frames" in shown
     assert "minigrid/LavaGapS7" in shown
     assert "judged by vcse > se on minigrid/LavaGapS7, frame 100,000" in shown
-    assert main(["study", "show", "dmc-states"]) == 0
-    assert "cannot be run yet: it needs the agent sac" in capsys.readouterr().out
+    assert main(["study", "show", "metaworld-mwm"]) == 0
+    assert "cannot be run yet: it needs the agent mwm" in capsys.readouterr().out
 
 
 def test_a_dry_run_says_how_much_and_does_nothing(tmp_path, capsys):
@@ -61,7 +61,7 @@ def test_a_dry_run_says_how_much_and_does_nothing(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["show", "atari"], "study must be one of minigrid, "),
-        (["run", "dmc-pixels"], "study dmc-pixels cannot be run yet; it needs the agent drqv2"),
+        (["run", "metaworld-mwm"], "study metaworld-mwm cannot be run yet; it needs the agent mwm"),
         (["run", "minigrid", "--tasks", "Lava"], "not 'Lava'"),
         (["run", "minigrid", "--jobs", "0"], "--jobs must be at least 1, got 0"),
         (["run", "minigrid", "--first-seed", "-1"], "--first-seed must be at least 0, got -1"),

@@ -1,3 +1,4 @@
+import importlib
 import json
 import re
 import resource
@@ -9,7 +10,7 @@ import pytest
 
 from vcse.cli import main
 from vcse.runs import checkpoint
-from vcse.runs.config import a2c_config, sac_config
+from vcse.runs.config import a2c_config, drqv2_config, sac_config
 from vcse.runs.store import RunDirectory, read_config, read_rows
 
 TASK = "minigrid/Empty-5x5"
@@ -129,9 +130,9 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
         (["--bonus", "se", "vcse", "--method", "mine"], "--method is one label, but there are 2 bonuses"),
         (["--method", "a/b"], "method names a directory"),
         (["--method", ""], "method names a directory"),
-        (["--agent", "ppo"], "--agent must be one of a2c, sac, got 'ppo'"),
+        (["--agent", "ppo"], "--agent must be one of a2c, sac, drqv2, got 'ppo'"),
         (["--agent", "sac"], "--agent sac does not train on minigrid/Empty-5x5, which is for a2c"),
-        (["--hidden-units", "64"], "--hidden-units is for the agent sac, but minigrid/Empty-5x5 is for a2c"),
+        (["--hidden-units", "64"], "--hidden-units is for the agent sac or drqv2, but minigrid/Empty-5x5 is for a2c"),
         (["--temperature", "learned"], "--temperature is for the agent sac, but minigrid/Empty-5x5 is for a2c"),
         (
             ["--values", "exact"],
@@ -172,15 +173,18 @@ def test_bad_input_is_one_clear_line_and_writes_nothing(tmp_path, capsys, argume
         (["--injection", "reward"], "--injection is for the agent a2c, but dmc/pendulum_swingup is for sac"),
         (["--environments", "2"], "--environments is for the agent a2c, but dmc/pendulum_swingup is for sac"),
         (["--values", "exact"], "--values is for the agent a2c, but dmc/pendulum_swingup is for sac"),
-        (["--task", TASK, "dmc/hopper_stand", "--hidden-units", "64"], "--hidden-units is for the agent sac, but mini"),
+        (
+            ["--task", TASK, "dmc/hopper_stand", "--hidden-units", "64"],
+            "--hidden-units is for the agent sac or drqv2, but mini",
+        ),
         (["--reading", "re3"], "reading must be one of release, paper, clean for sac, got 're3'"),
         (["--hidden-units", "0"], "hidden_units must be at least 1, got 0"),
         (["--batch-size", "12"], "k=12 needs more than the 12 states of a batch"),
         (["--seed-frames", "0"], "seed_frames must be at least 1, got 0"),
-        (["--updates-per-step", "-1"], "updates_per_step must not be negative, got -1"),
+        (["--updates-per-step", "-1"], "updates_per_step must be finite and not negative, got -1"),
         (["--replay-capacity", "100"], "replay_capacity 100 holds no batch of 1024"),
-        (["--temperature", "0"], "temperature must be above 0, got 0"),
-        (["--beta", "-1"], "beta must not be negative, got -1"),
+        (["--temperature", "0"], "temperature must be finite and above 0, got 0"),
+        (["--beta", "-1"], "beta must be finite and not negative, got -1"),
     ],
 )
 def test_bad_input_for_sac_is_one_clear_line_and_writes_nothing(tmp_path, capsys, arguments, message):
@@ -229,6 +233,95 @@ def test_what_is_asked_of_sac_is_what_is_configured(tmp_path, without_type_check
         10_000,
         10_000,
     )
+
+
+PENDULUM_SEEN = "dmc-pixels/pendulum_swingup"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--task", "dmc-pixels/hopper_stnd"],
+            "task 'dmc-pixels/hopper_stnd' does not exist; nearest are dmc-pixels/ho",
+        ),
+        (["--agent", "sac"], f"--agent sac does not train on {PENDULUM_SEEN}, which is for drqv2"),
+        (["--temperature", "0.1"], f"--temperature is for the agent sac, but {PENDULUM_SEEN} is for drqv2"),
+        (["--environments", "2"], f"--environments is for the agent a2c, but {PENDULUM_SEEN} is for drqv2"),
+        (["--task", TASK, "--rendering", "fast"], f"--rendering is for the agent drqv2, but {TASK} is for a2c"),
+        (["--task", PENDULUM, "--n-step", "3"], f"--n-step is for the agent drqv2, but {PENDULUM} is for sac"),
+        (["--task", PENDULUM_SEEN, PENDULUM, "--n-step", "3"], "--n-step is for the agent drqv2, but dmc/pendulum"),
+        (["--reading", "re3"], "reading must be one of release, paper, clean for drqv2, got 're3'"),
+        (["--batch-size", "12"], "k=12 needs more than the 12 states of a batch"),
+        (["--batch-size", "0"], "batch_size must be at least 1, got 0"),
+        (["--n-step", "0"], "n_step must be at least 1, got 0"),
+        (["--hidden-units", "0"], "hidden_units must be at least 1, got 0"),
+        (["--seed-frames", "0"], "seed_frames must be at least 1, got 0"),
+        (["--bonus-batch-size", "100"], "bonus_batch_size 100 must not be below batch_size 256"),
+        (["--beta-decay", "1"], "beta_decay must be from 0 to below 1, got 1"),
+        (["--replay-capacity", "100"], "replay_capacity 100 holds no batch of 256"),
+    ],
+)
+def test_bad_input_for_drqv2_is_one_clear_line_and_writes_nothing(tmp_path, capsys, monkeypatch, arguments, message):
+    monkeypatch.setattr(importlib.import_module("vcse.cli.train"), "train_in_jobs", lambda *given, **settings: None)
+    out = tmp_path / "out"
+    given = ["--task", PENDULUM_SEEN, "--bonus", "vcse", "--frames", "48", "--out", str(out), *arguments]
+    assert main(["train", *given]) == 1
+    written, told = capsys.readouterr()
+    assert (written, told.count("\n")) == ("", 1)
+    assert told.startswith("vcse: ")
+    assert message in told
+    assert not out.exists()
+
+
+def test_an_unknown_task_of_metaworld_names_the_nearest(tmp_path, capsys):
+    pytest.importorskip("metaworld")
+    assert main(["train", "--task", "metaworld/door-opn", "--out", str(tmp_path / "out")]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("vcse: task 'metaworld/door-opn' does not exist; nearest are metaworld/door-open, ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_asked_of_drqv2_is_what_is_configured(tmp_path, monkeypatch):
+    asked = []
+    keep = lambda configs, out, **settings: asked.extend(configs)  # noqa: E731
+    monkeypatch.setattr(importlib.import_module("vcse.cli.train"), "train_in_jobs", keep)
+
+    def configured(*arguments):
+        asked.clear()
+        assert main(["train", *arguments, "--out", str(tmp_path), "--quiet"]) == 0
+        [config] = asked
+        return config
+
+    plain = configured("--task", PENDULUM_SEEN)
+    assert plain.drqv2 == drqv2_config("vcse", task=PENDULUM_SEEN)
+    assert (plain.agent, plain.backend, plain.rendering) == ("drqv2", "dm_control", "faithful")
+    assert (plain.row_every_frames, plain.eval_every_frames, plain.eval_episodes) == (10_000, 10_000, 10)
+    sizes = ["--hidden-units", "16", "--batch-size", "32", "--seed-frames", "20", "--replay-capacity", "500"]
+    deviations = ["--value-critic", "target", "--curiosity-pair", "one-step", "--return-injection", "every_step"]
+    numbers = ["--k", "5", "--beta", "0.2", "--beta-decay", "0.001", "--action-noise", "0.4", "--n-step", "2"]
+    more = ["--bonus-batch-size", "64", "--normalize-reward", "True", "--rendering", "light"]
+    config = configured("--task", PENDULUM_SEEN, *sizes, *deviations, *numbers, *more)
+    assert config.rendering == "light"
+    assert config.drqv2 == drqv2_config(
+        "vcse",
+        task=PENDULUM_SEEN,
+        k=5,
+        beta=0.2,
+        beta_decay=0.001,
+        value_critic="target",
+        curiosity_pair="one-step",
+        return_injection="every_step",
+        action_noise=0.4,
+        normalizes_reward=True,
+        bonus_batch_size=64,
+        n_step=2,
+        batch_size=32,
+        hidden_units=16,
+        seed_frames=20,
+        replay_capacity=500,
+    )
+    assert config.drqv2.noise_schedule == (0.4, 0.4, 1)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def _small_pictures(monkeypatch):
 
 def make_config(task="minigrid/LavaGapS5", method="vcse", seed=0):
     return RunConfig(
-        task=task, agent="a2c", method=method, seed=seed, reading="release", frames=128, a2c=a2c_config("vcse")
+        task=task, agent="a2c", method=method, seed=seed, reading="release", frames=128, settings=a2c_config("vcse")
     )
 
 

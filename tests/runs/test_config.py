@@ -93,5 +93,5 @@ def test_unknown_names_are_refused(without_type_checks):
         a2c_config("vcse", "mine")
     with pytest.raises(ValueError, match="reading 're3' is one of state entropy"):
         a2c_config("vcse", "re3")
-    with pytest.raises(ValueError, match="agent must be one of a2c, sac, got 'ppo'"):
+    with pytest.raises(ValueError, match="agent must be one of a2c, sac, drqv2, got 'ppo'"):
         dataclasses.replace(make_config(), agent="ppo")

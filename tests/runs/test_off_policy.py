@@ -13,7 +13,7 @@ from agents.contract import assert_same_state
 
 from vcse.cli import evaluate, main
 from vcse.envs import dmc
-from vcse.runs import checkpoint, off_policy
+from vcse.runs import checkpoint, memory, off_policy
 from vcse.runs.launch import StoppedError
 from vcse.runs.off_policy import OffPolicyCohort
 from vcse.runs.store import RunDirectory, read_rows
@@ -268,7 +268,7 @@ def test_the_oldest_transitions_make_room_and_survive_a_stop(tmp_path):
 
 
 def test_a_replay_that_does_not_fit_is_refused_with_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(off_policy, "_free_bytes", lambda device: 10**9)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 10**9)
     configs = [make_config(seed=seed, frames=10**8, settings={"replay_capacity": 10**7}) for seed in range(4)]
     with pytest.raises(
         ValueError, match=r"the replay needs 1\.4 GB, but free are 1\.0 GB on cpu: train fewer runs at once, or with"
@@ -278,9 +278,9 @@ def test_a_replay_that_does_not_fit_is_refused_with_numbers(tmp_path, monkeypatc
 
 def test_a_replay_lies_where_there_is_room(monkeypatch):
     free = {"cuda": 10**9, "cpu": 10**10}
-    monkeypatch.setattr(off_policy, "_free_bytes", free.get)
-    assert [off_policy._storage(needed, "cuda") for needed in (10**8, 10**9)] == ["cuda", "cpu"]
-    assert off_policy._storage(10**9, "cpu") == "cpu"
+    monkeypatch.setattr(memory, "free_bytes", free.get)
+    assert [memory.place_for("the replay", needed, "cuda") for needed in (10**8, 10**9)] == ["cuda", "cpu"]
+    assert memory.place_for("the replay", 10**9, "cpu") == "cpu"
 
 
 def test_tasks_of_other_sizes_are_no_cohort(tmp_path):

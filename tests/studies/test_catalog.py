@@ -165,8 +165,8 @@ def test_an_unknown_study_lists_those_there_are():
 
 
 def test_a_study_whose_agent_is_missing_says_what_it_needs():
-    with pytest.raises(ValueError, match=r"dmc-pixels cannot be run yet; it needs the agent drqv2"):
-        run_configs(study("dmc-pixels"))
+    with pytest.raises(ValueError, match=r"metaworld-mwm cannot be run yet; it needs the agent mwm"):
+        run_configs(study("metaworld-mwm"))
 
 
 def test_the_map_of_the_visits_has_its_wall_where_the_metric_looks():

@@ -9,7 +9,7 @@ from vcse.studies.statistics import interquartile_mean
 
 def make_run(out, seed, success, *, method="vcse", task="minigrid/LavaGapS7", frames=None):
     config = RunConfig(
-        task=task, agent="a2c", method=method, seed=seed, reading="release", frames=1000, a2c=a2c_config("vcse")
+        task=task, agent="a2c", method=method, seed=seed, reading="release", frames=1000, settings=a2c_config("vcse")
     )
     directory = RunDirectory(out / config.name, config)
     for frame, rate in zip(frames or range(128, 10_000, 128), success, strict=False):

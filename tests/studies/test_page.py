@@ -22,7 +22,7 @@ STORY = Story(
 
 def make_run(out, method, seed, rates, *, task="minigrid/LavaGapS7", evaluated=(0.5, 0.25)):
     config = RunConfig(
-        task=task, agent="a2c", method=method, seed=seed, reading="release", frames=10_000, a2c=a2c_config("vcse")
+        task=task, agent="a2c", method=method, seed=seed, reading="release", frames=10_000, settings=a2c_config("vcse")
     )
     directory = RunDirectory(out / config.name, config)
     for number, rate in enumerate(rates, 1):

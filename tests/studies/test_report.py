@@ -27,7 +27,13 @@ def make_run(out, method, seed, success, *, task=LAVA, frames=None, column="succ
     frames = [100_000 * number // len(success) for number in range(1, len(success) + 1)] if frames is None else frames
     bonus = method if method in ("none", "se", "vcse") else "vcse"
     content = RunConfig(
-        task=task, agent="a2c", method=method, seed=seed, reading="release", frames=frames[-1], a2c=a2c_config(bonus)
+        task=task,
+        agent="a2c",
+        method=method,
+        seed=seed,
+        reading="release",
+        frames=frames[-1],
+        settings=a2c_config(bonus),
     ).to_json()
     path = out / task.replace("/", "-") / method / f"seed{seed}"
     path.mkdir(parents=True)
@@ -217,10 +223,13 @@ def test_an_archive_gives_the_same_curves_as_its_runs(tmp_path):
     archive = tmp_path / "archive"
     write_archive(gather(runs).runs, archive)
     shutil.copy(runs / "study.json", archive)
-    for directory in (runs, archive):
-        write_report(directory)
-    for name in ("curves.csv", "table.csv", "claims.csv"):
+    drawn = [json.loads(Structure(write_report(directory).read_text()).data) for directory in (runs, archive)]
+    assert drawn[0][0]["panels"] == drawn[1][0]["panels"]
+    for name in ("table.csv", "claims.csv"):
         assert (runs / "report" / name).read_bytes() == (archive / "report" / name).read_bytes()
+    assert (runs / "report" / "curves.csv").exists()
+    assert not (archive / "report" / "curves.csv").exists()  # the archive holds the curves
+    assert 'href="curves.csv"' not in (archive / "report" / "index.html").read_text()
 
 
 def test_runs_of_no_study_are_shown_without_claims(tmp_path):
@@ -397,7 +406,7 @@ def test_tasks_are_put_together_where_the_figure_is_an_aggregate(tmp_path):
     for task, level in zip(tasks, (100.0, 300.0), strict=True):
         for method in ("rcse", "vcse"):
             for seed in range(5):
-                made = {"task": task, "column": "return_mean", "frames": [1000, 2000, 3000]}
+                made = {"task": task, "column": "eval_return_mean", "frames": [1000, 2000, 3000]}
                 make_run(tmp_path, method, seed, [0.0, level, level + 10 * seed], **made)
     asked = StudyFile("dmc-pixels-rcse", 5, 0, 3000, list(tasks), ["rcse", "vcse"], "")
     (tmp_path / "study.json").write_text(json.dumps(asked.to_json()))

@@ -7,6 +7,7 @@ The critic learns the task's rewards plus the bonus, which is computed anew for 
 learns the task's rewards alone: it is the value that VCSE conditions on, and the bonus cannot reach it.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -30,7 +31,7 @@ DRAWS = 3  # normal numbers of an update: the next action of each critic, and th
 
 @dataclass(frozen=True)
 class SACConfig:
-    """One learner's settings. Defaults are the release's, whose learners with a bonus keep the temperature fixed."""
+    """One learner's settings. Defaults are the release's; there, learners with a bonus have a temperature of 0.001."""
 
     bonus: BonusChoice
     beta: float = 0.1  # weight of the bonus
@@ -53,12 +54,15 @@ class SACConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("beta", "updates_per_step"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be finite and not negative, got {getattr(self, name)}")
         for name in ("learning_rate", "initial_temperature", "temperature"):
             number = getattr(self, name)
-            if number is not None and not number > 0:
-                raise ValueError(f"{name} must be above 0, got {number}")
+            if number is not None and not 0 < number < math.inf:
+                raise ValueError(f"{name} must be finite and above 0, got {number}")
+        for name in ("discount", "target_rate"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be from 0 to 1, got {getattr(self, name)}")
         if self.replay_capacity < self.batch_size:
             raise ValueError(f"replay_capacity {self.replay_capacity} holds no batch of {self.batch_size}")
         if self.has_bonus and self.bonus.k >= self.batch_size:

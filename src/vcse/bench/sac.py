@@ -116,14 +116,14 @@ def _update_seconds(case: Case, device: str, seconds: float) -> tuple[float, flo
         agent.update(batch, noise)
     if device == "cuda":
         agent.capture(batch, noise)
-    update_s = _duration(lambda: agent.update(batch, noise), device, seconds)
+    update_s = duration(lambda: agent.update(batch, noise), device, seconds)
     if not config.has_bonus:
         return update_s, 0.0
     pay: Callable[[], Any] = torch.no_grad()(lambda: agent.weighted_bonus(batch, values))
-    return update_s, _duration(Captured(pay) if device == "cuda" else pay, device, seconds)
+    return update_s, duration(Captured(pay) if device == "cuda" else pay, device, seconds)
 
 
-def _duration(call: Callable[[], Any], device: str, seconds: float) -> float:
+def duration(call: Callable[[], Any], device: str, seconds: float) -> float:
     """Give how long a call takes: the median over groups of calls, each of which the host waits for."""
     call()
     _wait(device)

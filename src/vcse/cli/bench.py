@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from vcse.bench import estimator, minigrid, sac
+from vcse.bench import drqv2, estimator, minigrid, sac
 from vcse.cli.devices import Device, cores, resolve_device
 
 
 def bench(
-    name: Annotated[Literal["estimator", "minigrid", "sac"], tyro.conf.Positional],
+    name: Annotated[Literal["estimator", "minigrid", "sac", "drqv2"], tyro.conf.Positional],
     /,
     json: bool = False,
     device: Device = "auto",
@@ -31,19 +31,20 @@ def bench(
         name: What is measured. estimator: the whole VCSE reward against the broadcast formula of the release.
             minigrid: frames/s of training A2C with cohorts of several sizes, and the shares of the time.
             sac: updates/s of SAC with networks and cohorts of several sizes, and the shares of the time.
+            drqv2: milliseconds per update of DrQ-v2, and frames/s of training, per bonus and quality of pictures.
         json: Print a list of flat rows on standard output and nothing else there.
         device: Where to measure; auto takes the GPU where there is one. On the CPU, PyTorch uses one thread.
         repeats: estimator: runs per size; the median is reported.
         sizes: estimator: batches to measure, written NxDxK (points, dimensions, k), such as 1024x512x12. Without
             it, those of the four agents and some larger ones.
-        threads: minigrid and sac: threads, or processes, for the environments; all cores if not given.
-        seconds: minigrid: how long each cohort trains, 10 if not given; sac: how long each of the three measurements
-            of a case takes, 4 if not given.
+        threads: all but estimator: threads, or processes, for the environments; all cores if not given.
+        seconds: minigrid: how long each cohort trains, 10 if not given; sac and drqv2: how long each of the
+            measurements of a case takes, 4 if not given.
     """
     resolved = resolve_device(device)
     if seconds is not None and not seconds > 0:
         raise ValueError(f"--seconds must be above 0, got {seconds}")
-    rows: Iterator[estimator.Row | minigrid.Row | sac.Row]
+    rows: Iterator[estimator.Row | minigrid.Row | sac.Row | drqv2.Row]
     if name == "estimator":
         if repeats < 1:
             raise ValueError(f"--repeats must be at least 1, got {repeats}")
@@ -54,6 +55,10 @@ def bench(
         cohorts = minigrid.CUDA_CASES if resolved == "cuda" else minigrid.CPU_CASES
         each = seconds or minigrid.SECONDS
         count, rows = len(cohorts), minigrid.measure(resolved, cohorts, threads=threads or cores(), seconds=each)
+    elif name == "drqv2":
+        runs = drqv2.CUDA_CASES if resolved == "cuda" else drqv2.CPU_CASES
+        each = seconds or drqv2.SECONDS
+        count, rows = len(runs), drqv2.measure(resolved, runs, threads=threads or cores(), seconds=each)
     else:
         cases = sac.CUDA_CASES if resolved == "cuda" else sac.CPU_CASES
         each = seconds or sac.SECONDS
@@ -71,17 +76,36 @@ def bench(
     if json:
         print(json_format.dumps([dataclasses.asdict(row) for row in measured], indent=1))
     else:
-        table = {"estimator": _table, "minigrid": _training_table, "sac": _sac_table}[name]
+        table = {"estimator": _table, "minigrid": _training_table, "sac": _sac_table, "drqv2": _drqv2_table}[name]
         Console().print(table(measured))  # type: ignore[operator]
     return 0
 
 
-def _line(row: estimator.Row | minigrid.Row | sac.Row) -> str:
+def _line(row: estimator.Row | minigrid.Row | sac.Row | drqv2.Row) -> str:
+    if isinstance(row, drqv2.Row):
+        return (
+            f"{row.task}, {row.bonus}, {row.rendering}: {row.ms_per_update:,.4g} ms, {row.frames_per_s:,.0f} frames/s"
+        )
     if isinstance(row, sac.Row):
         return f"{row.learners} learners of {row.hidden_units} units, {row.bonus}: {row.updates_per_s:,.4g} updates/s"
     if isinstance(row, estimator.Row):
         return f"N={row.n} d={row.d} k={row.k}: {row.ms:.3g} ms"
     return f"{row.learners} learners, {row.bonus}: {row.frames_per_s:,.0f} frames/s"
+
+
+def _drqv2_table(rows: list[drqv2.Row]) -> Table:
+    title = f"DrQ-v2 on {rows[0].device}: an update, and training"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    headings = ("task", "bonus", "rendering", "batch", "ms", "times\nplain", "frames/s", "waits", "acts", "learns")
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number < 3 else "right")
+    for row in rows:
+        shares = (row.share_env, row.share_act, row.share_update)
+        table.add_row(
+            *(row.task.partition("/")[2], row.bonus, row.rendering, str(row.batch_size), f"{row.ms_per_update:,.4g}"),
+            *(f"{row.times_plain:.2f}", f"{row.frames_per_s:,.0f}", *(f"{share:.0%}" for share in shares)),
+        )
+    return table
 
 
 def _sac_table(rows: list[sac.Row]) -> Table:

@@ -18,11 +18,14 @@ from rich.table import Table
 
 import vcse
 from vcse.envs.dmc import DMCStates
+from vcse.envs.pixels import Pixels
+from vcse.envs.rendering import INSTALL
 from vcse.estimators import value_conditional_reward
 
 # Each extra of this package, and the modules that it brings.
 EXTRAS = {
     "dmc": ("dm_control", "mujoco"),
+    "metaworld": ("metaworld", "gymnasium", "mujoco", "packaging", "imageio"),
     "minigrid": ("envpool", "minigrid", "gymnasium"),
     "report": ("jinja2", "matplotlib", "PIL"),
     "tensorboard": ("tensorboard",),
@@ -78,6 +81,9 @@ def diagnose() -> Iterator[Finding]:
         yield finding
         if extra == "dmc" and finding.status == "ok":
             yield _step_of_hopper()
+            yield _picture_of("dmc-pixels/hopper_stand")
+        if extra == "metaworld" and finding.status == "ok":
+            yield _picture_of("metaworld/door-open")
 
 
 def _estimators_on(device: str) -> Finding:
@@ -121,6 +127,27 @@ def _step_of_hopper() -> Finding:
         remedy = "in a clone of vcse: pip install -c constraints.txt -e '.[dmc]'"
         return Finding(what, "broken", f"{type(error).__name__}: {error}", remedy)
     return Finding(what, "ok", f"one step of the simulator earns {reward:.1f}")
+
+
+def _picture_of(task: str) -> Finding:
+    """Draw one picture, on the GPU where there is one, in a process of its own."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    what = f"picture of {task}"
+    try:
+        environments = Pixels([task], rendering="light", device=device)
+        try:
+            [picture] = environments.reset([0])
+        finally:
+            environments.close()
+    except RuntimeError as error:  # no library that draws
+        return Finding(what, "missing", str(error), INSTALL)
+    except Exception as error:  # whatever it is, the diagnosis goes on and names it
+        return Finding(
+            what, "broken", f"{type(error).__name__}: {error}", "vcse doctor in a new shell, with no MUJOCO_GL"
+        )
+    if picture.min() == picture.max():
+        return Finding(what, "broken", "the picture is empty", "set MUJOCO_GL to egl or osmesa")
+    return Finding(what, "ok", f"drawn by {environments.gl_backend} on {device}")
 
 
 def _package(module: str) -> str:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -14,10 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from vcse.agents.a2c import A2C
+from vcse.agents.drqv2 import DrQv2
 from vcse.agents.sac import SAC
 from vcse.cli.devices import Device, cores, resolve_device
 from vcse.envs.dmc import DMCStates
-from vcse.runs.evaluate import evaluate, play_states
+from vcse.envs.pixels import Pixels
+from vcse.runs.evaluate import evaluate, play_pictures, play_states
 from vcse.runs.load import Policies, load_policies
 from vcse.runs.store import readable_runs
 from vcse.runs.words import counted
@@ -51,10 +53,12 @@ class StateRow:
     episodes: int
     return_mean: float
     sampled_return_mean: float
+    success_rate: float | None = None  # where the task knows success
+    sampled_success_rate: float | None = None
 
 
 # Of a run, if not given: as many as in training.
-EPISODES = {A2C: 100, SAC: 10}
+EPISODES = {A2C: 100, SAC: 10, DrQv2: 10}
 
 
 def evaluate_runs(
@@ -86,7 +90,12 @@ def evaluate_runs(
         count = EPISODES[type(agent)] if episodes is None else episodes
         runs = counted(len(policies.configs), "run")
         print(f"vcse: {runs} at frame {policies.frame:,}, {count} episodes each, twice", file=sys.stderr)
-        rows += _play_states(policies, agent, count) if isinstance(agent, SAC) else _play(policies, agent, count)
+        if isinstance(agent, SAC):
+            rows += _play_states(policies, agent, count)
+        elif isinstance(agent, DrQv2):
+            rows.append(_play_pictures(policies, agent, count, resolved))
+        else:
+            rows += _play(policies, agent, count)
     rows.sort(key=lambda row: (row.task, row.method, row.seed))
     if json:
         print(json_format.dumps([asdict(row) for row in rows], indent=1))
@@ -119,6 +128,31 @@ def _play_states(policies: Policies, agent: SAC, episodes: int) -> Iterable[Stat
         )
 
 
+def _play_pictures(policies: Policies, agent: DrQv2, episodes: int, device: str) -> StateRow:
+    config, path = policies.configs[0], policies.paths[0]
+    rendering: Any = config.rendering
+    processes = min(cores(), episodes)
+    environments = Pixels([config.task] * episodes, rendering=rendering, device=device, processes=processes)
+    try:
+        mean, sampled = (
+            play_pictures(agent, config, environments, frame=policies.frame, sampled=way) for way in (False, True)
+        )
+    finally:
+        environments.close()
+    return StateRow(
+        run=str(path),
+        task=config.task,
+        method=config.method,
+        seed=config.seed,
+        frame=policies.frame,
+        episodes=episodes,
+        return_mean=mean.return_mean,
+        sampled_return_mean=sampled.return_mean,
+        success_rate=mean.success_rate if environments.has_success else None,
+        sampled_success_rate=sampled.success_rate if environments.has_success else None,
+    )
+
+
 def _play(policies: Policies, agent: A2C, episodes: int) -> Iterable[Row]:
     sampled, likeliest = (
         evaluate(agent, policies.configs, frame=policies.frame, episodes=episodes, sampled=way) for way in (True, False)
@@ -145,6 +179,8 @@ def _table(task: str, rows: Sequence[Row | StateRow]) -> Table:
     scores: tuple[str, ...] = ("success,\nsampled", "success,\nlikeliest", "return,\nsampled", "return,\nlikeliest")
     if isinstance(rows[0], StateRow):
         scores = ("return,\nmean action", "return,\nsampled")
+        if rows[0].success_rate is not None:
+            scores = ("success,\nmean action", "success,\nsampled", *scores)
     for heading in ("seed", "frame", *scores):
         table.add_column(heading, justify="right", no_wrap=True)
     for method in dict.fromkeys(row.method for row in rows):
@@ -160,7 +196,10 @@ def _numbers(rows: Sequence[Row | StateRow]) -> tuple[str, ...]:
         return float(np.mean([getattr(row, name) for row in rows]))
 
     if isinstance(rows[0], StateRow):
-        return f"{mean('return_mean'):.1f}", f"{mean('sampled_return_mean'):.1f}"
+        returns = f"{mean('return_mean'):.1f}", f"{mean('sampled_return_mean'):.1f}"
+        if rows[0].success_rate is None:
+            return returns
+        return f"{mean('success_rate'):.1%}", f"{mean('sampled_success_rate'):.1%}", *returns
     rates = (mean("success_rate"), mean("argmax_success_rate"))
-    returns = (mean("return_mean"), mean("argmax_return_mean"))
-    return (*(f"{rate:.1%}" for rate in rates), *(f"{each:.3f}" for each in returns))
+    likely = (mean("return_mean"), mean("argmax_return_mean"))
+    return (*(f"{rate:.1%}" for rate in rates), *(f"{each:.3f}" for each in likely))

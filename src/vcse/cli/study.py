@@ -12,9 +12,13 @@ from rich.console import Console
 from rich.table import Table
 from tyro.extras import SubcommandApp
 
+from vcse.agents.drqv2 import DrQv2Config
 from vcse.agents.sac import SACConfig
 from vcse.cli.devices import Device, cores, resolve_device
+from vcse.envs.pixels import Pixels, pixel_spec
+from vcse.envs.rendering import Rendering
 from vcse.envs.tasks import state_spec
+from vcse.replay.frames import frame_bytes
 from vcse.replay.transitions import transition_bytes
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
@@ -32,7 +36,9 @@ Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]
 FRAMES_PER_S = {"cpu": 17_000, "cuda": 500_000}  # per job
 SLOWDOWN = {"minigrid-full": 8.0, "minigrid-table": 1.5}  # families that are stepped in Python
 EXACT_SLOWDOWN = 12.0
-SAC_UPDATES_PER_S = {"cpu": 2.0, "cuda": 2_500.0}  # per job, of networks of 1024 units with a bonus
+SAC_UPDATES_PER_S = {"cpu": 1.3, "cuda": 2_500.0}  # per job, of networks of 1024 units with a bonus
+PIXEL_FRAMES_PER_S = {"cpu": 2.0, "cuda": 300.0}
+PIXEL_CHECKPOINT_BYTES = 250_000_000
 SAC_COPIES = 4  # of a network's parameters in a checkpoint: itself, its target, two averages of Adam
 EVALUATION_FRAMES = 30_000  # 200 episodes of a few hundred frames, without learning
 BYTES_PER_FRAME = 1.1  # a byte for the action, and the rows
@@ -44,6 +50,7 @@ PUBLISHED_COLUMNS = (
     "return_mean",
     "success_rate",
     "eval_return_mean",
+    "eval_success_rate",
     "bonus_mean",
     "zero_radius_share",
     "decided_by_value_share",
@@ -68,7 +75,7 @@ def _main(arguments: list[str]) -> int:
     return int(
         study_app.cli(
             prog="vcse study",
-            description="Every figure of the paper, and three of our own, as one command. A2C and SAC can be run.",
+            description="Every figure of the paper, and three of our own, as one command.",
             args=arguments,
             config=(tyro.conf.OmitSubcommandPrefixes,),
         )
@@ -141,6 +148,7 @@ def run_study(
     jobs: int | None = None,
     threads: int | None = None,
     device: Device = "auto",
+    rendering: Rendering = "faithful",
     ray: str | None = None,
     dry_run: bool = False,
     quiet: bool = False,
@@ -158,6 +166,8 @@ def run_study(
         jobs: Cohorts that are trained at the same time; one per core, and one on a GPU, if not given.
         threads: For the environments, of all jobs together; all cores if not given.
         device: Where the networks live; auto takes the GPU where there is one.
+        rendering: Quality of pictures, where agents see some: faithful, light (nearly the same, several times faster)
+            or fast (no shadows, reflections or smooth edges). It is one for a whole study.
         ray: Run on a Ray cluster: its address, auto for the one that is running here, local to start one.
         dry_run: Say what would run, how long and how much disk, and do nothing.
         quiet: Show no progress.
@@ -168,12 +178,14 @@ def run_study(
     if first_seed < 0:
         raise ValueError(f"--first-seed must be at least 0, got {first_seed}")
     entry = catalog.narrowed(catalog.study(name), seeds=seeds, frames=frames, tasks=tasks, bonuses=bonuses)
-    configs = catalog.run_configs(entry, first_seed=first_seed)
+    configs = catalog.run_configs(entry, first_seed=first_seed, rendering=rendering)
     place = Path("runs") / entry.name if out is None else out
     # The cluster may have GPUs where this machine has none.
     resolved = "cuda" if ray is not None and device == "cuda" else resolve_device(device)
     at_once = jobs or (1 if resolved == "cuda" else cores())
     command = shlex.join(["vcse", "study", "run", name, *_options(seeds, first_seed, frames, tasks, bonuses)])
+    if rendering != "faithful":
+        command += f" --rendering {rendering}"
     file = StudyFile(
         entry.name, entry.seeds, first_seed, frames, list(entry.task_names), list(entry.method_names), command
     )
@@ -298,6 +310,8 @@ def _say_what_would_run(
 
 
 def _seconds(config: RunConfig, device: str) -> float:
+    if isinstance(config.settings, DrQv2Config):
+        return config.frames / PIXEL_FRAMES_PER_S[device]
     if isinstance(config.settings, SACConfig):
         size = config.settings.hidden_units**2 * config.settings.batch_size / (1024**2 * 1024)
         return config.frames / SAC_UPDATES_PER_S[device] * max(size, 0.05)
@@ -313,6 +327,9 @@ def _bytes(config: RunConfig) -> float:
         networks = 3 if settings.has_extrinsic_critic else 2  # actor and pairs of critics, as wide as they are deep
         parameters = 4 * SAC_COPIES * networks * settings.hidden_units**2
         return config.frames * per_frame + 2 * parameters
+    if isinstance(config.settings, DrQv2Config):
+        steps = config.frames // Pixels.action_repeat
+        return frame_bytes(steps, pixel_spec(config.task).most_steps, Pixels.frame_shape) + 2 * PIXEL_CHECKPOINT_BYTES
     remembers = config.a2c.bonus.name == "se" and config.reading in ("release", "re3")
     return config.frames * BYTES_PER_FRAME + BYTES_PER_RUN + MEMORY_BYTES * remembers
 

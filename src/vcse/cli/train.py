@@ -4,14 +4,16 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from vcse.agents.a2c import Injection, TimeLimit
+from vcse.agents.drqv2 import CuriosityPair, ReturnInjection
 from vcse.agents.sac import ValueCritic
 from vcse.bonuses.named import BONUS_NAMES, make_bonus
 from vcse.cli.devices import Device, cores, resolve_device
+from vcse.envs.rendering import Rendering
 from vcse.envs.tasks import agent_of, task_spec
 from vcse.nets.encoders import GridEncoder
 from vcse.runs.config import (
@@ -22,6 +24,7 @@ from vcse.runs.config import (
     RunConfig,
     ValueSource,
     a2c_config,
+    drqv2_config,
     sac_config,
 )
 from vcse.runs.jobs import suitable_jobs, train_in_jobs
@@ -60,6 +63,14 @@ def train(
     seed_frames: int | None = None,
     updates_per_step: float | None = None,
     replay_capacity: int | None = None,
+    rendering: Rendering | None = None,
+    n_step: int | None = None,
+    action_noise: float | None = None,
+    return_injection: ReturnInjection | None = None,
+    curiosity_pair: CuriosityPair | None = None,
+    bonus_batch_size: int | None = None,
+    beta_decay: float | None = None,
+    normalize_reward: bool | None = None,
     eval_every_frames: int | None = None,
     eval_episodes: int | None = None,
     checkpoint_every_frames: int = 50_000,
@@ -73,9 +84,11 @@ def train(
     """Train: every task with every bonus and every seed, all at once. Unfinished runs go on, finished are skipped.
 
     Args:
-        task: One or several, such as minigrid/LavaGapS7 or dmc/hopper_stand; minigrid-full/... shows the whole map.
+        task: One or several, such as minigrid/LavaGapS7, dmc/hopper_stand, dmc-pixels/hopper_stand or
+            metaworld/door-open; minigrid-full/... shows the whole map.
         bonus: One or several of none, se, vcse, se-matched; rcse where rewards come at more than the goal.
-        agent: a2c for minigrid/... and its variants, sac for dmc/...; the one for the task if not given.
+        agent: a2c for minigrid/... and its variants, sac for dmc/..., drqv2 for dmc-pixels/... and metaworld/...;
+            if not given, the one for the task.
         seeds: How many runs of each.
         first_seed: The seed of the first; the others follow.
         frames: How long each run is. In a2c 128 frames make an update, and the last one is made whole.
@@ -87,8 +100,8 @@ def train(
         time_limit: a2c; deviation from the reading: a time limit ends the return (ends) or the value goes on
             (bootstraps).
         k: Deviation from the reading: which neighbour. In a2c 3 for vcse and se-matched in release, 5 otherwise; in
-            sac 12.
-        beta: Weight of the bonus; 0.005 in a2c and 0.1 in sac if not given.
+            sac and drqv2 12.
+        beta: Weight of the bonus; 0.005 in a2c, and 0.1 in sac and drqv2, if not given.
         log_offset: Deviation from the reading: what is added inside the logarithm of vcse and se-matched.
         value_normalization: Values are standardised over the batch, or by running estimates.
         values: a2c; what vcse conditions on: the network's value, or exact values (minigrid-table/... only).
@@ -99,18 +112,32 @@ def train(
         backend: What simulates MiniGrid; auto is EnvPool where it is installed.
         temperature: sac; weight of the policy's entropy, or learned. Without it learned where there is no bonus, and
             0.001 with one, as in paper and release.
-        value_critic: sac; vcse conditions on the value of the target or of the online extrinsic critic; target if not
-            given.
+        value_critic: sac, drqv2; vcse conditions on the value of the target or of the online extrinsic critic.
+            Without it the target in sac; in drqv2 online in release, and the target otherwise.
         extrinsic_entropy: sac; deviation from the reading: the extrinsic critic's target counts the policy's entropy.
             It does in paper, and does not in release and clean.
-        hidden_units: sac; of each of the two hidden layers of every network, 1024 if not given.
-        batch_size: sac; transitions of an update, 1024 if not given.
-        seed_frames: sac; frames of random actions before the first update, 5,000 if not given.
+        hidden_units: sac, drqv2; of each of the two hidden layers of every network, 1024 if not given.
+        batch_size: sac, drqv2; transitions of an update. Without it 1024 in sac; in drqv2 256, and 512 for walkers.
+        seed_frames: sac, drqv2; frames of random actions before the first update. Without it 5,000 and 4,000.
         updates_per_step: sac; 1 if not given.
-        replay_capacity: sac; transitions that are kept, 600,000 if not given; never more than the run has.
-        eval_every_frames: Evaluate every so many frames; 0 is only at the end. Without it 0 in a2c, 10,000 in sac.
-        eval_episodes: Episodes of an evaluation: 100 in a2c, with sampled and again with likeliest actions, and 10 in
-            sac, with the mean of the policy, if not given; 0 is none.
+        replay_capacity: sac, drqv2; transitions that are kept: 600,000 in sac and 1,000,000 in drqv2 if not given;
+            never more than the run has.
+        rendering: drqv2; quality of pictures: faithful (what everyone draws, if not given), light (nearly the same,
+            several times faster) or fast (no shadows, reflections or smooth edges).
+        n_step: drqv2; steps of a return; 3, and 1 for walkers, if not given.
+        action_noise: drqv2; standard deviation of actions. Without it 0.2 with a bonus and in Meta-World; else it falls
+            from 1 to 0.1.
+        return_injection: drqv2; deviation from the reading: the bonus joins an n-step return once, as in release, or at
+            every_step.
+        curiosity_pair: drqv2; deviation from the reading: the curiosity module, whose features the bonus sees, looks
+            one step ahead or, as in release, n.
+        bonus_batch_size: drqv2; states among which the bonus looks for neighbours, if more than those of a batch.
+        beta_decay: drqv2; share of its weight that the bonus loses at every step.
+        normalize_reward: drqv2; divide the task's reward by a running mean of its size; so it is in Meta-World.
+        eval_every_frames: Evaluate every so many frames; 0 is only at the end. Without it 0 in a2c, 10,000
+            otherwise.
+        eval_episodes: Episodes of an evaluation: 100 in a2c, with sampled and again with likeliest actions, and 10
+            otherwise, with the mean of the policy, if not given; 0 is none.
         checkpoint_every_frames: Save every so many frames.
         visits_every_frames: Count visits of each cell, in slices of so many frames; 0 does not count.
         jobs: Processes that the runs are dealt out to; as many as suit the cores if not given.
@@ -137,26 +164,64 @@ def train(
             raise ValueError(f"{option} has {twice[0]} more than once")
     if method is not None and len(bonus) > 1:
         raise ValueError(f"--method is one label, but there are {len(bonus)} bonuses: train them one after the other")
-    only: dict[str, dict[str, object]] = {
+    # Options that not every agent has, and whose they are.
+    only: list[tuple[str, object, tuple[str, ...]]] = [
+        ("--injection", injection, ("a2c",)),
+        ("--time-limit", time_limit, ("a2c",)),
+        ("--environments", environments, ("a2c",)),
+        ("--values", None if values == "network" else values, ("a2c",)),
+        ("--bonus-features", None if bonus_features == "auto" else bonus_features, ("a2c",)),
+        ("--keep-extrinsic-critic", keep_extrinsic_critic or None, ("a2c",)),
+        ("--backend", None if backend == "auto" else backend, ("a2c",)),
+        ("--visits-every-frames", visits_every_frames or None, ("a2c",)),
+        ("--temperature", temperature, ("sac",)),
+        ("--extrinsic-entropy", extrinsic_entropy, ("sac",)),
+        ("--updates-per-step", updates_per_step, ("sac",)),
+        ("--value-critic", value_critic, ("sac", "drqv2")),
+        ("--hidden-units", hidden_units, ("sac", "drqv2")),
+        ("--batch-size", batch_size, ("sac", "drqv2")),
+        ("--seed-frames", seed_frames, ("sac", "drqv2")),
+        ("--replay-capacity", replay_capacity, ("sac", "drqv2")),
+        ("--rendering", rendering, ("drqv2",)),
+        ("--n-step", n_step, ("drqv2",)),
+        ("--action-noise", action_noise, ("drqv2",)),
+        ("--return-injection", return_injection, ("drqv2",)),
+        ("--curiosity-pair", curiosity_pair, ("drqv2",)),
+        ("--bonus-batch-size", bonus_batch_size, ("drqv2",)),
+        ("--beta-decay", beta_decay, ("drqv2",)),
+        ("--normalize-reward", normalize_reward, ("drqv2",)),
+    ]
+    shared = {"k": k, "beta": beta, "log_offset": log_offset, "value_normalization": value_normalization}
+    replayed = {
+        "hidden_units": hidden_units,
+        "batch_size": batch_size,
+        "seed_frames": seed_frames,
+        "replay_capacity": replay_capacity,
+    }
+    asked: dict[str, dict[str, Any]] = {
         "a2c": {
-            "--injection": injection,
-            "--time-limit": time_limit,
-            "--environments": environments,
-            "--values": None if values == "network" else values,
-            "--bonus-features": None if bonus_features == "auto" else bonus_features,
-            "--keep-extrinsic-critic": keep_extrinsic_critic or None,
-            "--backend": None if backend == "auto" else backend,
-            "--visits-every-frames": visits_every_frames or None,
+            "injection": injection,
+            "time_limit": time_limit,
+            "keeps_extrinsic_critic": keep_extrinsic_critic,
+            "environments": 16 if environments is None else environments,
         },
         "sac": {
-            "--temperature": temperature,
-            "--value-critic": value_critic,
-            "--extrinsic-entropy": extrinsic_entropy,
-            "--hidden-units": hidden_units,
-            "--batch-size": batch_size,
-            "--seed-frames": seed_frames,
-            "--updates-per-step": updates_per_step,
-            "--replay-capacity": replay_capacity,
+            "temperature": temperature,
+            "value_critic": value_critic or "target",
+            "extrinsic_entropy": extrinsic_entropy,
+            "updates_per_step": updates_per_step,
+            **replayed,
+        },
+        "drqv2": {
+            "beta_decay": beta_decay,
+            "value_critic": value_critic,
+            "curiosity_pair": curiosity_pair,
+            "return_injection": return_injection,
+            "action_noise": action_noise,
+            "normalizes_reward": normalize_reward,
+            "bonus_batch_size": bonus_batch_size,
+            "n_step": n_step,
+            **replayed,
         },
     }
     configs = []
@@ -164,43 +229,13 @@ def train(
         its_agent = agent_of(each_task)
         _check_agent(its_agent, agent, each_task, only)
         schedule = DEFAULT_SCHEDULES[its_agent]
+        family = each_task.partition("/")[0]
+        asked["a2c"]["position_features"] = bonus_features == "position" or (
+            bonus_features == "auto" and family == "minigrid-full"
+        )
         for each_bonus in bonus:
             _check_bonus(each_bonus, each_task, values)
-            family = each_task.partition("/")[0]
-            settings: AgentSettings
-            if its_agent == "sac":
-                settings = sac_config(
-                    each_bonus,
-                    reading,
-                    k=k,
-                    beta=beta,
-                    temperature=temperature,
-                    value_critic=value_critic or "target",
-                    extrinsic_entropy=extrinsic_entropy,
-                    log_offset=log_offset,
-                    value_normalization=value_normalization,
-                    hidden_units=hidden_units,
-                    batch_size=batch_size,
-                    seed_frames=seed_frames,
-                    updates_per_step=updates_per_step,
-                    replay_capacity=replay_capacity,
-                )
-            else:
-                GridEncoder(*task_spec(each_task).observation_shape)  # refuses maps that are too small for it
-                settings = a2c_config(
-                    each_bonus,
-                    reading,
-                    k=k,
-                    beta=beta,
-                    injection=injection,
-                    time_limit=time_limit,
-                    log_offset=log_offset,
-                    value_normalization=value_normalization,
-                    position_features=bonus_features == "position"
-                    or (bonus_features == "auto" and family == "minigrid-full"),
-                    keeps_extrinsic_critic=keep_extrinsic_critic,
-                    environments=16 if environments is None else environments,
-                )
+            settings = _settings(its_agent, each_task, each_bonus, reading, shared | asked[its_agent])
             make_bonus(settings.bonus, learners=1, dimensions=1)  # refuses bad settings before anything is written
             configs += [
                 RunConfig(
@@ -217,6 +252,7 @@ def train(
                     eval_every_frames=schedule.eval_every_frames if eval_every_frames is None else eval_every_frames,
                     eval_episodes=schedule.eval_episodes if eval_episodes is None else eval_episodes,
                     checkpoint_every_frames=checkpoint_every_frames,
+                    rendering=(rendering or "faithful") if its_agent == "drqv2" else None,
                     visits_every_frames=visits_every_frames,
                 )
                 for seed in range(first_seed, first_seed + seeds)
@@ -226,9 +262,8 @@ def train(
         _train(configs, out, device=device, threads=threads, jobs=jobs, progress=progress, tensorboard=tensorboard)
     if not quiet and not is_done:
         runs = "1 run is" if len(configs) == 1 else f"{len(configs)} runs are"
-        print(
-            f"{runs} in {out}; look at them with vcse report {out}, vcse eval {out}, vcse watch {out}", file=sys.stderr
-        )
+        films = f", vcse watch {out}" if all(config.agent == "a2c" for config in configs) else ""
+        print(f"{runs} in {out}; look at them with vcse report {out}, vcse eval {out}{films}", file=sys.stderr)
     return 0
 
 
@@ -299,20 +334,31 @@ def _train(
     )
 
 
-def _check_agent(its_agent: str, asked: str | None, task: str, only: dict[str, dict[str, object]]) -> None:
-    """Refuse an agent that is not for a task, and options that are for another agent."""
+def _settings(agent: str, task: str, bonus: str, reading: Reading, asked: dict[str, Any]) -> AgentSettings:
+    """Give the settings of an agent, as its reading has them and with what was asked for."""
+    if agent == "sac":
+        return sac_config(bonus, reading, **asked)
+    if agent == "drqv2":
+        return drqv2_config(bonus, reading, task=task, **asked)
+    GridEncoder(*task_spec(task).observation_shape)  # refuses maps that are too small for it
+    return a2c_config(bonus, reading, **asked)
+
+
+def _check_agent(
+    its_agent: str, asked: str | None, task: str, only: Sequence[tuple[str, object, tuple[str, ...]]]
+) -> None:
+    """Refuse an agent that is not for a task, and options that are for other agents."""
     if asked is not None and asked != its_agent:
         raise ValueError(f"--agent {asked} does not train on {task}, which is for {its_agent}")
-    for other, options in only.items():
-        given = [option for option, value in options.items() if value is not None]
-        if other != its_agent and given:
-            raise ValueError(f"{given[0]} is for the agent {other}, but {task} is for {its_agent}")
+    for option, value, agents in only:
+        if value is not None and its_agent not in agents:
+            raise ValueError(f"{option} is for the agent {' or '.join(agents)}, but {task} is for {its_agent}")
 
 
 def _check_bonus(bonus: str, task: str, values: ValueSource) -> None:
     if bonus not in BONUS_NAMES:
         raise ValueError(f"--bonus must be one of {', '.join(BONUS_NAMES)}, got {bonus!r}")
-    if bonus == "rcse" and not task.startswith("dmc/") and task_spec(task).rewards_only_at_the_goal:
+    if bonus == "rcse" and agent_of(task) == "a2c" and task_spec(task).rewards_only_at_the_goal:
         raise ValueError(
             f"--bonus rcse conditions on the reward, which {task} gives only at the goal: nearly every batch would "
             "hold nothing but zeros"
@@ -326,8 +372,10 @@ def _backend(family: str, backend: str) -> str:
         return "table"
     if family == "minigrid-full":
         return "minigrid"
-    if family == "dmc":
+    if family in ("dmc", "dmc-pixels"):
         return "dm_control"
+    if family == "metaworld":
+        return "metaworld"
     if backend == "auto":
         from vcse.envs.minigrid import fastest_backend
 

@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from vcse.envs import dmc, minigrid
+from vcse.envs import dmc, minigrid, pixels
 from vcse.envs.dmc import StateSpec
 from vcse.envs.protocol import Environments
 
 # Which agent each family of tasks is for.
-AGENT_OF_FAMILY = {"minigrid": "a2c", "minigrid-full": "a2c", "minigrid-table": "a2c", "dmc": "sac"}
+AGENT_OF_FAMILY = {
+    **{"minigrid": "a2c", "minigrid-full": "a2c", "minigrid-table": "a2c"},
+    **{"dmc": "sac", "dmc-pixels": "drqv2", "metaworld": "drqv2"},
+}
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,14 @@ def check_task(task: str) -> None:
     """Refuse a task that does not exist, and say which do."""
     family, _, name = task.partition("/")
     if family not in AGENT_OF_FAMILY or not name:
-        paper = ", ".join([*(f"minigrid/{each}" for each in minigrid.TASKS), "dmc/hopper_stand"])
+        paper = ", ".join([*(f"minigrid/{each}" for each in minigrid.TASKS), "dmc/hopper_stand", "metaworld/door-open"])
         raise ValueError(f"task {task!r} does not exist; tasks are written family/name, such as {paper}")
     if family == "minigrid-table":
         _table_map(name)
     elif family == "dmc":
         dmc.check_task(name)
+    elif family in pixels.FAMILIES:
+        pixels.check_task(family, name)
     else:
         minigrid.check_task(name)
 

@@ -6,14 +6,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vcse.agents.a2c import A2CConfig, Injection, TimeLimit
+from vcse.agents.drqv2 import CuriosityPair, DrQv2Config, ReturnInjection
 from vcse.agents.sac import SACConfig, ValueCritic
 from vcse.bonuses.named import BONUS_NAMES, BonusChoice, BonusName
 from vcse.bonuses.readings import NormalizerName
 
 SCHEMA_VERSION = 1
 LARGEST_SEED = 10**9  # those of a run's environments follow from it, and simulators take up to 2^31
-AgentSettings = A2CConfig | SACConfig
-_SETTINGS: dict[str, type[A2CConfig] | type[SACConfig]] = {"a2c": A2CConfig, "sac": SACConfig}
+AgentSettings = A2CConfig | SACConfig | DrQv2Config
+_SETTINGS: dict[str, type[A2CConfig] | type[SACConfig] | type[DrQv2Config]] = {
+    "a2c": A2CConfig,
+    "sac": SACConfig,
+    "drqv2": DrQv2Config,
+}
 AGENTS = tuple(_SETTINGS)
 READINGS = ("release", "paper", "clean", "re3")
 Reading = Literal["release", "paper", "clean", "re3"]
@@ -29,7 +34,11 @@ class Schedule:
     eval_episodes: int
 
 
-DEFAULT_SCHEDULES = {"a2c": Schedule(5_000, 0, 100), "sac": Schedule(10_000, 10_000, 10)}
+DEFAULT_SCHEDULES = {
+    "a2c": Schedule(5_000, 0, 100),
+    "sac": Schedule(10_000, 10_000, 10),
+    "drqv2": Schedule(10_000, 10_000, 10),
+}
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,7 @@ class RunConfig:
     eval_every_frames: int = 0  # 0: only at the end
     eval_episodes: int = 100
     checkpoint_every_frames: int = 50_000
+    rendering: str | None = None  # quality of pictures, where the agent sees some
     visits_every_frames: int = 0  # count visits of each cell, in slices of so many frames; 0: do not count
 
     def __post_init__(self) -> None:
@@ -64,6 +74,9 @@ class RunConfig:
         for name in ("eval_every_frames", "eval_episodes", "visits_every_frames"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        offset = self.settings.bonus.log_offset
+        if offset is not None and not offset > 0:
+            raise ValueError(f"log_offset must be above 0 in training, where states may be equal, got {offset}")
         if not isinstance(self.settings, _SETTINGS[self.agent]):
             raise ValueError(f"agent {self.agent} takes other settings than {type(self.settings).__name__}")
 
@@ -84,6 +97,12 @@ class RunConfig:
         assert isinstance(self.settings, SACConfig)
         return self.settings
 
+    @property
+    def drqv2(self) -> DrQv2Config:
+        """The settings of a DrQ-v2 learner."""
+        assert isinstance(self.settings, DrQv2Config)
+        return self.settings
+
     def to_json(self) -> dict[str, Any]:
         """Give what `config.json` holds."""
         content = {self.agent if name == "settings" else name: each for name, each in dataclasses.asdict(self).items()}
@@ -101,6 +120,8 @@ class RunConfig:
             raise ValueError(f"agent must be one of {', '.join(AGENTS)}, got {agent!r}")
         settings = dict(fields.pop(agent))
         bonus = BonusChoice(**settings.pop("bonus"))
+        if "noise_schedule" in settings:
+            settings["noise_schedule"] = tuple(settings["noise_schedule"])
         return cls(settings=_SETTINGS[agent](bonus=bonus, **settings), **fields)
 
 
@@ -204,6 +225,81 @@ def sac_config(
         temperature=None if temperature == "learned" else temperature,
         value_critic=value_critic,
         extrinsic_entropy=_EXTRINSIC_ENTROPY[reading] if extrinsic_entropy is None else extrinsic_entropy,
+        **{each: number for each, number in deviations.items() if number is not None},  # type: ignore[arg-type]
+    )
+
+
+# What each reading says of DrQ-v2 beyond the formula of the bonus. The paper takes values from the target critic, and
+# its text has the bonus in the reward of every step; the release adds that of the first step to the summed rewards.
+_PIXEL_VALUE_CRITIC: dict[str, ValueCritic] = {"release": "online", "paper": "target", "clean": "target"}
+_CURIOSITY_PAIR: dict[str, CuriosityPair] = {"release": "n-step", "paper": "one-step", "clean": "one-step"}
+_RETURN_INJECTION: dict[str, ReturnInjection] = {"release": "once", "paper": "every_step", "clean": "every_step"}
+DRQV2_K = 12
+BONUS_NOISE = 0.2  # of actions, where a bonus explores; and for everybody in Meta-World
+# Tasks on which DrQ-v2 alone lowers its noise over 100,000 steps instead of 500,000; humanoids take 2,000,000.
+_EASY_TASKS = (
+    *("ball_in_cup_catch", "cartpole_balance", "cartpole_balance_sparse", "cartpole_swingup", "finger_spin"),
+    *("hopper_stand", "pendulum_swingup", "walker_stand", "walker_walk", "walker_walk_sparse"),
+)
+
+
+def drqv2_config(
+    bonus: str,
+    reading: Reading = "release",
+    *,
+    task: str,
+    k: int | None = None,
+    beta: float | None = None,
+    beta_decay: float | None = None,
+    value_critic: ValueCritic | None = None,
+    curiosity_pair: CuriosityPair | None = None,
+    return_injection: ReturnInjection | None = None,
+    action_noise: float | None = None,
+    log_offset: float | None = None,
+    value_normalization: Literal["batch", "running"] = "batch",
+    normalizes_reward: bool | None = None,
+    bonus_batch_size: int | None = None,
+    n_step: int | None = None,
+    batch_size: int | None = None,
+    hidden_units: int | None = None,
+    seed_frames: int | None = None,
+    replay_capacity: int | None = None,
+) -> DrQv2Config:
+    """Give the settings that a reading asks for on a task, with deviations where they are named."""
+    if bonus not in BONUS_NAMES:
+        raise ValueError(f"bonus must be one of {', '.join(BONUS_NAMES)}, got {bonus!r}")
+    if reading not in _PIXEL_VALUE_CRITIC:
+        raise ValueError(f"reading must be one of {', '.join(_PIXEL_VALUE_CRITIC)} for drqv2, got {reading!r}")
+    family, _, short = task.partition("/")
+    walks = short.startswith("walker_")
+    if action_noise is None and (bonus != "none" or family == "metaworld"):
+        action_noise = BONUS_NOISE
+    steps = 100_000 if short in _EASY_TASKS else 2_000_000 if short.startswith("humanoid") else 500_000
+    name: BonusName = bonus
+    deviations = {
+        "beta": beta,
+        "beta_decay": beta_decay,
+        "bonus_batch_size": bonus_batch_size,
+        "hidden_units": hidden_units,
+        "seed_frames": seed_frames,
+        "replay_capacity": replay_capacity,
+    }
+    return DrQv2Config(
+        bonus=BonusChoice(
+            name=name,
+            reading="release-drqv2" if reading == "release" else reading,
+            k=DRQV2_K if k is None else k,
+            log_offset=log_offset,
+            value_normalization=value_normalization,
+            normalizer=_SE_NORMALIZER[reading] if bonus == "se" else None,
+        ),
+        noise_schedule=(1.0, 0.1, steps) if action_noise is None else (action_noise, action_noise, 1),
+        value_critic=value_critic or _PIXEL_VALUE_CRITIC[reading],
+        curiosity_pair=curiosity_pair or _CURIOSITY_PAIR[reading],
+        injection=return_injection or _RETURN_INJECTION[reading],
+        normalizes_reward=family == "metaworld" if normalizes_reward is None else normalizes_reward,
+        n_step=(1 if walks else 3) if n_step is None else n_step,
+        batch_size=(512 if walks else 256) if batch_size is None else batch_size,
         **{each: number for each, number in deviations.items() if number is not None},  # type: ignore[arg-type]
     )
 

@@ -7,9 +7,12 @@ import numpy as np
 import torch
 
 from vcse.agents.a2c import A2C
+from vcse.agents.drqv2 import DrQv2
 from vcse.agents.sac import SAC
 from vcse.envs.dmc import DMCStates
+from vcse.envs.pixels import Pixels
 from vcse.envs.tasks import make_environments
+from vcse.replay.frames import STACK
 from vcse.runs.config import RunConfig
 from vcse.streams import numbers
 
@@ -21,6 +24,7 @@ class Evaluation(NamedTuple):
 
     returns: list[float]
     lengths: list[int]
+    successes: list[bool] | None = None  # where the task says so itself; else a return above 0 is one
 
     @property
     def return_mean(self) -> float:
@@ -30,7 +34,8 @@ class Evaluation(NamedTuple):
     @property
     def success_rate(self) -> float:
         """Share of episodes that reached the goal."""
-        return float(np.mean([each > 0 for each in self.returns])) if self.returns else float("nan")
+        reached = [each > 0 for each in self.returns] if self.successes is None else self.successes
+        return float(np.mean(reached)) if reached else float("nan")
 
 
 def evaluate(
@@ -133,3 +138,34 @@ def play_states(
         Evaluation(mine.tolist(), steps.tolist())
         for mine, steps in zip(returns.reshape(learners, -1), lengths.reshape(learners, -1), strict=True)
     ]
+
+
+def play_pictures(agent: DrQv2, config: RunConfig, environments: Pixels, *, frame: int, sampled: bool) -> Evaluation:
+    """Play an episode in each environment.
+
+    Where episodes begin and which actions are drawn depends on the run's seed and the frame alone.
+    """
+    generator = numbers(config.seed, "evaluation", frame)
+    count, channels = environments.count, environments.frame_shape[0]
+    seeds = [int(seed) for seed in generator.integers(2**31 - 1, size=count)]
+    shown = np.tile(environments.reset(seeds), (1, STACK, 1, 1))
+    returns, lengths = np.zeros(count), np.zeros(count, dtype=np.int64)
+    goes_on, succeeded = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
+    while goes_on.any():
+        noise = None
+        if sampled:
+            noise = torch.from_numpy(generator.standard_normal((count, environments.action_size), dtype=np.float32))
+        actions = agent.act(torch.from_numpy(shown), noise, step=frame // environments.action_repeat)
+        environments.send(actions.cpu().numpy())
+        step = environments.receive()
+        returns += step.rewards * goes_on
+        lengths += goes_on
+        succeeded |= step.success & goes_on
+        ended = step.terminated | step.truncated
+        goes_on &= ~ended
+        arrived = step.arrived
+        if ended.any() and goes_on.any():  # another is played that does not count
+            arrived = environments.reset([seed if over else None for seed, over in zip(seeds, ended, strict=True)])
+        shown = np.concatenate((shown[:, channels:], arrived), 1)
+    successes = succeeded.tolist() if environments.has_success else None
+    return Evaluation(returns.tolist(), lengths.tolist(), successes)

@@ -23,7 +23,7 @@ from vcse.runs.store import check_config
 
 ORPHAN_SECONDS = 10.0  # that a process has to save when the one that started it is gone
 # Runs per process; fewer are not worth the seconds that a process takes to start. An update of SAC is long.
-LEAST_RUNS = {"a2c": 4, "sac": 1}
+LEAST_RUNS = {"a2c": 4, "sac": 1, "drqv2": 1}
 
 
 def suitable_jobs(runs: int, *, agent: str, device: str, cores: int) -> int:

@@ -11,18 +11,24 @@ from typing import NamedTuple
 
 import torch
 
+from vcse.agents.drqv2 import DrQv2Config
 from vcse.agents.sac import SACConfig
 from vcse.envs.tasks import state_spec, task_spec
 from vcse.runs import checkpoint
 from vcse.runs.checkpoint import Checkpoint
 from vcse.runs.config import RunConfig
+from vcse.runs.from_pixels import PixelCohort
 from vcse.runs.off_policy import OffPolicyCohort
 from vcse.runs.on_policy import Cohort
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.store import RunDirectory, check_config
 from vcse.runs.words import counted
 
-_COHORTS: dict[str, type[Cohort] | type[OffPolicyCohort]] = {"a2c": Cohort, "sac": OffPolicyCohort}
+_COHORTS: dict[str, type[Cohort] | type[OffPolicyCohort] | type[PixelCohort]] = {
+    "a2c": Cohort,
+    "sac": OffPolicyCohort,
+    "drqv2": PixelCohort,
+}
 
 
 class StoppedError(Exception):
@@ -65,7 +71,7 @@ def train_runs(
     for config in configs:
         check_config(out / config.name, config)  # all of them, before anything is written
     torch.set_num_threads(1)  # for networks this small, more threads wait for each other longer than they help
-    if device == "cuda" and any(config.agent == "sac" for config in configs):
+    if device == "cuda" and any(config.agent != "a2c" for config in configs):
         torch.set_float32_matmul_precision("high")  # TF32: twice as fast for large networks; neighbours stay exact
     with ExitStack() as stack:
         unfinished = []
@@ -98,12 +104,13 @@ def _train(plan: Plan, *, device: str, threads: int, progress: TrainingProgress,
     progress.start(f"{what}, {configs[0].agent}, {runs}", frames, plan.frame)
     cohort_class = _COHORTS[configs[0].agent]
     cohort = cohort_class(plan.directories, device=device, threads=threads)
-    if isinstance(cohort, OffPolicyCohort):
+    if not isinstance(cohort, Cohort):
         progress.note(cohort.describe())
     try:
-        cohort.cut(plan.frame)
+        states = [found.state for found in plan.checkpoints if found is not None]
+        cohort.cut(plan.frame, states)
         if plan.frame > 0:
-            cohort.load([found.state for found in plan.checkpoints if found is not None])
+            cohort.load(states)
     except BaseException:
         cohort.close()
         raise
@@ -130,6 +137,8 @@ def cohort_key(config: RunConfig) -> Hashable:
 def _of_agent(config: RunConfig) -> tuple[Hashable, ...]:
     if isinstance(config.settings, SACConfig):
         return state_spec(config.task), *(getattr(config.sac, name) for name in OffPolicyCohort.SHARED)
+    if isinstance(config.settings, DrQv2Config):
+        return (config.name,)  # alone
     spec, a2c = task_spec(config.task), config.a2c
     return spec.observation_shape, spec.actions, a2c.environments, a2c.rollout_steps, a2c.bonus_features
 

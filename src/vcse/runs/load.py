@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vcse.agents.a2c import A2C, A2CConfig, A2CSpec
+from vcse.agents.drqv2 import DrQv2, DrQv2Config, DrQv2Spec
 from vcse.agents.sac import SAC, SACConfig, SACSpec
 from vcse.bonuses.named import BonusChoice
+from vcse.envs.pixels import Pixels, pixel_spec
 from vcse.envs.tasks import state_spec, task_spec
+from vcse.replay.frames import STACK
 from vcse.runs import checkpoint
 from vcse.runs.checkpoint import Checkpoint
 from vcse.runs.config import RunConfig
@@ -22,7 +25,7 @@ POLICY_ALONE = A2CConfig(bonus=NO_BONUS)
 class Policies(NamedTuple):
     """Policies that fit one agent, a learner each. Those of one task stand side by side."""
 
-    agent: A2C | SAC
+    agent: A2C | SAC | DrQv2
     configs: list[RunConfig]
     frame: int  # at which all of them were saved
     paths: list[Path]
@@ -59,6 +62,8 @@ def load_policies(paths: Sequence[Path], device: str = "cpu") -> list[Policies]:
         key: tuple[Any, ...]
         if isinstance(config.settings, SACConfig):
             key = (state_spec(config.task), config.sac.hidden_units, newest.frame)
+        elif isinstance(config.settings, DrQv2Config):
+            key = (path,)  # one learner each
         else:
             spec = task_spec(config.task)
             key = (spec.observation_shape, spec.actions, config.backend, newest.frame)
@@ -80,7 +85,13 @@ class _Saved(NamedTuple):
 def _load_together(group: list[_Saved], device: str) -> Policies:
     group.sort(key=lambda saved: (saved.config.task, saved.config.method, saved.config.seed))
     first = group[0].config
-    agent = _sac(group, device) if isinstance(first.settings, SACConfig) else _a2c(group, device)
+    agent: A2C | SAC | DrQv2
+    if isinstance(first.settings, SACConfig):
+        agent = _sac(group, device)
+    elif isinstance(first.settings, DrQv2Config):
+        agent = _drqv2(group[0], first.settings, device)
+    else:
+        agent = _a2c(group, device)
     frame = group[0].checkpoint.frame
     return Policies(agent, [saved.config for saved in group], frame, [saved.path for saved in group])
 
@@ -102,4 +113,17 @@ def _sac(group: list[_Saved], device: str) -> SAC:
     agent = SAC(SACSpec(spec.observation_size, spec.action_size), [settings] * len(group), seeds, device=device)
     for learner, saved in enumerate(group):
         agent.load_policy(learner, saved.checkpoint.state["agent"])
+    return agent
+
+
+def _drqv2(saved: _Saved, trained: DrQv2Config, device: str) -> DrQv2:
+    spec = DrQv2Spec(STACK * Pixels.frame_shape[0], pixel_spec(saved.config.task).action_size)
+    settings = DrQv2Config(
+        bonus=NO_BONUS,
+        noise_schedule=trained.noise_schedule,
+        features=trained.features,
+        hidden_units=trained.hidden_units,
+    )
+    agent = DrQv2(spec, settings, saved.config.seed, device=device)
+    agent.load_policy(saved.checkpoint.state["agent"])
     return agent

@@ -8,7 +8,6 @@ the release too.
 import math
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from vcse.replay.transitions import TransitionReplay, distinct_places, transitio
 from vcse.runs.draws import UpdateDraws
 from vcse.runs.episodes import Episodes
 from vcse.runs.evaluate import play_states
+from vcse.runs.memory import GB, place_for
 from vcse.runs.progress import Status, mean_of_known
 from vcse.runs.store import RunDirectory
 from vcse.streams import numbers
@@ -34,8 +34,7 @@ TIMING_FRAMES = 1000  # between rows of timing.csv: where updates are slow, thos
 RECENT_EPISODES = 10  # of which the training curve shows the mean
 ENVIRONMENTS_PER_PROCESS = 4
 SECONDS_BETWEEN_REPORTS = 1.0
-MOST_MEMORY_SHARE = 0.8  # of what is free; networks and their gradients need some too
-GB = 1e9
+MOST_SECONDS_UNSAVED = 600.0  # where updates are slow, the frames between two checkpoints take hours
 BONUS_COLUMNS = (
     "bonus_std",
     "bonus_min",
@@ -66,7 +65,7 @@ class OffPolicyCohort:
         capacity = min(first.replay_capacity, max(config.frames for config in self.configs))
         self.transition_bytes = transition_bytes(spec.observation_size, spec.action_size)
         self.replay_bytes = learners * capacity * self.transition_bytes
-        storage = _storage(self.replay_bytes, device)
+        storage = place_for("the replay", self.replay_bytes, device)
         self.agent = SAC(
             SACSpec(spec.observation_size, spec.action_size),
             [config.sac for config in self.configs],
@@ -118,7 +117,7 @@ class OffPolicyCohort:
     def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
         """Go on until every run has had so many frames. False: stopped before, with a checkpoint."""
         begin, begin_frame = time.monotonic(), self.frame
-        last_report = begin
+        last_report = last_save = begin
         try:
             if self.frame == 0:
                 self.begin()
@@ -131,15 +130,17 @@ class OffPolicyCohort:
                 speed = (self.frame - begin_frame) / (time.monotonic() - begin)
                 if self._is_due("eval_every_frames") or is_last:
                     self._evaluate()
-                if self._is_due("row_every_frames") or is_last:
+                if self._is_due("row_every_frames") or self._is_due("eval_every_frames") or is_last:
                     self._write_rows()
                 if self.frame % TIMING_FRAMES == 0 or is_last:
                     self._write_timing(speed)
                 if is_last or time.monotonic() - last_report > SECONDS_BETWEEN_REPORTS:
                     last_report = time.monotonic()
                     report(self._status(frames, speed * len(self.configs)))
-                if self._is_due("checkpoint_every_frames") and not is_last:
+                is_overdue = time.monotonic() - last_save > MOST_SECONDS_UNSAVED
+                if (self._is_due("checkpoint_every_frames") or is_overdue) and not is_last:
                     self.save()
+                    last_save = time.monotonic()
             self.save()
             for directory in self.directories:
                 directory.finish(self.frame)
@@ -330,8 +331,9 @@ class OffPolicyCohort:
             }
             directory.save_checkpoint(self.frame, state)
 
-    def cut(self, frame: int) -> None:
-        """Drop what runs wrote after a frame."""
+    def cut(self, frame: int, states: Sequence[dict[str, Any]]) -> None:
+        """Drop what runs wrote after the frame of checkpoints, none of which is the beginning."""
+        del states
         for directory in self.directories:
             directory.cut(frame, {"replay.bin": frame * self.transition_bytes})
 
@@ -394,27 +396,3 @@ class OffPolicyCohort:
             {method: mean_of_known(each) for method, each in bonus.items()},
             "return",
         )
-
-
-def _storage(needed: int, device: str) -> str:
-    """Choose where the replay lies: on the GPU where it fits, else in the memory of the host, else nowhere."""
-    free = {place: _free_bytes(place) for place in dict.fromkeys((device, "cpu"))}
-    for place, there in free.items():
-        if there is None or needed <= MOST_MEMORY_SHARE * there:
-            return place
-    most = " and ".join(f"{each / GB:.1f} GB on {place}" for place, each in free.items() if each is not None)
-    raise ValueError(
-        f"the replay needs {needed / GB:.1f} GB, but free are {most}: train fewer runs at once, or with a smaller "
-        "--replay-capacity"
-    )
-
-
-def _free_bytes(device: str) -> int | None:
-    """Give the memory that is free; None where the system does not say."""
-    if device == "cuda":
-        return torch.cuda.mem_get_info()[0]
-    meminfo = Path("/proc/meminfo")
-    if not meminfo.exists():
-        return None
-    lines = [line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:")]
-    return 1024 * int(lines[0].split()[1]) if lines else None

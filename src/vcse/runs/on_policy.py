@@ -313,8 +313,9 @@ class Cohort:
                 directory.write_array("visits.npy", self.visits[learner, :-1])
             directory.save_checkpoint(self.frame, state)
 
-    def cut(self, frame: int) -> None:
-        """Drop what runs wrote after a frame."""
+    def cut(self, frame: int, states: Sequence[dict[str, Any]]) -> None:
+        """Drop what runs wrote after the frame of checkpoints, none of which is the beginning."""
+        del states
         for directory in self.directories:
             directory.cut(frame, {"actions.bin": frame})  # a byte per action, and one action per frame
 

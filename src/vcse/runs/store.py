@@ -6,6 +6,7 @@ train.csv     a row every so many frames            eval.csv   a row per evaluat
 timing.csv    wall clock and frames/s, never compared
 actions.bin   A2C: every action taken, a byte each: environments that cannot be saved are replayed
 replay.bin    SAC: every transition, so that a checkpoint adds the new ones instead of writing all again
+frames.bin    DrQ-v2: every frame, for the same reason; steps.bin: what led to each
 checkpoint/   the newest two                        DONE       the frame at which the run was complete
 """
 
@@ -34,9 +35,9 @@ from vcse.runs import checkpoint
 from vcse.runs.checkpoint import Checkpoint, naming, write_atomically
 from vcse.runs.config import RunConfig, difference
 
-PACKAGES = ("torch", "numpy", "envpool", "minigrid", "gymnasium", "dm_control", "mujoco")
+PACKAGES = ("torch", "numpy", "envpool", "minigrid", "gymnasium", "dm_control", "mujoco", "metaworld")
 CURVES = ("train.csv", "eval.csv", "timing.csv")
-LOGS = ("actions.bin", "replay.bin")  # that grow with a run
+LOGS = ("actions.bin", "replay.bin", "frames.bin", "steps.bin")  # that grow with a run
 LOCK_SECONDS = 0.5  # whoever looks whether a run is being written holds it for a moment
 
 

@@ -27,7 +27,7 @@ from vcse.studies.gathered import CURVES, STUDY_FILE, StudyFile, read_study_file
 from vcse.studies.status import StudyStatus, study_status, wait_until_free, write_failures
 
 # Of one cohort: more gain nothing.
-MOST_RUNS = {"a2c": {"cpu": 24, "cuda": 320}, "sac": {"cpu": 4, "cuda": 48}}
+MOST_RUNS = {"a2c": {"cpu": 24, "cuda": 320}, "sac": {"cpu": 4, "cuda": 48}, "drqv2": {"cpu": 1, "cuda": 1}}
 ATTEMPTS = 2
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_LOOKS = 1.0

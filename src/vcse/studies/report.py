@@ -25,6 +25,7 @@ from vcse.runs.words import counted
 from vcse.studies import catalog, plots
 from vcse.studies.curves import Line
 from vcse.studies.foreign import ForeignCurves
+from vcse.studies.gathered import CURVES as ARCHIVED_CURVES
 from vcse.studies.gathered import GatheredRun, StudyFile, gather, read_study_file, study_directories
 from vcse.studies.judge import (
     ALL_TASKS,
@@ -51,9 +52,10 @@ LABELS = {
     "success_rate": "success of the last 100 training episodes",
     "return_mean": "return of the last training episodes",
     "eval_return_mean": "return in evaluation",
+    "eval_success_rate": "success in evaluation",
     "beyond_wall_share": "share of visits beyond the wall",
 }
-SHARES = ("success_rate", "beyond_wall_share")
+SHARES = ("success_rate", "eval_success_rate", "beyond_wall_share")
 TOO_FEW = "too few runs"
 WORDS = {  # for one claim, and for several
     "holds": ("holds", "hold"),
@@ -66,8 +68,10 @@ WORDS = {  # for one claim, and for several
 OF_BONUS = (
     *("a2c.bonus.", "a2c.beta", "a2c.injection", "a2c.bonus_features", "values"),
     *("sac.bonus.", "sac.beta", "sac.value_critic", "sac.extrinsic_entropy"),
+    *("drqv2.bonus.", "drqv2.beta", "drqv2.value_critic", "drqv2.curiosity_pair", "drqv2.injection"),
+    "drqv2.bonus_batch_size",
 )
-BONUS_NAMES = ("a2c.bonus.name", "sac.bonus.name")
+BONUS_NAMES = ("a2c.bonus.name", "sac.bonus.name", "drqv2.bonus.name")
 
 
 class Drawn(NamedTuple):
@@ -171,6 +175,7 @@ class Section:
     machine: str
     commands: list[str]
     folder: str  # of its files, beside the page
+    is_archive: bool  # the curves lie beside the page already
 
     @property
     def is_share(self) -> bool:
@@ -190,8 +195,10 @@ class Section:
     @property
     def files(self) -> list[str]:
         """What lies beside the page."""
-        tables = ["curves.csv", "table.csv", *(["claims.csv"] if self.claims else [])]
-        return [*tables, *(["curves.png", "curves.svg"] if self.drawable else [])]
+        names = ["table.csv", *(["claims.csv"] if self.claims else []), *(["curves.png"] if self.drawable else [])]
+        if self.is_archive:
+            return names
+        return ["curves.csv", *names, *(["curves.svg"] if self.drawable else [])]
 
     @property
     def drawable(self) -> dict[str, dict[str, Line]]:
@@ -421,6 +428,7 @@ def _section(
         machine=all_of(machine(run.meta) for run in runs),
         commands=asked.command.splitlines() if asked else _commands(runs),
         folder="",
+        is_archive=(found.directory / ARCHIVED_CURVES).exists(),
     )
     for problem in problems:
         progress(problem)
@@ -452,7 +460,9 @@ def _extent(runs: Sequence[GatheredRun], tasks: Sequence[str], methods: Sequence
     fewest, most = min(per_arm), max(per_arm)
     seeds = counted(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
     parts = (counted(len(tasks), "task"), counted(len(methods), "method"), f"{seeds} each")
-    return f"{counted(len(runs), 'run')}: {', '.join(parts)}"
+    unfinished = sum(not run.done for run in runs)
+    note = f"; {unfinished if unfinished < len(runs) else 'all'} of them not finished" if unfinished else ""
+    return f"{counted(len(runs), 'run')}: {', '.join(parts)}{note}"
 
 
 def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
@@ -481,7 +491,7 @@ def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
 
 def _metric(runs: Sequence[GatheredRun]) -> str:
     """Give what is drawn where no study says it."""
-    for metric in ("success_rate", "eval_return_mean", "return_mean"):
+    for metric in ("eval_success_rate", "success_rate", "eval_return_mean", "return_mean"):
         if all(np.isfinite(run.columns.get(metric, np.full(1, np.nan))).any() for run in runs):
             return metric
     return next(iter(runs[0].columns), "success_rate")
@@ -710,7 +720,7 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
     for run in runs:
         for name, value in flat(run.config).items():
             if name not in ("schema_version", "task", "method", "seed"):
-                found.setdefault(name, {}).setdefault(run.method, {})[_shown(value)] = None
+                found.setdefault(name, {}).setdefault(run.method, {})[_shown(name, value)] = None
     differences, common = {}, {}
     for name, by_method in found.items():
         is_of_bonus = name.startswith(OF_BONUS) and name not in BONUS_NAMES
@@ -723,9 +733,9 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
     return differences, common
 
 
-def _shown(value: Any) -> str:
+def _shown(name: str, value: Any) -> str:
     if value is None:
-        return "default"
+        return "learned" if name == "sac.temperature" else "default"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
@@ -749,9 +759,10 @@ def _write_files(section: Section, out: Path) -> None:
                 drawn, label=section.label.replace("the last 100 ", ""), is_share=section.is_share
             )
             write_atomically(out / "curves.png", plots.to_png(figure, 130))
-            picture = io.BytesIO()
-            figure.savefig(picture, format="svg", metadata={"Date": None})
-            write_atomically(out / "curves.svg", picture.getvalue())
+            if not section.is_archive:
+                picture = io.BytesIO()
+                figure.savefig(picture, format="svg", metadata={"Date": None})
+                write_atomically(out / "curves.svg", picture.getvalue())
     for number, each in enumerate(section.maps):
         write_atomically(out / f"visits{number or ''}.png", each.light)
     points = (
@@ -760,7 +771,8 @@ def _write_files(section: Section, out: Path) -> None:
         for method, each in panel.lines.items()
         for point in zip(*(column.tolist() for column in each), strict=True)
     )
-    _write_csv(out / "curves.csv", ("task", "method", *_CURVE_COLUMNS), points)
+    if not section.is_archive:
+        _write_csv(out / "curves.csv", ("task", "method", *_CURVE_COLUMNS), points)
     cells = (cell for table in section.tables for row in table.rows.values() for cell in row)
     _write_csv(out / "table.csv", Cell._fields, cells)
     judged = (
@@ -794,7 +806,7 @@ def _render(sections: Sequence[Section], title: str) -> str:
     )
     templates.filters |= {"data_uri": data_uri, "thousands": _thousands, "score": _score, "gain": _gain}
     templates.filters |= {"short": _short, "words": _words}
-    templates.globals |= {"outcome": outcome, "reach": _reach, "ALL_TASKS": ALL_TASKS}
+    templates.globals |= {"outcome": outcome, "deciding": deciding, "reach": _reach, "ALL_TASKS": ALL_TASKS}
     templates.globals |= {"FEWEST_EPISODES": FEWEST_EPISODES, "FEWEST_RUNS": FEWEST_RUNS}
     return templates.get_template("report.html").render(
         title=sections[0].title if len(sections) == 1 else title,

@@ -1,0 +1,509 @@
+"""DrQ-v2 (a deterministic actor-critic from pictures, with random shifts) with an exploration bonus.
+
+One learner: its networks fill a GPU by themselves. The encoder learns from the critic of rewards and bonus alone. The
+extrinsic critic, the actor and the curiosity module see its features detached; the extrinsic critic learns the task's
+rewards alone, and is the value that VCSE conditions on.
+"""
+
+import copy
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from vcse.bonuses.cohort import CohortBonus, CohortOutput
+from vcse.bonuses.named import BonusChoice
+from vcse.nets.augment import shifted
+from vcse.nets.capture import Captured
+from vcse.nets.perceptrons import Perceptrons
+from vcse.nets.pixels import Curiosity, PictureEncoder, Trunk, through_trunks
+from vcse.replay.frames import PictureBatch
+from vcse.streams import torch_generator
+
+ValueCritic = Literal["online", "target"]
+CuriosityPair = Literal["n-step", "one-step"]
+ReturnInjection = Literal["once", "every_step"]
+TWIN = 2
+NOISE_DRAWS = 3  # normal numbers of an update: the next action of each critic, and the actor's own
+SHIFT_DRAWS = 3  # of each picture that an update may look at: now, n steps later, one step later
+MOST_ACTION = 1 - 1e-6
+REWARD_DECAY, REWARD_EPSILON = 0.99, 1e-8  # of the running mean that rewards are divided by
+
+
+@dataclass(frozen=True)
+class DrQv2Config:
+    """A learner's settings. Defaults are the release's."""
+
+    bonus: BonusChoice
+    beta: float = 0.1  # weight of the bonus
+    beta_decay: float = 0.0  # that the weight loses with every step
+    noise_schedule: tuple[float, float, int] = (0.2, 0.2, 1)  # of actions: from, to, over so many steps
+    noise_clip: float = 0.3  # of noise in updates
+    value_critic: ValueCritic = "online"  # whose value VCSE conditions on
+    curiosity_pair: CuriosityPair = "n-step"  # which next picture the curiosity module tells the action from
+    injection: ReturnInjection = "once"  # the bonus of o_t joins the n-step return, or that of every step's picture
+    normalizes_reward: bool = False  # divide the task's reward by a running mean of its size
+    bonus_batch_size: int | None = None  # states among which the bonus looks for neighbours; None: those of the batch
+    n_step: int = 3
+    batch_size: int = 256
+    features: int = 50  # of every trunk
+    hidden_units: int = 1024
+    learning_rate: float = 1e-4
+    discount: float = 0.99
+    target_rate: float = 0.01
+    seed_frames: int = 4_000  # before the first update; actions are random until then
+    steps_per_update: int = 2
+    replay_capacity: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        for name in ("n_step", "batch_size", "features", "hidden_units", "seed_frames", "steps_per_update"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.beta < math.inf:
+            raise ValueError(f"beta must be finite and not negative, got {self.beta}")
+        first, last, steps = self.noise_schedule
+        if not (0 <= first < math.inf and 0 <= last < math.inf and steps >= 1):
+            raise ValueError(f"noise_schedule must be two deviations and a number of steps, got {self.noise_schedule}")
+        if not 0 <= self.noise_clip < math.inf:
+            raise ValueError(f"noise_clip must be finite and not negative, got {self.noise_clip}")
+        if not 0 <= self.beta_decay < 1:
+            raise ValueError(f"beta_decay must be from 0 to below 1, got {self.beta_decay}")
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"learning_rate must be finite and above 0, got {self.learning_rate}")
+        for name in ("discount", "target_rate"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be from 0 to 1, got {getattr(self, name)}")
+        if self.replay_capacity < self.drawn:
+            raise ValueError(f"replay_capacity {self.replay_capacity} holds no batch of {self.drawn}")
+        if self.bonus_batch_size is not None and self.bonus_batch_size < self.batch_size:
+            raise ValueError(f"bonus_batch_size {self.bonus_batch_size} must not be below batch_size {self.batch_size}")
+        # The pictures of later steps are looked at with the batch alone.
+        fewest = self.batch_size if self.injection == "every_step" and self.n_step > 1 else self.drawn
+        if self.has_bonus and self.bonus.k >= fewest:
+            raise ValueError(f"k={self.bonus.k} needs more than the {fewest} states of a batch")
+
+    @property
+    def has_bonus(self) -> bool:
+        """Whether any bonus is paid."""
+        return self.bonus.name != "none"
+
+    @property
+    def has_extrinsic_critic(self) -> bool:
+        """Whether the value of the task's own rewards is learned too."""
+        return self.bonus.needs_values
+
+    @property
+    def drawn(self) -> int:
+        """Transitions that are drawn for an update."""
+        return self.bonus_batch_size if self.bonus_batch_size is not None and self.has_bonus else self.batch_size
+
+    def noise(self, step: int) -> float:
+        """Give the standard deviation of actions at a step."""
+        first, last, steps = self.noise_schedule
+        return first + (last - first) * min(step / steps, 1.0)
+
+    def weight(self, step: int) -> float:
+        """Give the weight of the bonus at a step."""
+        return self.beta * (1 - self.beta_decay) ** step
+
+
+@dataclass(frozen=True)
+class DrQv2Spec:
+    """What the agent must know of its environment. Actions lie between -1 and 1."""
+
+    channels: int  # of a stack of frames
+    action_size: int
+
+
+class DrQv2:
+    """One DrQ-v2 learner.
+
+    Args:
+        spec: Sizes of pictures and actions.
+        config: The settings.
+        seed: Of the parameters.
+        device: Where everything lives.
+        check_finite: Let the bonus refuse NaN and infinity; on CUDA this waits for the device.
+    """
+
+    METRICS = (
+        "batch_reward",
+        "critic_loss",
+        "extrinsic_critic_loss",
+        "critic_mean",
+        "actor_loss",
+        "curiosity_loss",
+        "action_noise",
+        "beta",
+        "reward_scale",
+    )
+
+    def __init__(
+        self,
+        spec: DrQv2Spec,
+        config: DrQv2Config,
+        seed: int,
+        *,
+        device: torch.device | str = "cpu",
+        check_finite: bool = False,
+    ) -> None:
+        self.device = torch.device(device)
+        self.config = config
+        self.spec = spec
+        self.updates = 0
+        features, hidden = config.features, config.hidden_units
+        # Networks that only a bonus needs come last, so that having one does not change the policy.
+        generator = torch_generator(seed, "parameters")
+        self.encoder = PictureEncoder(spec.channels, generator).to(self.device)
+        self.actor_trunk = Trunk(features, generator).to(self.device)
+        self.actor_net = Perceptrons(features, hidden, spec.action_size)
+        self.actor_head = self._leaves(self.actor_net.initial([generator]))
+        self.critic_net = Perceptrons(features + spec.action_size, hidden, 1)
+        self.critic_trunk = Trunk(features, generator).to(self.device)
+        self.critic_head = self._leaves(self.critic_net.initial([generator] * TWIN))
+        self.extrinsic_trunk: Trunk | None = None
+        self.extrinsic_head: list[Tensor] = []
+        self.curiosity: Curiosity | None = None
+        if config.has_extrinsic_critic:
+            self.extrinsic_trunk = Trunk(features, generator).to(self.device)
+            self.extrinsic_head = self._leaves(self.critic_net.initial([generator] * TWIN))
+        if config.has_bonus:
+            self.curiosity = Curiosity(features, spec.action_size, hidden, generator).to(self.device)
+        self.target_trunk, self.target_head = copy.deepcopy(self.critic_trunk), _copies(self.critic_head)
+        self.extrinsic_target_trunk = copy.deepcopy(self.extrinsic_trunk)
+        self.extrinsic_target_head = _copies(self.extrinsic_head)
+
+        self.adams = {
+            "encoder": self._adam(self.encoder.parameters()),
+            "actor": self._adam([*self.actor_trunk.parameters(), *self.actor_head]),
+            "critic": self._adam([*self.critic_trunk.parameters(), *self.critic_head]),
+        }
+        if self.extrinsic_trunk is not None:
+            self.adams["extrinsic_critic"] = self._adam([*self.extrinsic_trunk.parameters(), *self.extrinsic_head])
+        if self.curiosity is not None:
+            self.adams["curiosity"] = self._adam(self.curiosity.parameters())
+        choices = [config.bonus] if config.has_bonus else []
+        self.bonus = CohortBonus(choices, dimensions=features, check_finite=check_finite).to(self.device)
+        self.bonus_output: CohortOutput
+
+        # What changes from update to update, in memory that a CUDA graph can read.
+        self.action_noise = torch.tensor(config.noise(0), device=self.device)
+        self.beta = torch.tensor(config.weight(0), device=self.device)
+        self.reward_scale = torch.ones((), device=self.device)
+        self._captured_update: Captured[dict[str, Tensor]] | None = None
+
+    @torch.no_grad()
+    def act(
+        self, observations: UInt8[Tensor, "n c h w"], noise: Float[Tensor, "n a"] | None, *, step: int = 0
+    ) -> Float[Tensor, "n a"]:
+        """Choose actions.
+
+        Args:
+            observations: Stacks of frames, on the host or the device.
+            noise: Standard normal numbers, which are added as the schedule says; None for the mean of the policy.
+            step: How far training is.
+        """
+        mean = self._policy(self.actor_trunk(self.encoder(observations.to(self.device))))
+        if noise is None:
+            return mean
+        return (mean + self.config.noise(step) * noise.to(self.device)).clamp(-MOST_ACTION, MOST_ACTION)
+
+    def update(
+        self,
+        batch: PictureBatch,
+        noise: Float[Tensor, "3 n a"],
+        shifts: Int[Tensor, "3 m 2"],
+        *,
+        step: int,
+    ) -> dict[str, Tensor]:
+        """Learn from a batch; what is returned is overwritten by the next update.
+
+        Args:
+            batch: Transitions; those beyond the batch size serve the bonus alone.
+            noise: Standard normal numbers for `NOISE_DRAWS` actions of each transition that is learned from.
+            shifts: Of the pictures now, n steps later, and one step later.
+            step: How far training is: schedules depend on it.
+        """
+        self.action_noise.fill_(self.config.noise(step))
+        self.beta.fill_(self.config.weight(step))
+        metrics = self._update(batch, noise, shifts) if self._captured_update is None else self._captured_update()
+        self.updates += 1
+        return metrics
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether updates are replayed as a CUDA graph."""
+        return self._captured_update is not None
+
+    def capture(self, batch: PictureBatch, noise: Tensor, shifts: Tensor) -> None:
+        """Replay updates from this memory as a CUDA graph from now on."""
+        self._captured_update = Captured(lambda: self._update(batch, noise, shifts))
+
+    def release_capture(self) -> None:
+        """Run operation by operation again."""
+        self._captured_update = None
+
+    def _update(
+        self, batch: PictureBatch, noise: Float[Tensor, "3 n a"], shifts: Int[Tensor, "3 m 2"]
+    ) -> dict[str, Tensor]:
+        learned = slice(self.config.batch_size)
+        actions = batch.actions[learned]
+        first_rewards, returns = self._scaled(batch)
+        pictures = shifted(batch.observations, shifts[0])
+        encoded = self.encoder(pictures[learned])
+        features = encoded.detach()
+        with torch.no_grad():
+            next_features = self.encoder(shifted(batch.arrived[learned], shifts[1, learned]))
+
+        # The curiosity module takes a step, and gives the features of the bonus.
+        curiosity_loss = self._learn_curiosity(batch, shifts, features, next_features)
+
+        # The policy at o_t, once: its mean for the value, and again for the actor's loss, which comes last.
+        mean = self._policy(self.actor_trunk(features))
+        extrinsic_seen = None if self.extrinsic_trunk is None else self.extrinsic_trunk(features)
+        with torch.no_grad():
+            # The bonus of o_t joins the return, weighted by beta.
+            everyone = self._of_bonus(pictures, features, mean.detach(), extrinsic_seen)
+            bonus = self.weighted_bonus(*everyone, first_rewards)[learned]
+            rewards = returns[learned] + bonus + self._later_bonuses(batch, shifts[0, learned])
+            targets, extrinsic_targets = self._targets(batch, rewards, returns[learned], next_features, noise)
+
+        # The critic takes a step, and the encoder with it.
+        judged = self._judge(self.critic_head, self.critic_trunk(encoded), actions)
+        critic_loss = (judged - targets).square().mean(-1).sum()
+        self._step(critic_loss, "encoder", "critic")
+
+        extrinsic_loss = torch.zeros((), device=self.device)
+        if extrinsic_seen is not None:
+            extrinsic = self._judge(self.extrinsic_head, extrinsic_seen, actions)
+            assert extrinsic_targets is not None
+            extrinsic_loss = (extrinsic - extrinsic_targets).square().mean(-1).sum()
+            self._step(extrinsic_loss, "extrinsic_critic")
+
+        # The actor goes where the critic, as it is now, sees most.
+        with torch.no_grad():
+            seen = self.critic_trunk(features)
+        frozen = [each.detach() for each in self.critic_head]
+        actor_loss = -self._judge(frozen, seen, self._noisy(mean, noise[2])).amin(0).mean()
+        self._step(actor_loss, "actor")
+        self._follow()
+        return {
+            "batch_reward": batch.rewards[learned].mean(),
+            "critic_loss": critic_loss.detach(),
+            "extrinsic_critic_loss": extrinsic_loss.detach(),
+            "critic_mean": judged.detach().mean(),
+            "actor_loss": actor_loss.detach(),
+            "curiosity_loss": curiosity_loss,
+            "action_noise": self.action_noise,
+            "beta": self.beta,
+            "reward_scale": self.reward_scale,
+        }
+
+    @torch.no_grad()
+    def _scaled(self, batch: PictureBatch) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
+        """Give rewards of the first step and returns over n, divided by the running mean of the size of rewards."""
+        if not self.config.normalizes_reward:
+            return batch.first_rewards, batch.rewards
+        self.reward_scale.lerp_(batch.first_rewards[: self.config.batch_size].abs().mean(), 1 - REWARD_DECAY)
+        scale = self.reward_scale + REWARD_EPSILON
+        return batch.first_rewards / scale, batch.rewards / scale
+
+    def _learn_curiosity(
+        self,
+        batch: PictureBatch,
+        shifts: Int[Tensor, "3 m 2"],
+        features: Float[Tensor, "n f"],
+        next_features: Float[Tensor, "n f"],
+    ) -> Tensor:
+        """Let the curiosity module take a step, where there is one, on features that it cannot change."""
+        if self.curiosity is None:
+            return torch.zeros((), device=self.device)
+        learned = slice(self.config.batch_size)
+        if self.config.curiosity_pair == "one-step":
+            with torch.no_grad():
+                next_features = self.encoder(shifted(batch.next_observations[learned], shifts[2, learned]))
+        both = self.curiosity.trunk(torch.cat((features, next_features)))
+        loss = self.curiosity.loss(both[: len(features)], batch.actions[learned], both[len(features) :])
+        self._step(loss, "curiosity")
+        return loss.detach()
+
+    def _of_bonus(
+        self,
+        pictures: UInt8[Tensor, "m c h w"],
+        features: Float[Tensor, "n f"],
+        mean: Float[Tensor, "n a"],
+        extrinsic_seen: Float[Tensor, "n d"] | None,
+    ) -> tuple[Float[Tensor, "m f"], Float[Tensor, "m a"], Float[Tensor, "m d"] | None]:
+        """Give features, mean actions and what the extrinsic critic sees, of all states that the bonus looks at."""
+        extra = pictures[self.config.batch_size :]
+        if not len(extra) or not self.config.has_bonus:
+            return features, mean, extrinsic_seen
+        more = self.encoder(extra)
+        mean = torch.cat((mean, self._policy(self.actor_trunk(more))))
+        if self.extrinsic_trunk is not None and extrinsic_seen is not None:
+            extrinsic_seen = torch.cat((extrinsic_seen, self.extrinsic_trunk(more)))
+        return torch.cat((features, more)), mean, extrinsic_seen
+
+    def _later_bonuses(self, batch: PictureBatch, shifts: Int[Tensor, "n 2"]) -> Tensor:
+        """Give the discounted bonuses of the pictures between o_t and n steps later, where they are wanted."""
+        total = torch.zeros(self.config.batch_size, device=self.device)
+        if batch.between is None or not self.config.has_bonus:
+            return total
+        shown = self.bonus_output
+        for pictures, rewards, discounts in zip(*batch.between, strict=True):
+            features = self.encoder(shifted(pictures[: len(total)], shifts))
+            mean = self._policy(self.actor_trunk(features))
+            seen = None if self.extrinsic_trunk is None else self.extrinsic_trunk(features)
+            scale = self.reward_scale + REWARD_EPSILON if self.config.normalizes_reward else 1.0
+            bonus = self.weighted_bonus(features, mean, seen, rewards[: len(total)] / scale)
+            total = total + discounts[: len(total)] * bonus
+        self.bonus_output = shown  # what is logged is of o_t
+        return total
+
+    def weighted_bonus(
+        self,
+        features: Float[Tensor, "m f"],
+        mean: Float[Tensor, "m a"],
+        extrinsic_seen: Float[Tensor, "m d"] | None,
+        rewards: Float[Tensor, " m"],
+    ) -> Float[Tensor, " m"]:
+        """Give beta times the bonus of each state, and keep what it was made of; zeros without a bonus."""
+        if self.curiosity is None:
+            return torch.zeros_like(rewards)
+        values = torch.zeros_like(rewards[: len(features)])
+        if extrinsic_seen is not None:
+            values = self._judge(self.extrinsic_head, extrinsic_seen, mean).amin(0)
+            if self.config.value_critic == "target" and self.extrinsic_target_trunk is not None:
+                seen = self.extrinsic_target_trunk(features)
+                values = self._judge(self.extrinsic_target_head, seen, mean).amin(0)
+        known = self.curiosity.trunk(features)
+        self.bonus_output = self.bonus(known[None], values=values[None], rewards=rewards[None, : len(features)])
+        reward: Tensor = self.bonus_output.reward[0]
+        return self.beta * reward
+
+    def _targets(
+        self,
+        batch: PictureBatch,
+        rewards: Float[Tensor, " n"],
+        extrinsic_rewards: Float[Tensor, " n"],
+        next_features: Float[Tensor, "n f"],
+        noise: Float[Tensor, "3 n a"],
+    ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"] | None]:
+        """Give what each critic is to learn: the return and the discounted value of what follows."""
+        discounts = batch.discounts[: self.config.batch_size]
+        trunks = [self.actor_trunk, self.target_trunk]
+        if self.extrinsic_target_trunk is not None:
+            trunks.append(self.extrinsic_target_trunk)
+        acting, seen, *extrinsic_seen = through_trunks(trunks, next_features)
+        mean = self._policy(acting)
+        targets = rewards + discounts * self._judge(self.target_head, seen, self._noisy(mean, noise[0])).amin(0)
+        if not extrinsic_seen:
+            return targets, None
+        judged = self._judge(self.extrinsic_target_head, extrinsic_seen[0], self._noisy(mean, noise[1])).amin(0)
+        return targets, extrinsic_rewards + discounts * judged
+
+    def _policy(self, seen: Float[Tensor, "n d"]) -> Float[Tensor, "n a"]:
+        return self.actor_net(self.actor_head, seen[None])[0].tanh()
+
+    def _noisy(self, mean: Float[Tensor, "n a"], noise: Float[Tensor, "n a"]) -> Float[Tensor, "n a"]:
+        """Add clipped noise; an action that is cut off at the border passes its gradient on all the same."""
+        clip = self.config.noise_clip
+        actions = mean + (self.action_noise * noise).clamp(-clip, clip)
+        return actions + (actions.clamp(-MOST_ACTION, MOST_ACTION) - actions).detach()
+
+    def _judge(
+        self, head: Sequence[Tensor], seen: Float[Tensor, "n d"], actions: Float[Tensor, "n a"]
+    ) -> Float[Tensor, "2 n"]:
+        inputs = torch.cat((seen, actions), -1)
+        return self.critic_net(head, inputs.expand(TWIN, *inputs.shape).contiguous())[..., 0]
+
+    def _step(self, loss: Float[Tensor, ""], *names: str) -> None:
+        """Take a step of some optimisers down the gradient of a loss, and touch nothing else."""
+        parameters = [each for name in names for group in self.adams[name].param_groups for each in group["params"]]
+        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            parameter.grad = gradient
+        for name in names:
+            self.adams[name].step()
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        """Let the target critics go part of the way to the critics."""
+        for target, source in self._target_pairs():
+            target.lerp_(source, self.config.target_rate)
+
+    def _target_pairs(self) -> list[tuple[Tensor, Tensor]]:
+        pairs: list[tuple[Tensor, Tensor]] = []
+        pairs += zip(self.target_trunk.parameters(), self.critic_trunk.parameters(), strict=True)
+        pairs += zip(self.target_head, self.critic_head, strict=True)
+        if self.extrinsic_trunk is not None and self.extrinsic_target_trunk is not None:
+            pairs += zip(self.extrinsic_target_trunk.parameters(), self.extrinsic_trunk.parameters(), strict=True)
+            pairs += zip(self.extrinsic_target_head, self.extrinsic_head, strict=True)
+        return pairs
+
+    def _leaves(self, layers: Iterable[Tensor]) -> list[Tensor]:
+        return [each.to(self.device).requires_grad_() for each in layers]
+
+    def _adam(self, parameters: Iterable[Tensor]) -> torch.optim.Adam:
+        on_cuda = self.device.type == "cuda"
+        rate = self.config.learning_rate
+        return torch.optim.Adam(list(parameters), lr=rate, foreach=False, fused=on_cuda, capturable=on_cuda)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give everything that a restart needs."""
+        state: dict[str, Any] = {"updates": self.updates, "reward_scale": self.reward_scale.cpu().clone()}
+        for name, tensors in self._tensors().items():
+            state[name] = [each.detach().cpu().clone() for each in tensors]
+        if self.config.has_bonus:
+            state["bonus"] = self.bonus.learner_state(0)
+        return state
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take it back."""
+        mine, theirs = sorted(self.state_dict()), sorted(state)
+        if mine != theirs:
+            raise ValueError(f"the learner has {mine}, but the checkpoint holds {theirs}")
+        self.updates = state["updates"]
+        self.reward_scale.copy_(state["reward_scale"])
+        for name, tensors in self._tensors().items():
+            for each, saved in zip(tensors, state[name], strict=True):
+                each.copy_(saved)
+        for adam in self.adams.values():
+            for each in adam.state.values():
+                each["step"].fill_(self.updates)
+        if self.config.has_bonus:
+            self.bonus.load_learner_state(0, state["bonus"])
+
+    @torch.no_grad()
+    def load_policy(self, state: dict[str, Any]) -> None:
+        """Take encoder and actor alone from a learner's state, whatever its critics and its bonus were."""
+        for name in ("encoder", "actor"):
+            for each, saved in zip(self._tensors()[name], state[name], strict=True):
+                each.copy_(saved)
+
+    def _tensors(self) -> dict[str, list[Tensor]]:
+        """Give all tensors of the learner, by what they belong to."""
+        found: dict[str, list[Tensor]] = {"targets": [target for target, _ in self._target_pairs()]}
+        for name, adam in self.adams.items():
+            found[name] = [each for group in adam.param_groups for each in group["params"]]
+            for moment in ("exp_avg", "exp_avg_sq"):
+                found[f"{name}.{moment}"] = [_adam_state(adam, each)[moment] for each in found[name]]
+        return found
+
+
+def _copies(layers: Iterable[Tensor]) -> list[Tensor]:
+    return [each.detach().clone() for each in layers]
+
+
+def _adam_state(adam: torch.optim.Adam, parameter: Tensor) -> dict[str, Tensor]:
+    """Give the optimiser's averages for a parameter, which begin at 0 and otherwise come with the first step."""
+    state: dict[str, Tensor] = adam.state[parameter]
+    if not state:
+        on_device = adam.defaults["capturable"]
+        state["step"] = torch.zeros((), device=parameter.device if on_device else "cpu")
+        state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+    return state

@@ -1,0 +1,155 @@
+"""Milliseconds per update of DrQ-v2, and frames per second of whole training.
+
+The update alone is timed with all that belongs to it, on random pictures; then whole training on the same task: acting,
+simulating, drawing and learning.
+"""
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Config, DrQv2Spec
+from vcse.bench.sac import duration
+from vcse.envs.pixels import Pixels, pixel_spec
+from vcse.envs.rendering import Rendering
+from vcse.nets.augment import SHIFTS
+from vcse.replay.frames import STACK, PictureBatch
+from vcse.runs.config import RunConfig, drqv2_config
+from vcse.runs.from_pixels import PixelCohort
+from vcse.runs.store import RunDirectory
+
+SECONDS = 4.0  # for each of the two measurements of a case
+WARM_UP = 6
+FRAMES = 20_000  # of the run that is begun
+
+
+class Case(NamedTuple):
+    """A run to measure."""
+
+    task: str
+    bonus: str
+    rendering: Rendering
+    batch_size: int | None = None  # None: the task's
+
+
+BONUSES = ("none", "se", "vcse")  # none first: the others are held against it
+CPU_CASES = tuple(Case("dmc-pixels/hopper_stand", bonus, "fast", 32) for bonus in BONUSES)
+CUDA_CASES = (
+    *(Case("dmc-pixels/hopper_stand", bonus, "light") for bonus in BONUSES),
+    *(Case("dmc-pixels/hopper_stand", "vcse", rendering) for rendering in ("faithful", "fast")),
+    *(Case("dmc-pixels/walker_walk", bonus, "light") for bonus in BONUSES),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the answer."""
+
+    device: str
+    task: str
+    bonus: str
+    rendering: str
+    batch_size: int
+    ms_per_update: float
+    times_plain: float  # duration of an update against one without a bonus
+    frames_per_s: float  # of training, with an update every second step
+    share_env: float  # of training: waiting for the simulator, and keeping what it gave
+    share_act: float
+    share_update: float
+
+
+def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float = SECONDS) -> Iterator[Row]:
+    """Measure cases one after the other."""
+    name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    torch.set_num_threads(1)  # as in training
+    if device == "cuda":
+        torch.set_float32_matmul_precision("high")  # as in training, too
+    plain: dict[str, float] = {}
+    for case in cases:
+        update_s = _update_seconds(case, device, seconds)
+        if case.bonus == "none":
+            plain[case.task] = update_s
+        frames_per_s, shares = _train(case, device, threads, seconds)
+        yield Row(
+            device=name,
+            task=case.task,
+            bonus=case.bonus,
+            rendering=case.rendering,
+            batch_size=_settings(case).batch_size,
+            ms_per_update=1000 * update_s,
+            times_plain=update_s / plain.get(case.task, float("nan")),
+            frames_per_s=frames_per_s,
+            **{f"share_{part}": share for part, share in shares.items()},
+        )
+
+
+def _settings(case: Case, seed_frames: int | None = None) -> DrQv2Config:
+    return drqv2_config(case.bonus, task=case.task, batch_size=case.batch_size, seed_frames=seed_frames)
+
+
+def _update_seconds(case: Case, device: str, seconds: float) -> float:
+    """Give the duration of an update."""
+    config, actions = _settings(case), pixel_spec(case.task).action_size
+    n = config.batch_size
+    generator = torch.Generator().manual_seed(0)
+    shape = (n, STACK * Pixels.frame_shape[0], *Pixels.frame_shape[1:])
+    pictures = [torch.randint(256, shape, dtype=torch.uint8, generator=generator).to(device) for _ in range(3)]
+    numbers = [torch.rand(n, generator=generator).to(device) for _ in range(2)]
+    batch = PictureBatch(
+        observations=pictures[0],
+        actions=(2 * torch.rand(n, actions, generator=generator) - 1).to(device),
+        rewards=numbers[0],
+        first_rewards=numbers[1],
+        discounts=torch.full((n,), config.discount**config.n_step, device=device),
+        arrived=pictures[1],
+        next_observations=pictures[2],
+    )
+    noise = torch.randn(NOISE_DRAWS, n, actions, generator=generator).to(device)
+    shifts = torch.randint(SHIFTS, (SHIFT_DRAWS, n, 2), generator=generator).to(device)
+    agent = DrQv2(DrQv2Spec(shape[1], actions), config, 0, device=device)
+    for _ in range(WARM_UP if device == "cuda" else 1):
+        agent.update(batch, noise, shifts, step=0)
+    if device == "cuda":
+        agent.capture(batch, noise, shifts)
+    return duration(lambda: agent.update(batch, noise, shifts, step=0), device, seconds)
+
+
+def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float, dict[str, float]]:
+    """Give frames/s of training, and the shares of the time of its parts."""
+    with tempfile.TemporaryDirectory() as scratch:
+        config = RunConfig(
+            task=case.task,
+            agent="drqv2",
+            method=case.bonus,
+            seed=0,
+            reading="release",
+            frames=FRAMES,
+            backend="dm_control",
+            settings=_settings(case, seed_frames=1000),
+            rendering=case.rendering,
+        )
+        directory = RunDirectory(Path(scratch) / config.name, config)
+        cohort = PixelCohort([directory], device=device, threads=threads)
+        try:
+            cohort.begin()
+            while cohort.agent.updates < (WARM_UP if device == "cuda" else 1):
+                cohort.step()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            before = dict(cohort.seconds)
+            begin, first = time.perf_counter(), cohort.frame
+            while time.perf_counter() - begin < seconds:
+                cohort.step()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            frames_per_s = (cohort.frame - first) / (time.perf_counter() - begin)
+            spent = {part: cohort.seconds[part] - before[part] for part in before}
+        finally:
+            cohort.close()
+            directory.close()
+    return frames_per_s, {part: each / sum(spent.values()) for part, each in spent.items()}

@@ -1,0 +1,194 @@
+"""Pictures of what MuJoCo simulates, drawn by OpenGL without a display.
+
+On a CPU, drawing takes far more time than simulating, and most of it goes into what is hardly seen in a small picture:
+a map of shadows with millions of points, and balls of hundreds of faces. There are three qualities: faithful is what
+`dm_control` and `gymnasium` draw, bit for bit; light draws the same with less waste; fast leaves things out.
+"""
+
+import ctypes
+import ctypes.util
+import importlib
+import os
+import sys
+import weakref
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import UInt8
+
+Rendering = Literal["faithful", "light", "fast"]
+INSTALL = "apt install libosmesa6 (where that does not exist any more: libegl1 and libgl1-mesa-dri)"
+
+_MOST_GEOMS = 10_000  # in one picture; there is room for them from the start
+_SHADOW_MAP = 512  # points a side
+_SLICES, _STACKS = 12, 6  # faces around and along anything round
+# What MuJoCo reads from MUJOCO_GL, and the backends that it means.
+_BACKENDS = {"egl": "egl", "osmesa": "osmesa", "glx": "glfw"} | dict.fromkeys(
+    ("glfw", "on", "enable", "enabled", "true", "1", ""), "glfw"
+)
+_OFF = ("off", "disable", "disabled", "false", "0")
+
+
+def choose_gl_backend(device: Literal["cpu", "cuda"], index: int = 0) -> str:
+    """Choose what draws in this process, for MuJoCo and all that is built on it: egl, osmesa or glfw.
+
+    This must run before `mujoco` and `dm_control` are imported, which look once. What MUJOCO_GL says already is kept.
+
+    Args:
+        device: The CPU draws with the first library of software that is there: OSMesa, then EGL.
+        index: Of the GPU, as EGL counts them, which is not always as CUDA does. MUJOCO_EGL_DEVICE_ID has the last word.
+    """
+    if "MUJOCO_GL" in os.environ:
+        backend = _said(os.environ["MUJOCO_GL"])
+    elif device == "cuda":
+        backend = "egl"
+        if not _loads("EGL"):
+            raise RuntimeError("a GPU draws with EGL, which is not here: apt install libegl1, beside the GPU's driver")
+    else:
+        backend = next((name for name, library in (("osmesa", "OSMesa"), ("egl", "EGL")) if _loads(library)), "")
+        if not backend:
+            raise RuntimeError(f"pictures need a library that draws, and neither OSMesa nor EGL is here: {INSTALL}")
+    _check_is_not_fixed(backend)
+    if device == "cuda" and backend == "egl":
+        os.environ.setdefault("MUJOCO_EGL_DEVICE_ID", str(index))
+    if device == "cpu":
+        # The software would draw with threads that wait for each other. A picture is too small for that, and there are
+        # processes for all cores already.
+        os.environ.setdefault("LP_NUM_THREADS", "0")
+    os.environ["MUJOCO_GL"] = backend
+    if backend == "glfw":
+        os.environ.pop("PYOPENGL_PLATFORM", None)
+    else:
+        os.environ["PYOPENGL_PLATFORM"] = backend  # it may have come down from a process that chose something else
+    return backend
+
+
+class PictureTaker:
+    """A camera of one model, which draws whatever state the model is in.
+
+    The model's settings of quality are changed for good; nothing that the simulation depends on is among them.
+
+    Args:
+        model: MuJoCo's own.
+        camera: Name or number.
+        size: Height and width of pictures.
+        rendering: Quality of pictures: faithful, light or fast.
+        is_upside_down: The camera was hung up that way: rows are left in OpenGL's order, from the bottom up.
+
+    Attributes:
+        close: Call it to give back what OpenGL holds, after the last picture.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        camera: str | int,
+        size: tuple[int, int],
+        rendering: Rendering,
+        *,
+        is_upside_down: bool = False,
+    ) -> None:
+        backend = choose_gl_backend("cpu")  # which keeps what was chosen
+        import mujoco
+
+        self._mujoco, self._model, self._is_upside_down = mujoco, model, is_upside_down
+        number = _camera_number(model, camera)
+        height, width = size
+        _set_quality(model, height, width, rendering)
+        try:
+            self._window: Any = importlib.import_module(f"mujoco.{backend}").GLContext(width, height)
+            self._window.make_current()
+            self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150.value)
+        except Exception as error:
+            raise RuntimeError(
+                f"nothing can be drawn with MUJOCO_GL={backend} ({type(error).__name__}: {error}); {INSTALL}"
+            ) from error
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
+        self._scene = mujoco.MjvScene(model, _MOST_GEOMS)
+        if rendering == "fast":
+            self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
+            self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
+        self._option, self._perturb = mujoco.MjvOption(), mujoco.MjvPerturb()
+        self._option.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = False  # as dm_control has it: rays are not drawn
+        self._camera = mujoco.MjvCamera()
+        self._camera.type, self._camera.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, number
+        self._frame = mujoco.MjrRect(0, 0, width, height)
+        self._pixels = np.empty((height, width, 3), dtype=np.uint8)
+        # What OpenGL holds is given back to the window that is current, which must be this one, whoever forgets it.
+        self.close = weakref.finalize(self, _free, self._window, self._context)
+
+    def draw(self, data: Any) -> UInt8[np.ndarray, "3 h w"]:
+        """Draw a state of the model."""
+        self._window.make_current()
+        everything = self._mujoco.mjtCatBit.mjCAT_ALL.value
+        self._mujoco.mjv_updateScene(
+            self._model, data, self._option, self._perturb, self._camera, everything, self._scene
+        )
+        self._mujoco.mjr_render(self._frame, self._scene, self._context)
+        self._mujoco.mjr_readPixels(self._pixels, None, self._frame, self._context)
+        rows = self._pixels if self._is_upside_down else self._pixels[::-1]
+        return np.ascontiguousarray(rows.transpose(2, 0, 1))
+
+    def renew_terrain(self) -> None:
+        """Take over the heights of the model's terrain, which OpenGL has a copy of, where the model has any."""
+        if self._model.nhfield:
+            self._window.make_current()
+            for number in range(self._model.nhfield):
+                self._mujoco.mjr_uploadHField(self._model, self._context, number)
+
+
+def _free(window: Any, context: Any) -> None:
+    """Give back what OpenGL holds."""
+    window.make_current()
+    context.free()
+    window.free()
+
+
+def _said(value: str) -> str:
+    """Read MUJOCO_GL."""
+    word = value.lower().strip()
+    if word in _OFF:
+        raise RuntimeError(f"pictures are asked for, but MUJOCO_GL={value} turns drawing off")
+    if word not in _BACKENDS:
+        raise RuntimeError(f"MUJOCO_GL must be egl, osmesa or glfw, got {value!r}")
+    return _BACKENDS[word]
+
+
+def _check_is_not_fixed(backend: str) -> None:
+    """Refuse a backend where PyOpenGL was imported for another one, which it cannot leave."""
+    fixed = os.environ.get("PYOPENGL_PLATFORM", "")
+    if backend != "glfw" and "OpenGL.GL" in sys.modules and fixed != backend:
+        raise RuntimeError(
+            f"this process draws with {fixed or 'what PyOpenGL chose'} already and cannot change to {backend}: "
+            f"choose_gl_backend() must run before dm_control is imported, or MUJOCO_GL={fixed or backend} be set"
+        )
+
+
+def _loads(library: str) -> bool:
+    """Whether a library is here."""
+    try:
+        ctypes.CDLL(ctypes.util.find_library(library) or f"lib{library}.so")
+    except OSError:
+        return False
+    return True
+
+
+def _camera_number(model: Any, camera: str | int) -> int:
+    names = [model.camera(number).name for number in range(model.ncam)]
+    if camera in names:
+        return names.index(str(camera))
+    if isinstance(camera, int) and 0 <= camera < len(names):
+        return camera
+    raise ValueError(f"camera must be one of {', '.join(names)} or a number below {len(names)}, got {camera!r}")
+
+
+def _set_quality(model: Any, height: int, width: int, rendering: Rendering) -> None:
+    """Set what the OpenGL context is made from."""
+    buffer, quality = model.vis.global_, model.vis.quality
+    if rendering == "faithful":
+        buffer.offheight, buffer.offwidth = max(height, buffer.offheight), max(width, buffer.offwidth)
+        return
+    buffer.offheight, buffer.offwidth = height, width
+    quality.shadowsize, quality.numslices, quality.numstacks = _SHADOW_MAP, _SLICES, _STACKS
+    if rendering == "fast":
+        quality.shadowsize = quality.offsamples = 0

@@ -1,0 +1,346 @@
+"""A batch of simulated environments, played in this process or dealt to worker processes.
+
+A simulator takes most of a step's time and holds Python's lock for much of it, so that threads would not help. Worker
+processes share one table with this one, which has a row per environment: its seed, its action, and what came of them.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import c_char
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+MOST_SEED = 2**32 - 1
+
+_LEAVE_ALONE = -1  # in place of a seed
+_RESET, _STEP, _DONE, _FAILED = b"r", b"s", b"d", b"f"  # what processes say to each other
+_PATIENCE_SECONDS = 5.0  # with a worker that was told to end
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """One environment, as a batch plays it."""
+
+    @property
+    def constants(self) -> Mapping[str, Any]:
+        """Columns of the table that are known once the environment is built."""
+
+    def begin(self, seed: int) -> np.ndarray:
+        """Begin an episode, and give what is seen: the first column of what comes of an action."""
+
+    def step(self, action: Float[np.ndarray, " a"]) -> tuple[Any, ...]:
+        """Act, and give all columns of what comes of it."""
+
+    def close(self) -> None:
+        """Give back what is held."""
+
+
+class Batch:
+    """Environments that are played together. What they show is up to those who derive from this.
+
+    Args:
+        names: One per environment, with family, such as dmc/hopper_stand.
+        build: Makes an environment of a name. Worker processes import it, so that it must not be a local function.
+        action_size: Of every environment.
+        outcome: Columns of what comes of an action, as NumPy writes the fields of a row. The first is what is seen.
+        constants: Columns that environments fill in once.
+        processes: That simulate. With 1 it is this one, unless always_workers; with more, each is a new one.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        build: Callable[[str], Environment],
+        *,
+        action_size: int,
+        outcome: Sequence[tuple[Any, ...]],
+        constants: Sequence[tuple[Any, ...]] = (),
+        processes: int,
+        always_workers: bool = False,
+    ) -> None:
+        self.count = len(names)
+        self.action_size = action_size
+        self._names = tuple(names)
+        self._outcome = tuple(field[0] for field in outcome)
+        self._needs_reset: Bool[np.ndarray, " n"] = np.ones(self.count, dtype=np.bool_)
+        self._has_begun: Bool[np.ndarray, " n"] = np.zeros(self.count, dtype=np.bool_)
+        self._is_closed = self._is_stepping = False
+        fields = [("action", np.float64, (action_size,)), ("seed", np.int64), *outcome, *constants]
+        plan = _Plan(self._names, build, self._outcome, np.dtype(fields, align=True))
+        self._simulators: _InThisProcess | _InWorkers
+        if processes == 1 and not always_workers:
+            self._simulators = _InThisProcess(plan, np.zeros(self.count, dtype=plan.row), range(self.count))
+        else:
+            self._simulators = _InWorkers(plan, min(processes, self.count))
+        self._table = self._simulators.table
+
+    def send(self, actions: Float[np.ndarray, "n a"]) -> None:
+        """Begin a step of every environment, with actions from -1 to 1. What is beyond is not cut off here."""
+        self._check_is_free("send")
+        if actions.shape != (self.count, self.action_size):
+            raise ValueError(
+                f"actions must be {self.action_size} numbers for each of {self.count} environments, "
+                f"got shape {actions.shape}"
+            )
+        if not np.isfinite(actions).all():
+            place = int(np.argmin(np.isfinite(actions).all(-1)))
+            raise ValueError(f"actions must be finite, got {actions[place].tolist()} for environment {place}")
+        if self._needs_reset.any():
+            place = int(np.argmax(self._needs_reset))
+            why = "has ended" if self._has_begun[place] else "has not begun"
+            raise ValueError(
+                f"environment {place} ({self._names[place]}) must be reset before its next action: its episode {why}"
+            )
+        self._table["action"] = actions
+        self._order(_STEP)
+        self._is_stepping = True
+
+    def close(self) -> None:
+        """End the processes that simulate, if there are any."""
+        self._is_closed, self._is_stepping = True, False
+        self._simulators.close()
+
+    def _begin(self, seeds: Sequence[int | None]) -> np.ndarray:
+        """Begin an episode with each seed; None leaves an environment as it is, and shows what it showed last."""
+        self._check_is_free("reset")
+        if len(seeds) != self.count:
+            raise ValueError(f"seeds must be one for each of {self.count} environments, got {len(seeds)}")
+        for place, seed in enumerate(seeds):
+            if seed is None and not self._has_begun[place]:
+                raise ValueError(f"environment {place} ({self._names[place]}) has had no episode: it needs a seed")
+            if seed is not None and not 0 <= seed <= MOST_SEED:
+                raise ValueError(f"seeds must be from 0 to 2**32 - 1, got {seed} for environment {place}")
+        self._table["seed"] = [_LEAVE_ALONE if seed is None else seed for seed in seeds]
+        begins = self._table["seed"] != _LEAVE_ALONE
+        if begins.any():
+            self._order(_RESET)
+            self._wait()
+        self._has_begun |= begins
+        self._needs_reset &= ~begins
+        shown: np.ndarray = self._table[self._outcome[0]].copy()
+        return shown
+
+    def _arrive(self) -> tuple[np.ndarray, ...]:
+        """Wait until the step is done, and give a copy of each column of what came of it."""
+        if not self._is_stepping:
+            raise RuntimeError("receive() without send()")
+        self._wait()
+        self._is_stepping = False
+        self._needs_reset = self._table["terminated"] | self._table["truncated"]
+        return tuple(self._table[column].copy() for column in self._outcome)
+
+    def _check_is_free(self, what: str) -> None:
+        if self._is_closed:
+            raise RuntimeError(f"{what}() after close()")
+        if self._is_stepping:
+            raise RuntimeError(f"{what}() between send() and receive()")
+
+    def _order(self, what: bytes) -> None:
+        try:
+            self._simulators.order(what)
+        except _WorkerEndedError:
+            self.close()
+            raise
+
+    def _wait(self) -> None:
+        """Wait for what was ordered. Where it fails, some environments have moved on and others have not."""
+        try:
+            self._simulators.wait()
+        except _WorkerEndedError:
+            self.close()
+            raise
+        except RuntimeError:
+            self._is_stepping = False
+            self._needs_reset[:] = True
+            raise
+
+
+class _WorkerEndedError(RuntimeError):
+    """A process that simulates is no more."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """All that a process must know to simulate some of the environments."""
+
+    names: tuple[str, ...]
+    build: Callable[[str], Environment]
+    outcome: tuple[str, ...]
+    row: np.dtype[Any]
+
+    def failure(self, place: int, error: Exception) -> RuntimeError:
+        """Say which environment failed: above all, one whose simulation diverges."""
+        return RuntimeError(f"environment {place} ({self.names[place]}) failed: {type(error).__name__}: {error}")
+
+
+class _InThisProcess:
+    """Some environments, that find their seeds and actions in the rows of a table and write there what comes of it."""
+
+    def __init__(self, plan: _Plan, table: np.ndarray, places: range) -> None:
+        self.table = table
+        self._plan = plan
+        self._columns = {column: table[column] for column in plan.row.names or ()}
+        self._environments: dict[int, Environment] = {}
+        for place in places:
+            try:
+                environment = self._environments[place] = plan.build(plan.names[place])
+                for column, constant in environment.constants.items():
+                    self._columns[column][place] = constant
+            except Exception as error:
+                raise plan.failure(place, error) from error
+        self._ordered = b""
+
+    def order(self, what: bytes) -> None:
+        """Remember what is to be done; the work is done when it is waited for."""
+        self._ordered = what
+
+    def wait(self) -> None:
+        """Do what was ordered."""
+        do = self._reset if self._ordered == _RESET else self._step
+        for place, environment in self._environments.items():
+            try:
+                do(place, environment)
+            except Exception as error:
+                raise self._plan.failure(place, error) from error
+
+    def close(self) -> None:
+        """Let every environment give back what it holds."""
+        for environment in self._environments.values():
+            environment.close()
+
+    def _reset(self, place: int, environment: Environment) -> None:
+        seed = int(self._columns["seed"][place])
+        if seed != _LEAVE_ALONE:
+            self._columns[self._plan.outcome[0]][place] = environment.begin(seed)
+
+    def _step(self, place: int, environment: Environment) -> None:
+        outcome = environment.step(self._columns["action"][place])
+        for column, value in zip(self._plan.outcome, outcome, strict=True):
+            self._columns[column][place] = value
+
+
+class _InWorkers:
+    """Environments dealt to worker processes. The table is in shared memory, and a step is one word to and fro.
+
+    The memory has no name: it is gone when no process holds it any more, however these came to their end.
+    """
+
+    def __init__(self, plan: _Plan, processes: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        memory: Any = context.RawArray(c_char, len(plan.names) * plan.row.itemsize)
+        self.table = np.frombuffer(memory, dtype=plan.row)
+        self._workers: list[_Worker] = []
+        self.close = weakref.finalize(self, _end, self._workers)
+        try:
+            for number in range(processes):
+                places = range(number, len(plan.names), processes)
+                here, there = context.Pipe()
+                process = context.Process(target=_work, args=(there, plan, places, memory), daemon=True)
+                self._workers.append(_Worker(process, here, places))
+                process.start()
+                there.close()  # or its end would not be noticed when the worker has ended
+            self._awaited = deque(self._workers)
+            self.wait()  # until all are built
+        except BaseException:
+            self.close()
+            raise
+
+    def order(self, what: bytes) -> None:
+        """Tell every worker."""
+        for worker in self._workers:
+            try:
+                os.write(worker.connection.fileno(), what)
+            except OSError as error:
+                raise _WorkerEndedError(worker.obituary()) from error
+            self._awaited.append(worker)
+
+    def wait(self) -> None:
+        """Wait until every worker has answered, then tell of the first failure."""
+        failures = []
+        while self._awaited:
+            worker = self._awaited[0]
+            try:
+                answer = _read(worker.connection)
+                if answer == _FAILED:
+                    failures.append(worker.connection.recv_bytes().decode())
+            except (EOFError, OSError) as error:
+                raise _WorkerEndedError(worker.obituary()) from error
+            self._awaited.popleft()
+        if failures:
+            raise RuntimeError(failures[0])
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """A process, the way to talk to it, and the places of its environments."""
+
+    process: SpawnProcess
+    connection: Connection
+    places: range
+
+    def obituary(self) -> str:
+        """Say that the worker has ended, and how."""
+        self.process.join(_PATIENCE_SECONDS)
+        return (
+            f"the worker process of environments {', '.join(map(str, self.places))} ended unexpectedly, "
+            f"with exit code {self.process.exitcode} (a negative one is the signal that killed it)"
+        )
+
+
+def _end(workers: list[_Worker]) -> None:
+    """End the workers: they do so by themselves when nobody is left to talk to."""
+    for worker in workers:
+        worker.connection.close()
+    for worker in workers:
+        if worker.process.pid is None:  # it could not be started
+            continue
+        worker.process.join(_PATIENCE_SECONDS)
+        if worker.process.exitcode is None:
+            worker.process.kill()
+            worker.process.join()
+        worker.process.close()
+    workers.clear()
+
+
+def _work(connection: Connection, plan: _Plan, places: range, memory: Any) -> None:
+    """Simulate some environments until the process that wants them closes the connection, or ends in any way."""
+    # Ctrl-C, and whoever ends a whole group, reach all processes: the one that waits decides, and hangs up.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    simulators: _InThisProcess | None = None
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            failure = ""
+            try:
+                if simulators is None:
+                    simulators = _InThisProcess(plan, np.frombuffer(memory, dtype=plan.row), places)
+                else:
+                    simulators.wait()
+            except Exception as error:  # whatever it is, it is told
+                failure = str(error) or type(error).__name__
+            os.write(connection.fileno(), _FAILED if failure else _DONE)
+            if failure:
+                connection.send_bytes(failure.encode())
+            what = _read(connection)
+            if simulators is not None:
+                simulators.order(what)
+    if simulators is not None:
+        simulators.close()
+
+
+def _read(connection: Connection) -> bytes:
+    """Read one byte, which takes less than half of the time of a message of the connection's own kind."""
+    word = os.read(connection.fileno(), 1)
+    if not word:
+        raise EOFError
+    return word

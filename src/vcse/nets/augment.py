@@ -1,0 +1,25 @@
+"""Random shifts of pictures, the augmentation of DrQ-v2."""
+
+import torch
+from jaxtyping import Int, UInt8
+from torch import Tensor
+
+PAD = 4  # pixels that a picture may be shifted in each direction
+SHIFTS = 2 * PAD + 1  # of them, with the one that leaves it where it is
+
+
+def shifted(pictures: UInt8[Tensor, "n c h w"], shifts: Int[Tensor, "n 2"]) -> UInt8[Tensor, "n c h w"]:
+    """Pad each picture by repeating its border, and cut a window of its size out at its own place.
+
+    The window is moved by whole pixels, so that nothing is interpolated.
+
+    Args:
+        pictures: All channels of a picture move together.
+        shifts: Rows and columns, from 0 to 2 x `PAD`; `PAD` leaves a picture where it is.
+    """
+    count, channels, height, width = pictures.shape
+    rows = (torch.arange(height, device=pictures.device) + shifts[:, :1] - PAD).clamp(0, height - 1)
+    columns = (torch.arange(width, device=pictures.device) + shifts[:, 1:] - PAD).clamp(0, width - 1)
+    picture = torch.arange(count, device=pictures.device)[:, None, None, None]
+    channel = torch.arange(channels, device=pictures.device)[None, :, None, None]
+    return pictures[picture, channel, rows[:, None, :, None], columns[:, None, None, :]]

@@ -1,0 +1,92 @@
+"""Networks that look at pictures: encoder, trunks, and the curiosity module whose features a bonus sees."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+
+PICTURE_SIDE = 84
+FEATURES = 32 * 35 * 35  # of an encoded picture
+
+
+class PictureEncoder(nn.Module):
+    """Four convolutions of 32 channels, 3 x 3, with ReLU; the first moves by two pixels."""
+
+    def __init__(self, channels: int, generator: torch.Generator) -> None:
+        super().__init__()
+        sizes = [(channels, 2), (32, 1), (32, 1), (32, 1)]
+        self.layers = nn.ModuleList(nn.Conv2d(inputs, 32, 3, stride=stride) for inputs, stride in sizes)
+        for layer in self.layers:
+            assert isinstance(layer, nn.Conv2d)
+            assert layer.bias is not None
+            nn.init.orthogonal_(layer.weight, nn.init.calculate_gain("relu"), generator=generator)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, pictures: UInt8[Tensor, "n c 84 84"]) -> Float[Tensor, "n 39200"]:
+        """Encode pictures."""
+        hidden = pictures / 255 - 0.5
+        for layer in self.layers:
+            hidden = layer(hidden).relu()
+        return hidden.flatten(1)
+
+
+class Trunk(nn.Module):
+    """From the many features of a picture to a few: linear, layer norm, tanh."""
+
+    def __init__(self, outputs: int, generator: torch.Generator, inputs: int = FEATURES) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, outputs)
+        nn.init.orthogonal_(self.linear.weight, generator=generator)
+        nn.init.zeros_(self.linear.bias)
+        self.norm = nn.LayerNorm(outputs)
+
+    def forward(self, features: Float[Tensor, "n f"]) -> Float[Tensor, "n d"]:
+        """Apply the trunk."""
+        return self.finish(self.linear(features))
+
+    def finish(self, outputs: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """Do what comes after the linear layer."""
+        normalized: Tensor = self.norm(outputs)
+        return normalized.tanh()
+
+
+def through_trunks(trunks: Sequence[Trunk], features: Float[Tensor, "n f"]) -> list[Float[Tensor, "n d"]]:
+    """Apply several trunks to the same features, which are read once for all of them."""
+    weight = torch.cat([trunk.linear.weight for trunk in trunks])
+    bias = torch.cat([trunk.linear.bias for trunk in trunks])
+    outputs = nn.functional.linear(features, weight, bias)
+    parts = torch.split(outputs, [trunk.linear.out_features for trunk in trunks], dim=-1)
+    return [trunk.finish(part) for trunk, part in zip(trunks, parts, strict=True)]
+
+
+class Curiosity(nn.Module):
+    """The intrinsic curiosity module: features from which action and next features can be told.
+
+    Only its features are used: they are what a bonus sees.
+    """
+
+    def __init__(self, outputs: int, action_size: int, hidden: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.trunk = Trunk(outputs, generator)
+        self.forward_net = _two_layers(outputs + action_size, hidden, outputs, generator)
+        self.inverse_net = nn.Sequential(*_two_layers(2 * outputs, hidden, action_size, generator), nn.Tanh())
+
+    def loss(
+        self, here: Float[Tensor, "n d"], actions: Float[Tensor, "n a"], there: Float[Tensor, "n d"]
+    ) -> Float[Tensor, ""]:
+        """Give how far the guesses of next features and of actions are off; lengths, not their squares."""
+        guess = self.forward_net(torch.cat((here, actions), -1))
+        guessed_actions = self.inverse_net(torch.cat((here, there), -1))
+        off = (there - guess).norm(dim=-1) + (actions - guessed_actions).norm(dim=-1)
+        mean: Tensor = off.mean()
+        return mean
+
+
+def _two_layers(inputs: int, hidden: int, outputs: int, generator: torch.Generator) -> nn.Sequential:
+    net = nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
+    for layer in net:
+        if isinstance(layer, nn.Linear):
+            nn.init.orthogonal_(layer.weight, generator=generator)
+            nn.init.zeros_(layer.bias)
+    return net

@@ -1,0 +1,201 @@
+"""Replay of pictures: every frame of a run is kept once, and stacks and n-step returns are made when they are drawn."""
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+STACK = 3  # frames that an agent sees at once
+
+
+class PictureBatch(NamedTuple):
+    """Transitions over n steps, on the learner's device."""
+
+    observations: UInt8[Tensor, "n c h w"]  # the last `STACK` frames, channel by channel
+    actions: Float[Tensor, "n a"]  # the first of the n
+    rewards: Float[Tensor, " n"]  # discounted sum over the n steps
+    first_rewards: Float[Tensor, " n"]  # of the first step alone
+    discounts: Float[Tensor, " n"]  # what the value of `arrived` counts; 0 where nothing comes after
+    arrived: UInt8[Tensor, "n c h w"]  # n steps later
+    next_observations: UInt8[Tensor, "n c h w"]  # one step later
+    between: "Between | None" = None  # the steps after the first, where they are wanted
+
+
+class Between(NamedTuple):
+    """The steps of transitions after the first."""
+
+    observations: UInt8[Tensor, "s n c h w"]  # at which the step begins
+    rewards: Float[Tensor, "s n"]  # of the step
+    discounts: Float[Tensor, "s n"]  # what the step counts
+
+
+class FrameReplay:
+    """The last frames of one run, with the actions and rewards that led to each; the oldest make room for new ones.
+
+    A transition begins at a frame from which n more of the same episode are there.
+
+    Args:
+        capacity: Steps that are kept.
+        most_steps: Of an episode: each has one frame more than steps.
+        frame_shape: Channels, height, width.
+        action_size: Numbers of an action.
+        n_step: Steps of a transition.
+        discount: Of each step.
+        device: Where batches are wanted.
+        storage_device: Where the frames lie, if not there.
+        path: A file that holds the frames instead of memory; it is made anew.
+        keeps_between: Give the steps of a transition after the first, too.
+    """
+
+    def __init__(
+        self,
+        *,
+        capacity: int,
+        most_steps: int,
+        frame_shape: tuple[int, int, int],
+        action_size: int,
+        n_step: int,
+        discount: float,
+        device: torch.device | str,
+        storage_device: torch.device | str | None = None,
+        path: Path | None = None,
+        keeps_between: bool = False,
+    ) -> None:
+        self.keeps_between = keeps_between and n_step > 1
+        for name, number in (("capacity", capacity), ("n_step", n_step)):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
+        self.capacity = capacity
+        self.n_step = n_step
+        self.discount = discount
+        self.device = torch.device(device)
+        storage = torch.device("cpu") if path is not None else torch.device(storage_device or device)
+        slots = frame_slots(capacity, most_steps)
+        self.slots = slots
+        self.count = 0  # frames that were ever added
+        self.frames = _frames((slots, *frame_shape), storage, path)
+        self.actions = torch.zeros(slots, action_size, device=storage)
+        self.rewards = torch.zeros(slots, device=storage)
+        self.terminated = torch.zeros(slots, device=storage)
+        self.positions = torch.zeros(slots, dtype=torch.int64, device=storage)  # of a frame in its episode
+        # Where transitions begin, counted from the first frame ever, in order; those before `_first_start` are gone.
+        self._starts = torch.zeros(slots, dtype=torch.int64, device=storage)
+        self._first_start = self._next_start = 0
+        self._position = -1  # of the newest frame
+
+    @property
+    def size(self) -> int:
+        """Transitions that can be drawn."""
+        return self._next_start - self._first_start
+
+    @property
+    def position(self) -> int:
+        """Of the newest frame in its episode; the first is 0."""
+        return self._position
+
+    def begin(self, frame: UInt8[Tensor, "c h w"]) -> None:
+        """Keep the first frame of an episode."""
+        self._position = -1
+        self._add(frame)
+
+    def add(self, action: Float[Tensor, " a"], reward: float, terminated: bool, frame: UInt8[Tensor, "c h w"]) -> None:
+        """Keep a step of the episode: what was done, and what it led to."""
+        slot = self.count % self.slots
+        self.actions[slot] = action
+        self.rewards[slot] = reward
+        self.terminated[slot] = float(terminated)
+        self._add(frame)
+
+    def _add(self, frame: UInt8[Tensor, "c h w"]) -> None:
+        self._position += 1
+        slot = self.count % self.slots
+        self.frames[slot] = frame
+        self.positions[slot] = self._position
+        if self._position >= self.n_step:
+            self._starts[self._next_start % self.slots] = self.count - self.n_step
+            self._next_start += 1
+        self.count += 1
+        # What is drawn needs the frames before it too.
+        oldest = self.count - self.slots
+        while self.size and int(self._starts[self._first_start % self.slots]) - (STACK - 1) < oldest:
+            self._first_start += 1
+
+    def restore(self, frames: UInt8[np.ndarray, "t c h w"], steps: Float[np.ndarray, "t w"]) -> None:
+        """Take back all frames that were ever added, in order, with what led to each.
+
+        Args:
+            frames: Of which the last are read.
+            steps: Action, reward, whether that ended the task, and the frame's position in its episode.
+        """
+        self.count = len(steps)
+        oldest = max(0, self.count - self.slots)
+        index = np.arange(oldest, self.count)
+        for some in np.array_split(index, max(1, len(index) // 1000)):
+            self.frames[torch.from_numpy(some % self.slots)] = torch.from_numpy(frames[some]).to(self.frames.device)
+        slots, kept = torch.from_numpy(index % self.slots), torch.from_numpy(steps[oldest:].copy())
+        kept = kept.to(self.actions.device)
+        self.actions[slots], self.rewards[slots], self.terminated[slots] = kept[:, :-3], kept[:, -3], kept[:, -2]
+        self.positions[slots] = kept[:, -1].long()
+        self._position = int(steps[-1, -1])
+        starts = index[steps[oldest:, -1] >= self.n_step] - self.n_step
+        starts = starts[starts - (STACK - 1) >= self.count - self.slots]
+        self._first_start, self._next_start = 0, len(starts)
+        self._starts[: len(starts)] = torch.from_numpy(starts).to(self._starts.device)
+
+    def draw(self, places: Int[Tensor, " n"]) -> PictureBatch:
+        """Give the transitions at these places among `size`."""
+        starts = self._starts[(self._first_start + places.to(self._starts.device)) % self.slots]
+        positions = self.positions[starts % self.slots]
+        rewards = torch.zeros(len(starts), device=starts.device)
+        discounts = torch.ones(len(starts), device=starts.device)
+        later: list[tuple[Tensor, Tensor, Tensor]] = []
+        for step in range(1, self.n_step + 1):
+            slot = (starts + step) % self.slots
+            rewards += discounts * self.rewards[slot]
+            if step > 1 and self.keeps_between:
+                later.append((self._stacked(starts + step - 1, positions + step - 1), self.rewards[slot], discounts))
+            discounts = discounts * self.discount * (1 - self.terminated[slot])
+        first = (starts + 1) % self.slots
+        between = None
+        if later:
+            between = Between(*(self._on_device(torch.stack(each)) for each in zip(*later, strict=True)))
+        return PictureBatch(
+            observations=self._on_device(self._stacked(starts, positions)),
+            actions=self._on_device(self.actions[first]),
+            rewards=self._on_device(rewards),
+            first_rewards=self._on_device(self.rewards[first]),
+            discounts=self._on_device(discounts),
+            arrived=self._on_device(self._stacked(starts + self.n_step, positions + self.n_step)),
+            next_observations=self._on_device(self._stacked(starts + 1, positions + 1)),
+            between=between,
+        )
+
+    def _on_device(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.device, non_blocking=True)
+
+    def _stacked(self, index: Int[Tensor, " n"], positions: Int[Tensor, " n"]) -> UInt8[Tensor, "n c h w"]:
+        """Give the frames that were last at an index, oldest first; the first of an episode stands for those before."""
+        back = torch.arange(STACK - 1, -1, -1, device=index.device)
+        slots = (index[:, None] - torch.minimum(back, positions[:, None])) % self.slots
+        return self.frames[slots].flatten(1, 2)
+
+
+def frame_bytes(capacity: int, most_steps: int, frame_shape: tuple[int, int, int]) -> int:
+    """Give the bytes of the frames of so many steps."""
+    return frame_slots(capacity, most_steps) * math.prod(frame_shape)
+
+
+def frame_slots(capacity: int, most_steps: int) -> int:
+    """Give how many frames so many steps have, at least, with those at which episodes begin, and those before."""
+    return capacity + -(-capacity // most_steps) + STACK
+
+
+def _frames(shape: tuple[int, ...], device: torch.device, path: Path | None) -> UInt8[Tensor, "s c h w"]:
+    if path is None:
+        return torch.zeros(shape, dtype=torch.uint8, device=device)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return torch.from_numpy(np.memmap(path, dtype=np.uint8, mode="w+", shape=shape))

@@ -1,0 +1,384 @@
+"""Training from pictures: one run, from its first frame or its last checkpoint to its last frame.
+
+Every step is one action and two frames: the learner acts, learns from what it has seen so far, and only then sees what
+its action led to, so that the simulator draws while the networks learn. This is the order of the release too.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
+from vcse.envs.pixels import ACTION_REPEAT, Pixels, pixel_spec
+from vcse.nets.augment import SHIFTS
+from vcse.replay.frames import STACK, FrameReplay, PictureBatch, frame_bytes
+from vcse.replay.transitions import distinct_places, uniforms_for
+from vcse.runs.episodes import Episodes
+from vcse.runs.evaluate import play_pictures
+from vcse.runs.memory import GB, place_for
+from vcse.runs.progress import Status
+from vcse.runs.store import RunDirectory
+from vcse.streams import numbers
+
+EAGER_UPDATES = 3  # before one is captured as a CUDA graph
+NOISE_STEPS = 1000  # whose action noise is drawn at once
+RECENT_EPISODES = 10  # of which the training curve shows the mean
+TIMING_FRAMES = 1000  # between rows of timing.csv
+SECONDS_BETWEEN_REPORTS = 1.0
+MOST_SECONDS_UNSAVED = 600.0
+FRAME_BYTES = math.prod(Pixels.frame_shape)
+BONUS_COLUMNS = (
+    "bonus_std",
+    "bonus_min",
+    "bonus_max",
+    "radius_mean",
+    "zero_radius_share",
+    "decided_by_value_share",
+    "value_count_mean",
+    "value_mean",
+    "value_std",
+    "decided_by_reward_share",
+)
+
+
+class PixelCohort:
+    """One run that learns from pictures: its networks fill a GPU by themselves."""
+
+    def __init__(self, directories: Sequence[RunDirectory], *, device: str = "cpu", threads: int = 1) -> None:
+        if len(directories) != 1:
+            raise ValueError(f"a run that learns from pictures trains alone, got {len(directories)}")
+        self.directory = directories[0]
+        self.config = self.directory.config
+        self.settings = self.config.drqv2
+        self.threads = threads
+        self.device = device
+        spec = pixel_spec(self.config.task)
+        self.action_size, self.has_success = spec.action_size, spec.has_success
+        steps = -(-self.config.frames // ACTION_REPEAT)
+        capacity = max(min(self.settings.replay_capacity, steps), self.settings.drawn)
+        self.replay_bytes = frame_bytes(capacity, spec.most_steps, Pixels.frame_shape)
+        storage = place_for("the replay", self.replay_bytes, device)
+        self.agent = DrQv2(
+            DrQv2Spec(STACK * Pixels.frame_shape[0], spec.action_size), self.settings, self.config.seed, device=device
+        )
+        self.replay = FrameReplay(
+            capacity=capacity,
+            most_steps=spec.most_steps,
+            frame_shape=Pixels.frame_shape,
+            action_size=spec.action_size,
+            n_step=self.settings.n_step,
+            discount=self.settings.discount,
+            device=device,
+            storage_device=storage,
+            keeps_between=self.settings.injection == "every_step",
+        )
+        self.step_count = 0
+        self.episodes = Episodes(1, 1, recent=RECENT_EPISODES)
+        self.episode_begin = 0  # the step at which the present episode began
+        self.has_succeeded = False
+        self.successes: list[bool] = []  # of the last episodes
+        self.new_frames: list[np.ndarray] = []  # that are not on disk yet
+        self.new_steps: list[np.ndarray] = []
+        self.bonus_sum = torch.zeros((), device=self.agent.device)
+        self.bonus_updates = 0
+        self.bonus_mean = math.nan
+        self.evaluation: dict[str, float] = {}
+        self.metrics: dict[str, Tensor] = {}
+        self.loaded_latest: dict[str, float] = {}
+        self.captures = self.agent.device.type == "cuda"
+        self.eager_updates = 0
+        self.action_noise_block = -1
+        rendering: Any = self.config.rendering
+        self.environment = Pixels([self.config.task], rendering=rendering, device=device)
+        self.evaluation_environments: Pixels | None = None
+        self.observation = torch.zeros(STACK * Pixels.frame_shape[0], *Pixels.frame_shape[1:], dtype=torch.uint8)
+        self.seconds = dict.fromkeys(("env", "act", "update"), 0.0)
+
+    @property
+    def frame(self) -> int:
+        """Frames that the run has had so far."""
+        return ACTION_REPEAT * self.step_count
+
+    def describe(self) -> str:
+        """Say what the replay takes, and what draws."""
+        where = "the host" if self.replay.frames.device.type == "cpu" else "the GPU"
+        return (
+            f"replay: {self.replay.capacity:,} steps, {self.replay_bytes / GB:.2f} GB in the memory of {where} and on "
+            f"disk at the end; pictures: {self.config.rendering}, drawn by {self.environment.gl_backend}"
+        )
+
+    def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
+        """Go on until the run has had so many frames. False: stopped before, with a checkpoint."""
+        begin, begin_frame = time.monotonic(), self.frame
+        last_report = last_save = begin
+        try:
+            if self.frame == 0:
+                self.begin()
+                if self.config.eval_every_frames > 0:
+                    self._evaluate()
+            while self.frame < frames:
+                if should_stop():
+                    self.save()
+                    return False
+                self.step()
+                is_last = self.frame >= frames
+                speed = (self.frame - begin_frame) / (time.monotonic() - begin)
+                if self._is_due(self.config.eval_every_frames) or is_last:
+                    self._evaluate()
+                if self._is_due(self.config.row_every_frames) or self._is_due(self.config.eval_every_frames) or is_last:
+                    self._write_row(is_last=is_last)
+                if self._is_due(TIMING_FRAMES) or is_last:
+                    row = {"frame": self.frame, "unix_time": time.time(), "frames_per_s": speed, "runs": 1}
+                    self.directory.append_row("timing.csv", row)
+                if is_last or time.monotonic() - last_report > SECONDS_BETWEEN_REPORTS:
+                    last_report = time.monotonic()
+                    report(self._status(frames, speed))
+                is_overdue = time.monotonic() - last_save > MOST_SECONDS_UNSAVED
+                if (self._is_due(self.config.checkpoint_every_frames) or is_overdue) and not is_last:
+                    self.save()
+                    last_save = time.monotonic()
+            self.save()
+            self.directory.finish(self.frame)
+        finally:
+            self.close()
+        return True
+
+    def close(self) -> None:
+        """End the simulators."""
+        self.environment.close()
+        if self.evaluation_environments is not None:
+            self.evaluation_environments.close()
+
+    def begin(self) -> None:
+        """Begin an episode, whose seed follows from the run's and the step."""
+        self.episode_begin = self.step_count
+        self.has_succeeded = False
+        frame = torch.from_numpy(self.environment.reset([self._episode_seed()])[0])
+        self.replay.begin(frame)
+        self._keep(frame, [0.0] * (self.action_size + 2))
+        self.observation = frame.repeat(STACK, 1, 1)
+
+    def step(self) -> None:
+        """Act, learn from the past, and see what the action led to."""
+        begin = time.perf_counter()
+        action = self._act()
+        if not action.isfinite().all():
+            self._check_finite()
+        self.environment.send(action[None].numpy())
+        acted = time.perf_counter()
+        if self.frame >= self.settings.seed_frames and self.step_count % self.settings.steps_per_update == 0:
+            self._learn()
+        learned = time.perf_counter()
+        self._receive(action)
+        self.seconds["act"] += acted - begin
+        self.seconds["update"] += learned - acted
+        self.seconds["env"] += time.perf_counter() - learned
+
+    def _act(self) -> Float[Tensor, " a"]:
+        """Choose an action: random ones at first, then those of the policy."""
+        block, place = divmod(self.step_count, NOISE_STEPS)
+        if block != self.action_noise_block:
+            self.action_noise_block = block
+            drawn = numbers(self.config.seed, "actions", block)
+            shape = (NOISE_STEPS, self.action_size)
+            self.random_actions = torch.from_numpy(2 * drawn.random(shape, dtype=np.float32) - 1)
+            self.action_noise = torch.from_numpy(drawn.standard_normal(shape, dtype=np.float32))
+        if self.frame < self.settings.seed_frames:
+            return self.random_actions[place]
+        noise = self.action_noise[place][None]
+        return self.agent.act(self.observation[None], noise, step=self.step_count)[0].cpu()
+
+    def _learn(self) -> None:
+        """Make an update, with random numbers that depend on the run's seed and the update alone."""
+        settings, device = self.settings, self.agent.device
+        if self.replay.size < 1:
+            return
+        generator = numbers(self.config.seed, "updates", self.agent.updates)
+        uniforms = torch.from_numpy(generator.random((1, uniforms_for(settings.drawn)))).to(device)
+        shape = (NOISE_DRAWS, settings.batch_size, self.action_size)
+        noise = torch.from_numpy(generator.standard_normal(shape, dtype=np.float32)).to(device)
+        shifts = torch.from_numpy(generator.integers(SHIFTS, size=(SHIFT_DRAWS, settings.drawn, 2))).to(device)
+        batch = self.replay.draw(distinct_places(uniforms, self.replay.size, settings.drawn)[0])
+        if self.captures:
+            batch, noise, shifts = self._in_place(batch, noise, shifts)
+        self.metrics = self.agent.update(batch, noise, shifts, step=self.step_count)
+        if settings.has_bonus:
+            self.bonus_sum += self.agent.bonus_output.reward.mean()
+        self.bonus_updates += 1
+
+    def _in_place(self, batch: PictureBatch, noise: Tensor, shifts: Tensor) -> tuple[PictureBatch, Tensor, Tensor]:
+        """Bring what an update reads to the memory from which it is captured, and capture it once all is loaded."""
+        if self.eager_updates == 0:
+            self.memory = (batch, noise, shifts)
+        kept_batch, kept_noise, kept_shifts = self.memory
+        kept, new = (
+            [*one[:-1], *(one.between or ()), *rest]
+            for one, *rest in ((kept_batch, kept_noise, kept_shifts), (batch, noise, shifts))
+        )
+        for mine, theirs in zip(kept, new, strict=True):
+            if mine is not theirs:
+                mine.copy_(theirs)
+        if self.eager_updates == EAGER_UPDATES and self.agent.bonus.is_capturable:
+            self.agent.capture(kept_batch, kept_noise, kept_shifts)
+        self.eager_updates += 1
+        return self.memory
+
+    def _receive(self, action: Float[Tensor, " a"]) -> None:
+        """Keep what the action led to, and begin a new episode where one ended."""
+        step = self.environment.receive()
+        frame = torch.from_numpy(step.arrived[0])
+        reward, terminated = float(step.rewards[0]), bool(step.terminated[0])
+        self.replay.add(action, reward, terminated, frame)
+        self._keep(frame, [*action.tolist(), reward, float(terminated)])
+        self.observation = torch.cat((self.observation[Pixels.frame_shape[0] :], frame))
+        self.step_count += 1
+        self.has_succeeded |= bool(step.success[0])
+        ended = step.terminated | step.truncated
+        self.episodes.take(slice(None), step.rewards, ended)
+        if ended[0]:
+            self.successes = [*self.successes, self.has_succeeded][-RECENT_EPISODES:]
+            self.begin()
+
+    def _keep(self, frame: UInt8[Tensor, "c h w"], step: list[float]) -> None:
+        """Remember a frame for the run's files: what led to it, and its place in the episode."""
+        self.new_frames.append(frame.numpy())
+        self.new_steps.append(np.array([*step, self.replay.position], dtype=np.float32))
+
+    def _episode_seed(self) -> int:
+        return int(numbers(self.config.seed, "episodes", self.episode_begin).integers(2**31 - 1))
+
+    def _is_due(self, every: int) -> bool:
+        """Whether the last step passed a multiple of so many frames."""
+        return every > 0 and self.frame // every > (self.frame - ACTION_REPEAT) // every
+
+    def _write_row(self, *, is_last: bool) -> None:
+        self._check_finite()
+        self._write_new()
+        self.bonus_mean = float(self.bonus_sum) / max(self.bonus_updates, 1)
+        is_evaluated = self._is_due(self.config.eval_every_frames) or is_last
+        row: dict[str, Any] = {
+            "frame": self.frame,
+            "episodes": self.episodes.finished[0],
+            "return_mean": self.episodes.return_mean(0),
+            "success_rate": float(np.mean(self.successes)) if self.has_success and self.successes else math.nan,
+            "bonus_mean": self.bonus_mean,
+        }
+        for name in ("return_mean", "success_rate"):
+            row[f"eval_{name}"] = self.evaluation.get(name, math.nan) if is_evaluated else math.nan
+        latest = self._latest()
+        row |= {name: latest.get(name, math.nan) for name in (*self.agent.METRICS, *BONUS_COLUMNS)}
+        self.directory.append_row("train.csv", row)
+        self.bonus_sum.zero_()
+        self.bonus_updates = 0
+
+    def _latest(self) -> dict[str, float]:
+        """Give what the last update showed, which may have been before a restart."""
+        if not self.metrics:
+            return self.loaded_latest
+        latest = {name: float(each) for name, each in self.metrics.items()}
+        if self.settings.has_bonus:
+            shown = {name: float(each[0]) for name, each in self.agent.bonus_output.diagnostics().items()}
+            latest |= {name: each for name, each in shown.items() if name in BONUS_COLUMNS and not math.isnan(each)}
+        return latest
+
+    def _evaluate(self) -> None:
+        """Play episodes with the mean of the policy and write what they gave."""
+        episodes = self.config.eval_episodes
+        if episodes == 0:
+            return
+        if self.evaluation_environments is None:
+            rendering: Any = self.config.rendering
+            self.evaluation_environments = Pixels(
+                [self.config.task] * episodes,
+                rendering=rendering,
+                device=self.device,
+                processes=min(self.threads, episodes),
+            )
+        found = play_pictures(self.agent, self.config, self.evaluation_environments, frame=self.frame, sampled=False)
+        success = found.success_rate if self.has_success else math.nan
+        self.evaluation = {"return_mean": found.return_mean, "success_rate": success}
+        self.directory.append_row("eval.csv", {"frame": self.frame, "episodes": episodes, **self.evaluation})
+
+    def _check_finite(self) -> None:
+        """Refuse to write down what has become NaN, so that the last checkpoint is still good."""
+        for name in ("critic_loss", "actor_loss"):
+            if self.metrics and not math.isfinite(float(self.metrics[name])):
+                raise RuntimeError(f"the {name} of {self.config.name} is not finite at frame {self.frame:,}")
+
+    def _write_new(self) -> None:
+        """Add the new frames and steps to the run's files."""
+        if self.new_frames:
+            self.directory.append_log("frames.bin", np.stack(self.new_frames))
+            self.directory.append_log("steps.bin", np.stack(self.new_steps))
+            self.new_frames, self.new_steps = [], []
+
+    def save(self) -> None:
+        """Write a checkpoint. What it needs of the replay is added to files, not written again."""
+        self._check_finite()
+        self._write_new()
+        self.directory.save_checkpoint(
+            self.frame,
+            {
+                "step": self.step_count,
+                "frames_kept": self.replay.count,
+                "agent": self.agent.state_dict(),
+                "episodes": self.episodes.learner_state(0),
+                "episode_begin": self.episode_begin,
+                "has_succeeded": self.has_succeeded,
+                "successes": list(self.successes),
+                "bonus_sum": float(self.bonus_sum),
+                "bonus_updates": self.bonus_updates,
+                "latest": self._latest(),
+                "observation": self.observation.clone(),
+            },
+        )
+
+    def cut(self, frame: int, states: Sequence[dict[str, Any]]) -> None:
+        """Drop what the run wrote after its checkpoint; without one all, also the first evaluation."""
+        kept = states[0]["frames_kept"] if frame > 0 else 0
+        self.directory.cut(
+            frame if frame > 0 else -1,
+            {"frames.bin": kept * FRAME_BYTES, "steps.bin": 4 * kept * (self.action_size + 3)},
+        )
+
+    def load(self, states: Sequence[dict[str, Any]]) -> None:
+        """Go back to a checkpoint, and replay the episode that had begun."""
+        state = states[0]
+        self.step_count, self.episode_begin = state["step"], state["episode_begin"]
+        self.has_succeeded, self.successes = state["has_succeeded"], state["successes"]
+        self.bonus_sum.fill_(state["bonus_sum"])
+        self.bonus_updates, self.loaded_latest = state["bonus_updates"], state["latest"]
+        self.agent.load_state_dict(state["agent"])
+        self.episodes.load_learner_state(0, state["episodes"])
+        width, kept = self.action_size + 3, state["frames_kept"]
+        steps = self.directory.read_log("steps.bin", kept * width, np.float32).reshape(-1, width)
+        path = self.directory.path / "frames.bin"
+        frames = np.memmap(path, dtype=np.uint8, mode="r", shape=(kept, *Pixels.frame_shape))
+        self.replay.restore(frames, steps)
+        # The environment cannot be saved: the same actions from the same seed bring it to where it was.
+        frame = self.environment.reset([self._episode_seed()])[0]
+        taken = self.step_count - self.episode_begin
+        for action in steps[len(steps) - taken :, : self.action_size]:
+            self.environment.send(action[None])
+            frame = self.environment.receive().arrived[0]
+        self.observation = state["observation"]
+        if not np.array_equal(frame, self.observation[-Pixels.frame_shape[0] :].numpy()):
+            raise RuntimeError(
+                f"{self.directory.path}: the environment, replayed, shows something else than when the checkpoint was "
+                "written; was another version of the simulator installed then, or does another library draw now?"
+            )
+
+    def _status(self, frames: int, frames_per_s: float) -> Status:
+        method = self.config.method
+        bonus = {method: self.bonus_mean}
+        if self.has_success:
+            rate = float(np.mean(self.successes)) if self.successes else math.nan
+            return Status(self.frame, frames, 1, frames_per_s, {method: rate}, bonus)
+        returns = {method: self.episodes.return_mean(0)}
+        return Status(self.frame, frames, 1, frames_per_s, returns, bonus, "return")

@@ -1,0 +1,495 @@
+import dataclasses
+import json
+import math
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+from agents.contract import assert_same_state
+
+from vcse.cli import main
+from vcse.envs.pixels import Pixels
+from vcse.runs import checkpoint, from_pixels, memory
+from vcse.runs.config import RunConfig
+from vcse.runs.from_pixels import BONUS_COLUMNS, PixelCohort
+from vcse.runs.launch import StoppedError
+from vcse.runs.store import RunDirectory, read_rows
+from vcse.studies import catalog
+from vcse.studies.gathered import StudyFile
+from vcse.studies.local import take_out
+
+from . import small_pixels
+from .small import Interrupting, half_written, newest_state, train
+from .small_pixels import (
+    DOOR,
+    EPISODE,
+    FRAMES,
+    PENDULUM,
+    SEED_FRAMES,
+    Kept,
+    Lending,
+    assert_same_run,
+    make_config,
+    needs_gl,
+    shorten,
+    smaller,
+    train_short,
+)
+
+pytestmark = needs_gl
+NONE, SE, VCSE = (make_config(bonus) for bonus in ("none", "se", "vcse"))
+ROW_FRAMES = list(range(20, FRAMES + 1, 20))
+STEPS = FRAMES // 2
+
+
+@pytest.fixture(scope="module")
+def lending():
+    """Short episodes in environments that are used again and again, and no type checks, which are slow."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    environments = Lending()
+    with pytest.MonkeyPatch.context() as patch:
+        shorten(patch, environments)
+        yield environments
+    environments.close()
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(autouse=True)
+def _all_are_closed(lending):
+    yield
+    assert not lending.lent
+
+
+@pytest.fixture(scope="module")
+def done(lending, tmp_path_factory):
+    """Runs of two bonuses."""
+    out = tmp_path_factory.mktemp("done")
+    train([NONE, VCSE], out)
+    return out
+
+
+@pytest.fixture
+def copy(done, tmp_path):
+    """A finished run, to be spoilt; it goes on from frame 90."""
+    out = tmp_path / "copy"
+    shutil.copytree(done / VCSE.name, out / VCSE.name)
+    (out / VCSE.name / "DONE").unlink()
+    checkpoint.drop_after(out / VCSE.name / "checkpoint", 90)
+    return out
+
+
+def stop():
+    signal.raise_signal(signal.SIGTERM)
+
+
+class DeathError(BaseException):
+    """The end of a process, which nothing in it may survive but what is on disk."""
+
+
+def die():
+    raise DeathError
+
+
+def test_what_a_run_leaves_on_disk(done):
+    run = done / VCSE.name
+    assert sorted(each.name for each in run.iterdir()) == [
+        ".lock",
+        "DONE",
+        "checkpoint",
+        "config.json",
+        "eval.csv",
+        "frames.bin",
+        "meta.json",
+        "steps.bin",
+        "timing.csv",
+        "train.csv",
+    ]
+    assert (run / "DONE").read_text() == f"{FRAMES}\n"
+    assert checkpoint.frames(run / "checkpoint") == [FRAMES, 90]
+    assert newest_state(run).state["agent"]["updates"] == (FRAMES - SEED_FRAMES) // 4
+    assert RunConfig.from_json(json.loads((run / "config.json").read_text())) == VCSE
+    header = (run / "train.csv").read_text().splitlines()[0]
+    assert header.startswith("frame,episodes,return_mean,success_rate,bonus_mean,eval_return_mean,eval_success_rate,")
+    assert (run / "eval.csv").read_text().startswith("frame,episodes,return_mean,success_rate\n")
+    rows = read_rows(run / "train.csv")
+    assert [row["frame"] for row in rows] == ROW_FRAMES
+    assert [row["episodes"] for row in rows] == [float(frame >= 2 * EPISODE) for frame in ROW_FRAMES]
+    assert [(row["frame"], row["episodes"]) for row in read_rows(run / "eval.csv")] == [(0, 1), (60, 1), (FRAMES, 1)]
+
+
+def known(row):
+    return {name for name, number in row.items() if not math.isnan(number)}
+
+
+def test_columns_are_the_same_for_every_bonus_and_empty_where_there_is_nothing_to_say(done):
+    rows = {config.method: read_rows(done / config.name / "train.csv") for config in (NONE, VCSE)}
+    assert len({tuple(row) for each in rows.values() for row in each}) == 1
+    names = ("critic_loss", "extrinsic_critic_loss", "critic_mean", "actor_loss", "curiosity_loss", "action_noise")
+    assert set(rows["none"][0]) >= {*names, "batch_reward", "beta", "reward_scale", *BONUS_COLUMNS}
+    plain, paid = (rows[method][-1] for method in ("none", "vcse"))
+    assert known(plain) >= {*names, "eval_return_mean", "return_mean"}
+    assert not known(plain) & set(BONUS_COLUMNS)
+    assert known(paid) - known(plain) == set(BONUS_COLUMNS) - {"decided_by_reward_share"}
+    assert "success_rate" not in known(paid)
+    assert (plain["bonus_mean"], plain["curiosity_loss"], plain["extrinsic_critic_loss"]) == (0, 0, 0)
+    assert paid["curiosity_loss"] > 0
+    assert (paid["action_noise"], paid["beta"]) == (pytest.approx(0.2), pytest.approx(0.1))
+    assert plain["action_noise"] == pytest.approx(1 - 0.9 * (STEPS - 2) / 100_000)
+    before_learning = rows["vcse"][ROW_FRAMES.index(SEED_FRAMES)]
+    assert math.isnan(before_learning["critic_loss"])
+    assert before_learning["bonus_mean"] == 0
+
+
+def test_the_evaluation_is_in_the_training_curve_where_there_was_one(done):
+    shown = {row["frame"]: row["eval_return_mean"] for row in read_rows(done / VCSE.name / "train.csv")}
+    evaluated = {row["frame"]: row["return_mean"] for row in read_rows(done / VCSE.name / "eval.csv")}
+    del evaluated[0]
+    assert {frame: number for frame, number in shown.items() if not math.isnan(number)} == evaluated
+
+
+def test_every_frame_is_kept_once_with_what_led_to_it(done, lending):
+    kept = Kept(done / VCSE.name)
+    begins = [0, EPISODE + 1]
+    assert len(kept.frames) == STEPS + len(begins)
+    assert np.flatnonzero(kept.positions == 0).tolist() == begins
+    assert kept.positions.tolist() == [*range(EPISODE + 1), *range(STEPS - EPISODE + 1)]
+    assert np.abs(kept.actions).max() < 1
+    assert not kept.terminated.any()  # a time limit is no end
+    for begin in begins:
+        assert not kept.actions[begin].any()
+        assert kept.rewards[begin] == 0
+    returned = math.fsum(kept.rewards[: EPISODE + 1].astype(float))
+    (row,) = [row for row in read_rows(done / VCSE.name / "train.csv") if row["frame"] == 2 * EPISODE]
+    assert row["return_mean"] == pytest.approx(returned)
+    # The second episode, played again, shows the same.
+    state = newest_state(done / VCSE.name).state
+    environments = lending([PENDULUM], rendering="fast", device="cpu")
+    shown = environments.reset([int(from_pixels.numbers(VCSE.seed, "episodes", EPISODE).integers(2**31 - 1))])
+    assert np.array_equal(shown[0], kept.frames[begins[1]])
+    for index in range(begins[1] + 1, len(kept.frames)):
+        environments.send(kept.actions[index : index + 1])
+        assert np.array_equal(environments.receive().arrived[0], kept.frames[index])
+    environments.close()
+    assert np.array_equal(np.concatenate(kept.frames[-3:]), state["observation"].numpy())
+
+
+def test_first_actions_are_random_and_later_ones_near_the_policys(done):
+    kept = Kept(done / VCSE.name)
+    actions = np.delete(kept.actions[:, 0], [0, EPISODE + 1])
+    random = from_pixels.numbers(VCSE.seed, "actions", 0).random((1000, 1), dtype=np.float32)[:, 0] * 2 - 1
+    assert np.array_equal(actions[: SEED_FRAMES // 2], random[: SEED_FRAMES // 2])
+    assert not np.isin(actions[SEED_FRAMES // 2 :], random).any()
+
+
+@pytest.mark.parametrize("at", [52, 84])
+def test_stopped_in_the_middle_of_an_episode_a_run_goes_on_to_the_same_end(done, tmp_path, at):
+    with pytest.raises(StoppedError):
+        train([VCSE], tmp_path, progress=Interrupting(at, stop))
+    assert checkpoint.frames(tmp_path / VCSE.name / "checkpoint")[0] == at
+    train([VCSE], tmp_path)
+    assert_same_run(tmp_path / VCSE.name, done / VCSE.name)
+
+
+def test_stopped_again_and_again_a_run_goes_on_to_the_same_end(done, tmp_path):
+    for at in (14, 38, 42, 60):
+        with pytest.raises(StoppedError):
+            train([NONE], tmp_path, progress=Interrupting(at, stop))
+    train([NONE], tmp_path)
+    assert_same_run(tmp_path / NONE.name, done / NONE.name)
+
+
+@pytest.mark.parametrize("at", [44, 96])
+def test_a_death_takes_a_run_back_to_its_checkpoint_and_it_ends_the_same(done, tmp_path, at):
+    with pytest.raises(DeathError):
+        train([VCSE], tmp_path, progress=Interrupting(at, die))
+    train([VCSE], tmp_path)
+    assert_same_run(tmp_path / VCSE.name, done / VCSE.name)
+
+
+def test_a_death_before_the_first_checkpoint_takes_a_run_back_to_its_beginning(done, tmp_path):
+    with pytest.raises(DeathError):
+        train([NONE], tmp_path, progress=Interrupting(24, die))
+    train([NONE], tmp_path)
+    assert_same_run(tmp_path / NONE.name, done / NONE.name)
+
+
+def test_stopped_in_its_first_evaluation_a_run_goes_on_to_the_same_end(done, tmp_path, monkeypatch):
+    plain = from_pixels.play_pictures
+
+    def play(*arguments, **settings):
+        stop()
+        return plain(*arguments, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(from_pixels, "play_pictures", play)
+        with pytest.raises(StoppedError):
+            train([NONE], tmp_path)
+    train([NONE], tmp_path)
+    assert_same_run(tmp_path / NONE.name, done / NONE.name)
+
+
+@pytest.mark.parametrize(
+    ("bonus", "changes"),
+    [
+        ("se", {"replay_capacity": 20, "beta_decay": 0.01, "noise_schedule": (1.0, 0.1, 40)}),
+        ("vcse", {"injection": "every_step", "normalizes_reward": True, "bonus_batch_size": 10, "n_step": 2}),
+    ],
+    ids=["forgetful se with schedules", "vcse at every step"],
+)
+def test_deviations_survive_a_stop_too(tmp_path, bonus, changes):
+    config = make_config(bonus, eval_episodes=0, settings=changes)
+    train([config], tmp_path / "once")
+    with pytest.raises(StoppedError):
+        train([config], tmp_path / "again", progress=Interrupting(84, stop))
+    train([config], tmp_path / "again")
+    once, again = (tmp_path / each / config.name for each in ("once", "again"))
+    for name in ("train.csv", "frames.bin", "steps.bin"):
+        assert (again / name).read_bytes() == (once / name).read_bytes(), name
+    assert_same_state(newest_state(again).state, newest_state(once).state)
+
+
+def test_what_is_forgotten_is_not_learned_from(done, tmp_path):
+    config = make_config(method="forgetful", settings={"replay_capacity": 20})
+    train([config], tmp_path)
+    assert (tmp_path / config.name / "steps.bin").stat().st_size == (done / VCSE.name / "steps.bin").stat().st_size
+    mine, whole = (newest_state(run).state["agent"] for run in (tmp_path / config.name, done / VCSE.name))
+    assert mine["updates"] == whole["updates"]
+    assert not torch.equal(mine["encoder"][0], whole["encoder"][0])
+
+
+def test_a_run_that_grows_goes_on_where_it_was(done, tmp_path):
+    shorter = dataclasses.replace(NONE, frames=70)
+    train([shorter], tmp_path)
+    assert (tmp_path / NONE.name / "DONE").read_text() == "70\n"
+    train([NONE], tmp_path)
+    grown, whole = tmp_path / NONE.name, done / NONE.name
+    assert [row["frame"] for row in read_rows(grown / "train.csv")] == sorted([*ROW_FRAMES, 70])
+    for name in ("frames.bin", "steps.bin"):
+        assert (grown / name).read_bytes() == (whole / name).read_bytes()
+    assert_same_state(newest_state(grown).state["agent"], newest_state(whole).state["agent"])
+
+
+def test_an_odd_number_of_frames_is_made_whole(tmp_path):
+    config = make_config("none", frames=13, eval_episodes=0)
+    train([config], tmp_path)
+    assert (tmp_path / config.name / "DONE").read_text() == "14\n"
+    assert [row["frame"] for row in read_rows(tmp_path / config.name / "train.csv")] == [14]
+
+
+@pytest.mark.parametrize("name", ["frames.bin", "steps.bin"])
+@pytest.mark.parametrize("bytes_left", [0, 700])
+def test_lost_frames_are_told(copy, name, bytes_left):
+    os.truncate(copy / VCSE.name / name, bytes_left)
+    needed = 47 * {"frames.bin": 3 * 84 * 84, "steps.bin": 4 * 4}[name]
+    with pytest.raises(RuntimeError, match=rf"{name} holds \d+ bytes, but the checkpoint needs {needed}: remove"):
+        train([VCSE], copy)
+
+
+def test_actions_that_were_tampered_with_are_found_by_what_the_environments_show(copy):
+    run = copy / VCSE.name
+    steps = np.fromfile(run / "steps.bin", dtype=np.float32).reshape(-1, 4)
+    steps[:, 0] = 0
+    steps.tofile(run / "steps.bin")
+    with pytest.raises(RuntimeError, match="vcse/seed0: the environment, replayed, shows something else than when"):
+        train([VCSE], copy)
+
+
+def test_a_replay_that_does_not_fit_is_refused_with_numbers(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 10**10)
+    config = make_config(frames=10**7)
+    needed = r"the replay needs 21\.\d GB, but free are 10\.0 GB on cpu: .* with a smaller --replay-capacity"
+    with pytest.raises(ValueError, match=needed):
+        train([config], tmp_path)
+
+
+def test_a_run_trains_alone(tmp_path):
+    configs = [make_config("none", seed, frames=10, eval_episodes=0) for seed in range(2)]
+    directories = [RunDirectory(tmp_path / config.name, config) for config in configs]
+    with pytest.raises(ValueError, match="a run that learns from pictures trains alone, got 2"):
+        PixelCohort(directories)
+    for directory in directories:
+        directory.close()
+    train(configs, tmp_path)
+    for config in configs:
+        assert (tmp_path / config.name / "DONE").exists()
+        assert {row["runs"] for row in read_rows(tmp_path / config.name / "timing.csv")} == {1}
+    first, second = (Kept(tmp_path / config.name) for config in configs)
+    assert not np.array_equal(first.frames[0], second.frames[0])
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_names_it_and_keeps_the_checkpoint(tmp_path):
+    config = make_config("vcse", 4, eval_episodes=0)
+    directory = RunDirectory(tmp_path / config.name, config)
+    cohort = PixelCohort([directory])
+    with torch.no_grad():
+        cohort.agent.critic_head[0][0] = math.nan
+    with pytest.raises(RuntimeError, match=r"of dmc-pixels-pendulum_swingup/vcse/seed4 is not finite at frame"):
+        cohort.train(FRAMES, report=lambda status: None, should_stop=lambda: False)
+    directory.close()
+    assert not (directory.path / "DONE").exists()
+    assert checkpoint.frames(directory.path / "checkpoint") == [30]
+
+
+def test_what_is_said_of_a_run(tmp_path):
+    said, shown = [], []
+
+    class Listening(Interrupting):
+        def note(self, text):
+            said.append(text)
+
+        def report(self, status):
+            shown.append(status)
+
+    config = make_config("none", frames=10, eval_episodes=0)
+    train([config], tmp_path, progress=Listening(0, None))
+    [text] = said
+    assert text.startswith("replay: 6 steps, 0.00 GB in the memory of the host and on disk at the end; pictures: fast,")
+    assert [status.frame for status in shown] == [2, 4, 6, 8, 10]
+    assert (shown[-1].score, shown[-1].frames, shown[-1].runs) == ("return", 10, 1)
+
+
+def test_vcse_eval_gives_the_last_evaluation_again(done, capsys):
+    assert main(["eval", str(done), "--episodes", "1", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["method"] for row in rows] == ["none", "vcse"]
+    for row in rows:
+        last = read_rows(done / "dmc-pixels-pendulum_swingup" / row["method"] / "seed0" / "eval.csv")[-1]
+        assert {name: row[name] for name in ("frame", "episodes", "return_mean")} == {
+            name: last[name] for name in ("frame", "episodes", "return_mean")
+        }
+        assert 0 <= row["sampled_return_mean"] <= 2 * EPISODE
+        assert (row["success_rate"], row["sampled_success_rate"]) == (None, None)
+    assert main(["eval", str(done), "--episodes", "1"]) == 0
+    assert "return" in capsys.readouterr().out
+
+
+def worker_ids(pid):
+    """Give the processes that a process has started and that still run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(parent) == pid and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_run_that_is_killed_twice_ends_as_if_nothing_had_happened(done, tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["vcse.cli", "dm_control.suite"])
+    run = tmp_path / VCSE.name
+    for at in (30, 90):
+        process = context.Process(target=train_short, args=(VCSE, tmp_path))
+        process.start()
+        give_up = time.monotonic() + 120
+        while process.is_alive() and time.monotonic() < give_up:
+            if (run / "checkpoint").exists() and max([0, *checkpoint.frames(run / "checkpoint")]) >= at:
+                break
+            time.sleep(0.002)
+        workers = worker_ids(process.pid)
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        assert workers
+        while any(map(is_running, workers)) and time.monotonic() < give_up:
+            time.sleep(0.02)
+        assert not any(map(is_running, workers))  # who nobody talks to any more
+    train([VCSE], tmp_path)
+    assert_same_run(run, done / VCSE.name)
+    assert half_written(tmp_path) == []
+
+
+def test_metaworld_knows_success_and_normalises_its_rewards(lending, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("metaworld")
+    succeeds_at = 7
+    monkeypatch.setattr(small_pixels, "EPISODE", 16)
+
+    def receive(environments):
+        step = plain(environments)
+        return step._replace(success=environments.steps == succeeds_at)
+
+    kind = type(lending([DOOR], rendering="fast", device="cpu"))
+    lending.lent[-1].close()
+    plain = kind.receive
+    monkeypatch.setattr(kind, "receive", receive)
+    lengths = {"frames": 48, "eval_every_frames": 0, "row_every_frames": 24, "settings": {"seed_frames": 20}}
+    config = make_config("rcse", task=DOOR, **lengths)
+    train([config], tmp_path / "once")
+    run = tmp_path / "once" / config.name
+    rows = read_rows(run / "train.csv")
+    assert math.isnan(rows[0]["success_rate"])
+    assert (rows[1]["success_rate"], rows[1]["eval_success_rate"]) == (1, 1)
+    assert rows[1]["reward_scale"] != 1
+    assert "decided_by_reward_share" in known(rows[1])
+    assert [(row["frame"], row["success_rate"]) for row in read_rows(run / "eval.csv")] == [(48, 1)]
+    for at in (18, 38):  # after success, within an episode
+        with pytest.raises(StoppedError):
+            train([config], tmp_path / "again", progress=Interrupting(at, stop))
+    assert newest_state(tmp_path / "again" / config.name).state["successes"] == [True]
+    train([config], tmp_path / "again")
+    assert_same_run(tmp_path / "again" / config.name, run)
+    assert main(["eval", str(run), "--episodes", "1", "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert row["return_mean"] == read_rows(run / "eval.csv")[-1]["return_mean"]
+    assert (row["success_rate"], row["sampled_success_rate"]) == (1, 1)
+    assert main(["eval", str(run), "--episodes", "1"]) == 0
+    assert "100.0%" in capsys.readouterr().out
+
+
+STUDIES = {
+    "dmc-pixels": "hopper_stand",
+    "dmc-pixels-rcse": "hopper_stand",
+    "dmc-pixels-batch": "walker_walk",
+    "dmc-pixels-beta-se": "walker_walk",
+    "dmc-pixels-decay": "hopper_stand",
+    "metaworld": "door-open",
+}
+
+
+@pytest.mark.parametrize(("name", "task"), STUDIES.items())
+def test_a_study_of_the_catalogue_runs_from_end_to_end(tmp_path, name, task, monkeypatch):
+    if name == "metaworld":
+        pytest.importorskip("metaworld")
+    monkeypatch.setattr(small_pixels, "EPISODE", 12)
+    frames, last_update = 36, 16
+    entry = catalog.narrowed(catalog.study(name), seeds=1, frames=frames, tasks=[task])
+    configs = [
+        dataclasses.replace(config, settings=smaller(config.drqv2, seed_frames=24))
+        for config in catalog.run_configs(entry, eval_episodes=1, rendering="fast")
+    ]
+    file = StudyFile(entry.name, 1, 0, frames, list(entry.task_names), list(entry.method_names), "vcse study run")
+    take_out(file, configs, tmp_path)
+    train(configs, tmp_path)
+    critics = []
+    for config in configs:
+        [row] = read_rows(tmp_path / config.name / "train.csv")
+        state = newest_state(tmp_path / config.name).state["agent"]
+        critics.append(tuple(state["critic"][0].flatten().tolist()))
+        assert state["updates"] == 3
+        assert math.isfinite(row[entry.metric])
+        assert (row["bonus_mean"] != 0) == config.drqv2.has_bonus
+        assert row["beta"] == pytest.approx(config.drqv2.weight(last_update))
+    assert [config.method for config in configs] == list(entry.method_names)
+    assert len(set(critics)) == len(configs)  # no method is another under its name
+    if name == "metaworld":
+        assert main(["report", str(tmp_path)]) == 0
+
+
+def test_frame_bytes_are_what_a_picture_has():
+    assert from_pixels.FRAME_BYTES == 3 * 84 * 84 == math.prod(Pixels.frame_shape)
