@@ -19,6 +19,7 @@ from vcse.bonuses.cohort import CohortBonus, CohortOutput
 from vcse.bonuses.named import BonusChoice
 from vcse.nets.augment import shifted
 from vcse.nets.capture import Captured
+from vcse.nets.optimizers import adam_state, make_adam
 from vcse.nets.perceptrons import Perceptrons
 from vcse.nets.pixels import Curiosity, PictureEncoder, Trunk, through_trunks
 from vcse.replay.frames import PictureBatch
@@ -177,15 +178,16 @@ class DrQv2:
         self.extrinsic_target_trunk = copy.deepcopy(self.extrinsic_trunk)
         self.extrinsic_target_head = _copies(self.extrinsic_head)
 
-        self.adams = {
-            "encoder": self._adam(self.encoder.parameters()),
-            "actor": self._adam([*self.actor_trunk.parameters(), *self.actor_head]),
-            "critic": self._adam([*self.critic_trunk.parameters(), *self.critic_head]),
+        learned: dict[str, Iterable[Tensor]] = {
+            "encoder": self.encoder.parameters(),
+            "actor": [*self.actor_trunk.parameters(), *self.actor_head],
+            "critic": [*self.critic_trunk.parameters(), *self.critic_head],
         }
         if self.extrinsic_trunk is not None:
-            self.adams["extrinsic_critic"] = self._adam([*self.extrinsic_trunk.parameters(), *self.extrinsic_head])
+            learned["extrinsic_critic"] = [*self.extrinsic_trunk.parameters(), *self.extrinsic_head]
         if self.curiosity is not None:
-            self.adams["curiosity"] = self._adam(self.curiosity.parameters())
+            learned["curiosity"] = self.curiosity.parameters()
+        self.adams = {name: make_adam(each, config.learning_rate, self.device) for name, each in learned.items()}
         choices = [config.bonus] if config.has_bonus else []
         self.bonus = CohortBonus(choices, dimensions=features, check_finite=check_finite).to(self.device)
         self.bonus_output: CohortOutput
@@ -447,11 +449,6 @@ class DrQv2:
     def _leaves(self, layers: Iterable[Tensor]) -> list[Tensor]:
         return [each.to(self.device).requires_grad_() for each in layers]
 
-    def _adam(self, parameters: Iterable[Tensor]) -> torch.optim.Adam:
-        on_cuda = self.device.type == "cuda"
-        rate = self.config.learning_rate
-        return torch.optim.Adam(list(parameters), lr=rate, foreach=False, fused=on_cuda, capturable=on_cuda)
-
     def state_dict(self) -> dict[str, Any]:
         """Give everything that a restart needs."""
         state: dict[str, Any] = {"updates": self.updates, "reward_scale": self.reward_scale.cpu().clone()}
@@ -491,19 +488,9 @@ class DrQv2:
         for name, adam in self.adams.items():
             found[name] = [each for group in adam.param_groups for each in group["params"]]
             for moment in ("exp_avg", "exp_avg_sq"):
-                found[f"{name}.{moment}"] = [_adam_state(adam, each)[moment] for each in found[name]]
+                found[f"{name}.{moment}"] = [adam_state(adam, each)[moment] for each in found[name]]
         return found
 
 
 def _copies(layers: Iterable[Tensor]) -> list[Tensor]:
     return [each.detach().clone() for each in layers]
-
-
-def _adam_state(adam: torch.optim.Adam, parameter: Tensor) -> dict[str, Tensor]:
-    """Give the optimiser's averages for a parameter, which begin at 0 and otherwise come with the first step."""
-    state: dict[str, Tensor] = adam.state[parameter]
-    if not state:
-        on_device = adam.defaults["capturable"]
-        state["step"] = torch.zeros((), device=parameter.device if on_device else "cpu")
-        state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-    return state

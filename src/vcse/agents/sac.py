@@ -19,6 +19,7 @@ from torch import Tensor
 from vcse.bonuses.cohort import CohortBonus
 from vcse.bonuses.named import BonusChoice
 from vcse.nets.capture import Captured
+from vcse.nets.optimizers import adam_state, make_adam
 from vcse.nets.perceptrons import Perceptrons
 from vcse.nets.squashed import mean_and_log_std, squashed_sample
 from vcse.replay.transitions import Batch
@@ -144,9 +145,10 @@ class SAC:
         self.target_critic = [each.detach().clone() for each in self.critic]
         first_temperatures = torch.tensor([config.temperature or config.initial_temperature for config in configs])
         self.log_temperature = first_temperatures.log().to(self.device).requires_grad_()
-        self.actor_adam = self._adam(self.actor)
-        self.critic_adam = self._adam(self.critic)
-        self.temperature_adam = self._adam([self.log_temperature])
+        rate = common.learning_rate
+        self.actor_adam = make_adam(self.actor, rate, self.device)
+        self.critic_adam = make_adam(self.critic, rate, self.device)
+        self.temperature_adam = make_adam([self.log_temperature], rate, self.device)
 
         self.bonus = CohortBonus(
             [configs[learner].bonus for learner in paid],
@@ -335,11 +337,6 @@ class SAC:
             parameter.grad = gradient
         adam.step()
 
-    def _adam(self, parameters: list[Tensor]) -> torch.optim.Adam:
-        on_cuda = self.device.type == "cuda"
-        rate = self.configs[0].learning_rate
-        return torch.optim.Adam(parameters, lr=rate, foreach=False, fused=on_cuda, capturable=on_cuda)
-
     @staticmethod
     def _lower(judged: Float[Tensor, "networks n"]) -> Float[Tensor, "pairs n"]:
         """Give the lower of each two twins."""
@@ -407,7 +404,7 @@ class SAC:
         ):
             parameters, mine = found[name]
             for moment in ("exp_avg", "exp_avg_sq"):
-                found[f"{name}.{moment}"] = ([_adam_state(adam, each)[moment] for each in parameters], mine)
+                found[f"{name}.{moment}"] = ([adam_state(adam, each)[moment] for each in parameters], mine)
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -438,16 +435,6 @@ class _CapturedAct:
         self.observations.copy_(observations, non_blocking=True)
         self.noise.copy_(noise, non_blocking=True)
         return self.captured()
-
-
-def _adam_state(adam: torch.optim.Adam, parameter: Tensor) -> dict[str, Tensor]:
-    """Give the optimiser's averages for a parameter, which begin at 0 and otherwise come with the first step."""
-    state: dict[str, Tensor] = adam.state[parameter]
-    if not state:
-        on_device = adam.defaults["capturable"]
-        state["step"] = torch.zeros((), device=parameter.device if on_device else "cpu")
-        state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-    return state
 
 
 def _check_cohort(configs: Sequence[SACConfig], seeds: Sequence[int]) -> None:

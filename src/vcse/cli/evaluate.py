@@ -19,6 +19,7 @@ from vcse.agents.sac import SAC
 from vcse.cli.devices import Device, cores, resolve_device
 from vcse.envs.dmc import DMCStates
 from vcse.envs.pixels import Pixels
+from vcse.runs.config import RunConfig
 from vcse.runs.evaluate import evaluate, play_pictures, play_states
 from vcse.runs.load import Policies, load_policies
 from vcse.runs.store import readable_runs
@@ -105,6 +106,18 @@ def evaluate_runs(
     return 0
 
 
+def _identity(path: Path, config: RunConfig, frame: int, episodes: int) -> dict[str, Any]:
+    """Give what every row begins with."""
+    return {
+        "run": str(path),
+        "task": config.task,
+        "method": config.method,
+        "seed": config.seed,
+        "frame": frame,
+        "episodes": episodes,
+    }
+
+
 def _play_states(policies: Policies, agent: SAC, episodes: int) -> Iterable[StateRow]:
     tasks = [config.task.partition("/")[2] for config in policies.configs for _ in range(episodes)]
     environments = DMCStates(tasks, processes=min(cores(), len(tasks)))
@@ -117,12 +130,7 @@ def _play_states(policies: Policies, agent: SAC, episodes: int) -> Iterable[Stat
         environments.close()
     for path, config, one, other in zip(policies.paths, policies.configs, mean, sampled, strict=True):
         yield StateRow(
-            run=str(path),
-            task=config.task,
-            method=config.method,
-            seed=config.seed,
-            frame=policies.frame,
-            episodes=episodes,
+            **_identity(path, config, policies.frame, episodes),
             return_mean=one.return_mean,
             sampled_return_mean=other.return_mean,
         )
@@ -140,12 +148,7 @@ def _play_pictures(policies: Policies, agent: DrQv2, episodes: int, device: str)
     finally:
         environments.close()
     return StateRow(
-        run=str(path),
-        task=config.task,
-        method=config.method,
-        seed=config.seed,
-        frame=policies.frame,
-        episodes=episodes,
+        **_identity(path, config, policies.frame, episodes),
         return_mean=mean.return_mean,
         sampled_return_mean=sampled.return_mean,
         success_rate=mean.success_rate if environments.has_success else None,
@@ -159,12 +162,7 @@ def _play(policies: Policies, agent: A2C, episodes: int) -> Iterable[Row]:
     )
     for path, config, one, other in zip(policies.paths, policies.configs, sampled, likeliest, strict=True):
         yield Row(
-            run=str(path),
-            task=config.task,
-            method=config.method,
-            seed=config.seed,
-            frame=policies.frame,
-            episodes=episodes,
+            **_identity(path, config, policies.frame, episodes),
             return_mean=one.return_mean,
             success_rate=one.success_rate,
             argmax_return_mean=other.return_mean,

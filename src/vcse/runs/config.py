@@ -1,7 +1,7 @@
 """What a run is: everything that decides its numbers, as it stands in `config.json`."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -148,13 +148,9 @@ def a2c_config(
     environments: int = 16,
 ) -> A2CConfig:
     """Give the settings that a reading asks for, with deviations where they are named."""
-    if bonus not in BONUS_NAMES:
-        raise ValueError(f"bonus must be one of {', '.join(BONUS_NAMES)}, got {bonus!r}")
-    if reading not in READINGS:
-        raise ValueError(f"reading must be one of {', '.join(READINGS)}, got {reading!r}")
+    name = _checked_name(bonus, reading, READINGS)
     if reading == "re3" and bonus not in ("none", "se"):
         raise ValueError(f"reading 're3' is one of state entropy (se); the bonus is {bonus!r}")
-    name: BonusName = bonus
     return A2CConfig(
         bonus=BonusChoice(
             name=name,
@@ -198,11 +194,7 @@ def sac_config(
     replay_capacity: int | None = None,
 ) -> SACConfig:
     """Give the settings that a reading asks for, with deviations where they are named."""
-    if bonus not in BONUS_NAMES:
-        raise ValueError(f"bonus must be one of {', '.join(BONUS_NAMES)}, got {bonus!r}")
-    if reading not in _EXTRINSIC_ENTROPY:
-        raise ValueError(f"reading must be one of {', '.join(_EXTRINSIC_ENTROPY)} for sac, got {reading!r}")
-    name: BonusName = bonus
+    name = _checked_name(bonus, reading, _EXTRINSIC_ENTROPY, " for sac")
     if temperature is None and bonus != "none":
         temperature = SAC_BONUS_TEMPERATURE
     deviations = {
@@ -266,16 +258,12 @@ def drqv2_config(
     replay_capacity: int | None = None,
 ) -> DrQv2Config:
     """Give the settings that a reading asks for on a task, with deviations where they are named."""
-    if bonus not in BONUS_NAMES:
-        raise ValueError(f"bonus must be one of {', '.join(BONUS_NAMES)}, got {bonus!r}")
-    if reading not in _PIXEL_VALUE_CRITIC:
-        raise ValueError(f"reading must be one of {', '.join(_PIXEL_VALUE_CRITIC)} for drqv2, got {reading!r}")
+    name = _checked_name(bonus, reading, _PIXEL_VALUE_CRITIC, " for drqv2")
     family, _, short = task.partition("/")
     walks = short.startswith("walker_")
     if action_noise is None and (bonus != "none" or family == "metaworld"):
         action_noise = BONUS_NOISE
     steps = 100_000 if short in _EASY_TASKS else 2_000_000 if short.startswith("humanoid") else 500_000
-    name: BonusName = bonus
     deviations = {
         "beta": beta,
         "beta_decay": beta_decay,
@@ -302,6 +290,15 @@ def drqv2_config(
         batch_size=(512 if walks else 256) if batch_size is None else batch_size,
         **{each: number for each, number in deviations.items() if number is not None},  # type: ignore[arg-type]
     )
+
+
+def _checked_name(bonus: str, reading: str, readings: Iterable[str], whose: str = "") -> BonusName:
+    """Give the bonus by its name, if there is one and the agent has the reading."""
+    if bonus not in BONUS_NAMES:
+        raise ValueError(f"bonus must be one of {', '.join(BONUS_NAMES)}, got {bonus!r}")
+    if reading not in readings:
+        raise ValueError(f"reading must be one of {', '.join(readings)}{whose}, got {reading!r}")
+    return bonus
 
 
 def difference(mine: RunConfig, theirs: RunConfig) -> str:

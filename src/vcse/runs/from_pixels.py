@@ -23,7 +23,7 @@ from vcse.runs.episodes import Episodes
 from vcse.runs.evaluate import play_pictures
 from vcse.runs.memory import GB, place_for
 from vcse.runs.progress import Status
-from vcse.runs.store import RunDirectory
+from vcse.runs.store import BONUS_COLUMNS, REWARD_COLUMNS, RunDirectory
 from vcse.streams import numbers
 
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
@@ -33,18 +33,7 @@ TIMING_FRAMES = 1000  # between rows of timing.csv
 SECONDS_BETWEEN_REPORTS = 1.0
 MOST_SECONDS_UNSAVED = 600.0
 FRAME_BYTES = math.prod(Pixels.frame_shape)
-BONUS_COLUMNS = (
-    "bonus_std",
-    "bonus_min",
-    "bonus_max",
-    "radius_mean",
-    "zero_radius_share",
-    "decided_by_value_share",
-    "value_count_mean",
-    "value_mean",
-    "value_std",
-    "decided_by_reward_share",
-)
+SHOWN_OF_BONUS = (*BONUS_COLUMNS, *REWARD_COLUMNS)
 
 
 class PixelCohort:
@@ -272,7 +261,7 @@ class PixelCohort:
         for name in ("return_mean", "success_rate"):
             row[f"eval_{name}"] = self.evaluation.get(name, math.nan) if is_evaluated else math.nan
         latest = self._latest()
-        row |= {name: latest.get(name, math.nan) for name in (*self.agent.METRICS, *BONUS_COLUMNS)}
+        row |= {name: latest.get(name, math.nan) for name in (*self.agent.METRICS, *SHOWN_OF_BONUS)}
         self.directory.append_row("train.csv", row)
         self.bonus_sum.zero_()
         self.bonus_updates = 0
@@ -284,7 +273,7 @@ class PixelCohort:
         latest = {name: float(each) for name, each in self.metrics.items()}
         if self.settings.has_bonus:
             shown = {name: float(each[0]) for name, each in self.agent.bonus_output.diagnostics().items()}
-            latest |= {name: each for name, each in shown.items() if name in BONUS_COLUMNS and not math.isnan(each)}
+            latest |= {name: each for name, each in shown.items() if name in SHOWN_OF_BONUS and not math.isnan(each)}
         return latest
 
     def _evaluate(self) -> None:

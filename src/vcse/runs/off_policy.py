@@ -23,8 +23,8 @@ from vcse.runs.draws import UpdateDraws
 from vcse.runs.episodes import Episodes
 from vcse.runs.evaluate import play_states
 from vcse.runs.memory import GB, place_for
-from vcse.runs.progress import Status, mean_of_known
-from vcse.runs.store import RunDirectory
+from vcse.runs.progress import Status, by_method
+from vcse.runs.store import BONUS_COLUMNS, REWARD_COLUMNS, RunDirectory
 from vcse.streams import numbers
 
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
@@ -35,18 +35,7 @@ RECENT_EPISODES = 10  # of which the training curve shows the mean
 ENVIRONMENTS_PER_PROCESS = 4
 SECONDS_BETWEEN_REPORTS = 1.0
 MOST_SECONDS_UNSAVED = 600.0  # where updates are slow, the frames between two checkpoints take hours
-BONUS_COLUMNS = (
-    "bonus_std",
-    "bonus_min",
-    "bonus_max",
-    "radius_mean",
-    "zero_radius_share",
-    "decided_by_value_share",
-    "value_count_mean",
-    "value_mean",
-    "value_std",
-    "decided_by_reward_share",
-)
+SHOWN_OF_BONUS = (*BONUS_COLUMNS, *REWARD_COLUMNS)
 
 
 class OffPolicyCohort:
@@ -260,7 +249,7 @@ class OffPolicyCohort:
                 "bonus_mean": self.bonus_means[learner],
                 "eval_return_mean": self.eval_returns[learner] if is_evaluated else math.nan,
             }
-            row |= {name: latest[learner].get(name, math.nan) for name in (*self.agent.METRICS, *BONUS_COLUMNS)}
+            row |= {name: latest[learner].get(name, math.nan) for name in (*self.agent.METRICS, *SHOWN_OF_BONUS)}
             directory.append_row("train.csv", row)
         self.bonus_sum.zero_()
         self.bonus_updates = 0
@@ -276,7 +265,7 @@ class OffPolicyCohort:
         if len(self.agent.paid):
             for name, shown in self.agent.bonus_output.diagnostics().items():
                 for learner, number in zip(self.agent.paid.tolist(), shown.tolist(), strict=True):
-                    if name in BONUS_COLUMNS and not math.isnan(number):
+                    if name in SHOWN_OF_BONUS and not math.isnan(number):
                         latest[learner][name] = number
         return latest
 
@@ -382,17 +371,13 @@ class OffPolicyCohort:
         return tensor.pin_memory() if self.agent.device.type == "cuda" else tensor
 
     def _status(self, frames: int, frames_per_s: float) -> Status:
-        returns: dict[str, list[float]] = {}
-        bonus: dict[str, list[float]] = {}
-        for learner, config in enumerate(self.configs):
-            returns.setdefault(config.method, []).append(self.episodes.return_mean(learner))
-            bonus.setdefault(config.method, []).append(self.bonus_means[learner])
+        returns = [self.episodes.return_mean(learner) for learner in range(len(self.configs))]
         return Status(
             self.frame,
             frames,
             len(self.configs),
             frames_per_s,
-            {method: mean_of_known(each) for method, each in returns.items()},
-            {method: mean_of_known(each) for method, each in bonus.items()},
+            by_method(self.configs, returns),
+            by_method(self.configs, self.bonus_means),
             "return",
         )

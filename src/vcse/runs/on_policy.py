@@ -18,24 +18,13 @@ from vcse.envs.tasks import make_environments, task_spec
 from vcse.replay.rollouts import Rollouts
 from vcse.runs.episodes import Episodes
 from vcse.runs.evaluate import evaluate
-from vcse.runs.progress import Status, mean_of_known
-from vcse.runs.store import RunDirectory
+from vcse.runs.progress import Status, by_method
+from vcse.runs.store import BONUS_COLUMNS, RunDirectory
 from vcse.streams import uniforms
 
 ENVIRONMENT_SEED_STRIDE = 10_000  # environment i of a run has seed + 10,000 i, as in the release
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
 MAP_SIDE = 25  # no MiniGrid is larger
-BONUS_COLUMNS = (
-    "bonus_std",
-    "bonus_min",
-    "bonus_max",
-    "radius_mean",
-    "zero_radius_share",
-    "decided_by_value_share",
-    "value_count_mean",
-    "value_mean",
-    "value_std",
-)
 
 
 class Group:
@@ -381,16 +370,12 @@ class Cohort:
         return groups
 
     def _status(self, frames: int, frames_per_s: float) -> Status:
-        success: dict[str, list[float]] = {}
-        bonus: dict[str, list[float]] = {}
-        for learner, config in enumerate(self.configs):
-            success.setdefault(config.method, []).append(self.episodes.success_rate(learner))
-            bonus.setdefault(config.method, []).append(self.bonus_means[learner])
+        rates = [self.episodes.success_rate(learner) for learner in range(len(self.configs))]
         return Status(
             self.frame,
             frames,
             len(self.configs),
             frames_per_s,
-            {method: mean_of_known(rates) for method, rates in success.items()},
-            {method: float(np.mean(means)) for method, means in bonus.items()},
+            by_method(self.configs, rates),
+            by_method(self.configs, self.bonus_means),
         )

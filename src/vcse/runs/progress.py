@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from vcse.runs.config import RunConfig
+
 SECONDS_BETWEEN_LINES = 10
 Score = Literal["success", "return"]
 _SCORE_FORMS: dict[Score, str] = {"success": "{:.0%}", "return": "{:.1f}"}
@@ -24,6 +26,14 @@ class Status(NamedTuple):
     scores: dict[str, float]  # by method
     bonus: dict[str, float]  # by method, before beta
     score: Score = "success"  # what the scores are
+
+
+def by_method(configs: Sequence[RunConfig], numbers: Sequence[float]) -> dict[str, float]:
+    """Give the mean over the runs of each method, of those whose number is known."""
+    found: dict[str, list[float]] = {}
+    for config, number in zip(configs, numbers, strict=True):
+        found.setdefault(config.method, []).append(number)
+    return {method: mean_of_known(each) for method, each in found.items()}
 
 
 def mean_of_known(numbers: Sequence[float]) -> float:

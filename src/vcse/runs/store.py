@@ -37,6 +37,19 @@ from vcse.runs.config import RunConfig, difference
 
 PACKAGES = ("torch", "numpy", "envpool", "minigrid", "gymnasium", "dm_control", "mujoco", "metaworld")
 CURVES = ("train.csv", "eval.csv", "timing.csv")
+# What train.csv shows of the bonus in the last batch; rows of RCSE have the reward where VCSE has the value.
+BONUS_COLUMNS = (
+    "bonus_std",
+    "bonus_min",
+    "bonus_max",
+    "radius_mean",
+    "zero_radius_share",
+    "decided_by_value_share",
+    "value_count_mean",
+    "value_mean",
+    "value_std",
+)
+REWARD_COLUMNS = ("decided_by_reward_share",)
 LOGS = ("actions.bin", "replay.bin", "frames.bin", "steps.bin")  # that grow with a run
 LOCK_SECONDS = 0.5  # whoever looks whether a run is being written holds it for a moment
 
