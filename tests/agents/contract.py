@@ -116,7 +116,7 @@ class SACKind(CohortKind):
         return agent.actor
 
     def extrinsic(self, agent):
-        return [each[agent.twins :] for each in agent.critic if len(each) > agent.twins]
+        return [each[agent.twin_rows :] for each in agent.critic if len(each) > agent.twin_rows]
 
 
 class DrQv2Kind:

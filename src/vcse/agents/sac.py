@@ -1,7 +1,11 @@
 """SAC (soft actor-critic) with an exploration bonus, for a cohort of learners at once.
 
-Every tensor has a leading learner axis `l`; learners share operations, never numbers. The twin critics of all
-learners, and behind them the extrinsic twins of those whose bonus wants values, are one stack of networks.
+Every tensor has a leading learner axis `l`; learners share operations, never numbers. The critics are one stack of
+networks, whose rows are, where only the second of two learners has a bonus that wants values:
+
+    0, 1: twins of the first    2, 3: twins of the second    4, 5: extrinsic twins of the second
+
+What papers call s' is `arrived` here, γ(1 - done) is `goes_on`, and Q of a batch is what critics `judged`.
 
 The critic learns the task's rewards plus the bonus, which is computed anew for each batch. The extrinsic critic
 learns the task's rewards alone: it is the value that VCSE conditions on, and the bonus cannot reach it.
@@ -139,7 +143,7 @@ class SAC:
         twins = [generator for generator in generators for _ in range(TWIN)]
         extrinsic = [generators[learner] for learner in valued for _ in range(TWIN)]
         critic = self.critic_net.initial(twins + extrinsic)
-        self.twins = TWIN * learners  # rows of the stack; the extrinsic ones come after
+        self.twin_rows = TWIN * learners  # rows of the stack; the extrinsic ones come after
         self.actor = [each.to(self.device).requires_grad_() for each in actor]
         self.critic = [each.to(self.device).requires_grad_() for each in critic]
         self.target_critic = [each.detach().clone() for each in self.critic]
@@ -248,7 +252,7 @@ class SAC:
 
         # The actor goes where the critics, as they are now, see most reward and entropy.
         action, log_probability = squashed_sample(mean, log_std, own_noise)
-        frozen = [each.detach()[: self.twins] for each in self.critic]
+        frozen = [each.detach()[: self.twin_rows] for each in self.critic]
         inputs = torch.cat((batch.observations, action), -1).repeat_interleave(TWIN, 0)
         seen = self._lower(self.critic_net(frozen, inputs)[..., 0])
         actor_loss = (temperature.detach()[:, None] * log_probability - seen).mean(-1)
@@ -261,9 +265,9 @@ class SAC:
         losses = critic_losses.detach()
         return {
             "batch_reward": batch.rewards.mean(-1),
-            "critic_loss": losses[: self.twins].view(-1, TWIN).sum(-1),
-            "extrinsic_critic_loss": self._to_all(losses[self.twins :].view(-1, TWIN).sum(-1), self.valued),
-            "critic_mean": guesses.detach()[: self.twins].view(self.learners, -1).mean(-1),
+            "critic_loss": losses[: self.twin_rows].view(-1, TWIN).sum(-1),
+            "extrinsic_critic_loss": self._to_all(losses[self.twin_rows :].view(-1, TWIN).sum(-1), self.valued),
+            "critic_mean": guesses.detach()[: self.twin_rows].view(self.learners, -1).mean(-1),
             "actor_loss": actor_loss.detach(),
             "policy_entropy": entropy,
             "temperature": temperature.detach(),
@@ -291,9 +295,9 @@ class SAC:
         if not len(self.valued):
             return torch.zeros(observations.shape[:-1], device=self.device)
         inputs = self._of(self.valued, torch.cat((observations, actions), -1)).repeat_interleave(TWIN, 0)
-        values = self._lower(self.critic_net([each[self.twins :] for each in self.target_critic], inputs)[..., 0])
+        values = self._lower(self.critic_net([each[self.twin_rows :] for each in self.target_critic], inputs)[..., 0])
         if self.any_value_online:
-            online = self._lower(self.critic_net([each[self.twins :] for each in self.critic], inputs)[..., 0])
+            online = self._lower(self.critic_net([each[self.twin_rows :] for each in self.critic], inputs)[..., 0])
             values = torch.where(self.values_from_target, values, online)
         return self._to_all(values, self.valued)
 
@@ -390,7 +394,7 @@ class SAC:
         """Give all tensors that a learner has a part of, by name, and the rows of each that are its own."""
         twins = [TWIN * learner + twin for twin in range(TWIN)]
         rows = (self.valued == learner).nonzero().flatten().tolist()
-        extrinsic = [self.twins + TWIN * row + twin for row in rows for twin in range(TWIN)]
+        extrinsic = [self.twin_rows + TWIN * row + twin for row in rows for twin in range(TWIN)]
         found: dict[str, tuple[list[Tensor], list[int]]] = {
             "actor": (self.actor, [learner]),
             "critic": (self.critic, twins + extrinsic),
