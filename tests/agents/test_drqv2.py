@@ -27,11 +27,11 @@ class PlainDrQv2:
         self.config = config
         self.encoder = copy.deepcopy(agent.encoder)
         self.actor = nn.Sequential(copy.deepcopy(agent.actor_trunk), self.head(agent.actor_head, 0), nn.Tanh())
-        self.critic = self.twin_rows(agent.critic_trunk, agent.critic_head)
+        self.critic = self.twins(agent.critic_trunk, agent.critic_head)
         self.targets = copy.deepcopy(self.critic)
         self.extrinsic = self.extrinsic_targets = self.curiosity = None
         if agent.extrinsic_trunk is not None:
-            self.extrinsic = self.twin_rows(agent.extrinsic_trunk, agent.extrinsic_head)
+            self.extrinsic = self.twins(agent.extrinsic_trunk, agent.extrinsic_head)
             self.extrinsic_targets = copy.deepcopy(self.extrinsic)
         if agent.curiosity is not None:
             self.curiosity = copy.deepcopy(agent.curiosity)
