@@ -4,11 +4,15 @@ import pytest
 import torch
 
 from vcse.agents.a2c import A2C, A2CConfig, A2CSpec
+from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
 from vcse.agents.sac import DRAWS, SAC, SACConfig, SACSpec
 from vcse.bonuses.named import BonusChoice
+from vcse.nets.augment import SHIFTS
 from vcse.nets.perceptrons import Perceptrons
+from vcse.replay.frames import PictureBatch
 from vcse.replay.rollouts import Rollout
 from vcse.replay.transitions import Batch
+from vcse.runs.config import drqv2_config
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -133,3 +137,68 @@ def test_networks_and_their_gradients_are_those_of_the_cpu(inputs, outputs):
     gradients = torch.autograd.grad(expected.square().sum(), [inputs, *layers])
     for mine, theirs in zip(torch.autograd.grad(found.square().sum(), on_device), gradients, strict=True):
         torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-3, atol=1e-4)
+
+
+PICTURES = 24
+DRQ_NONE = drqv2_config("none", task="dmc-pixels/hopper_stand", batch_size=PICTURES, hidden_units=64)
+DRQ_VCSE = drqv2_config("vcse", task="dmc-pixels/hopper_stand", batch_size=PICTURES, hidden_units=64)
+DRQ_LEARNERS = {
+    "no bonus": DRQ_NONE,
+    "se": drqv2_config("se", task="dmc-pixels/hopper_stand", batch_size=PICTURES, hidden_units=64),
+    "vcse": DRQ_VCSE,
+    "vcse of a reward divided by its mean": dataclasses.replace(DRQ_VCSE, normalizes_reward=True),
+}
+
+
+def make_pictures(seed, device="cuda"):
+    generator = torch.Generator().manual_seed(seed)
+    batch = PictureBatch(
+        observations=torch.randint(256, (PICTURES, 9, 84, 84), dtype=torch.uint8, generator=generator),
+        actions=torch.randn(PICTURES, 4, generator=generator).tanh(),
+        rewards=3 * torch.rand(PICTURES, generator=generator),
+        first_rewards=torch.rand(PICTURES, generator=generator),
+        discounts=0.97 * (torch.rand(PICTURES, generator=generator) < 0.9).float(),
+        arrived=torch.randint(256, (PICTURES, 9, 84, 84), dtype=torch.uint8, generator=generator),
+    )
+    noise = torch.randn(NOISE_DRAWS, PICTURES, 4, generator=generator)
+    shifts = torch.randint(SHIFTS, (SHIFT_DRAWS, PICTURES, 2), generator=generator)
+    on_device = PictureBatch(*(None if each is None else each.to(device) for each in batch))
+    return on_device, noise.to(device), shifts.to(device)
+
+
+@pytest.mark.parametrize("name", list(DRQ_LEARNERS))
+def test_captured_drqv2_is_an_eager_one_and_both_are_that_of_the_cpu(name):
+    config = DRQ_LEARNERS[name]
+    eager, captured = (DrQv2(DrQv2Spec(9, 4), config, 0, device="cuda") for _ in range(2))
+    on_cpu = DrQv2(DrQv2Spec(9, 4), config, 0)
+    memory, memory_noise, memory_shifts = make_pictures(0)
+    for seed in range(UPDATES):
+        batch, noise, shifts = make_pictures(seed)
+        for mine, theirs in zip(memory, batch, strict=True):
+            if mine is not None:
+                mine.copy_(theirs)
+        memory_noise.copy_(noise)
+        memory_shifts.copy_(shifts)
+        if seed == EAGER_UPDATES:
+            captured.capture(memory, memory_noise, memory_shifts)
+        metrics = captured.update(memory, memory_noise, memory_shifts, step=seed)
+        expected = eager.update(batch, noise, shifts, step=seed)
+        plain = on_cpu.update(*make_pictures(seed, "cpu"), step=seed)
+        for key in expected:
+            # Convolutions add up in TF32, in an order of their own.
+            torch.testing.assert_close(metrics[key], expected[key], rtol=5e-3, atol=5e-4, msg=f"{key}, update {seed}")
+            torch.testing.assert_close(expected[key].cpu(), plain[key], rtol=2e-2, atol=2e-3, msg=f"{key}, {seed}")
+    shown, shown_noise = make_pictures(100, "cpu")[0].observations[:1], torch.randn(1, 4)
+    for _ in range(2):
+        actions = captured.act(shown, shown_noise, step=3)
+        torch.testing.assert_close(actions, eager.act(shown, shown_noise, step=3), rtol=1e-2, atol=1e-3)
+        shown = shown.flip(-1)
+
+
+def test_bfloat16_learns_nearly_the_same():
+    rounded = dataclasses.replace(DRQ_VCSE, encoder_precision="bfloat16")
+    agents = [DrQv2(DrQv2Spec(9, 4), config, 0, device="cuda") for config in (DRQ_VCSE, rounded)]
+    for seed in range(UPDATES):
+        expected, metrics = (agent.update(*make_pictures(seed), step=seed) for agent in agents)
+        for key in ("critic_loss", "extrinsic_critic_loss", "actor_loss", "curiosity_loss"):
+            torch.testing.assert_close(metrics[key], expected[key], rtol=5e-2, atol=1e-2, msg=f"{key}, update {seed}")

@@ -40,6 +40,24 @@ class TestEncoder:
         torch.testing.assert_close(encoder(shown), expected)
         assert (encoder(shown) >= 0).all()
 
+    def test_with_bfloat16_features_are_nearly_those_of_float32_and_gradients_point_their_way(self):
+        shown, exact, rounded = (
+            pictures(3),
+            PictureEncoder(9, generator()),
+            PictureEncoder(9, generator(), precision="bfloat16"),
+        )
+        weights = torch.randn(3, FEATURES, generator=generator(1))
+        features, gradients = [], []
+        for encoder in (exact, rounded):
+            features.append(encoder(shown))
+            gradients.append(torch.autograd.grad((weights * features[-1]).sum(), encoder.parameters()))
+        assert features[1].dtype == torch.float32
+        assert 0 < (features[1] - features[0]).norm() < 0.01 * features[0].norm()
+        for mine, theirs in zip(*gradients, strict=True):
+            assert mine.dtype == torch.float32
+            # Units about to switch on or off do so elsewhere, which turns the gradient of so random a loss a little.
+            assert torch.cosine_similarity(mine.flatten(), theirs.flatten(), dim=0) > 0.99
+
     def test_weights_are_orthogonal_with_the_gain_of_relu_and_biases_zero(self):
         for layer in PictureEncoder(9, generator()).layers:
             assert_orthogonal(layer.weight, math.sqrt(2))

@@ -20,6 +20,7 @@ def make_replay(capacity=20, n_step=3, **changes):
         "n_step": n_step,
         "discount": DISCOUNT,
         "device": "cpu",
+        "gives_next": True,
     }
     return FrameReplay(**{**settings, **changes})
 
@@ -225,7 +226,7 @@ def test_frames_in_a_file_are_those_in_memory(tmp_path):
 
 
 def test_steps_between_are_given_where_they_are_wanted():
-    replay, lived = make_replay(30, 3, keeps_between=True), Lived(60, seed=1)
+    replay, lived = make_replay(30, 3, gives_between=True), Lived(60, seed=1)
     for _ in lived.add_to(replay):
         pass
     expected = lived.transitions(60, frame_slots(30, MOST_STEPS), 3)
@@ -244,7 +245,14 @@ def test_steps_between_are_given_where_they_are_wanted():
     torch.testing.assert_close(summed, batch.rewards)
 
 
-@pytest.mark.parametrize("settings", [{"keeps_between": True, "n_step": 1}, {"keeps_between": False, "n_step": 3}])
+def test_what_is_seen_after_one_step_is_left_out_where_it_is_not_wanted():
+    replay = make_replay(30, gives_next=False)
+    for _ in Lived(30).add_to(replay):
+        pass
+    assert replay.draw(torch.arange(replay.size)).next_observations is None
+
+
+@pytest.mark.parametrize("settings", [{"gives_between": True, "n_step": 1}, {"gives_between": False, "n_step": 3}])
 def test_steps_between_are_left_out_otherwise(settings):
     replay = make_replay(30, **settings)
     for _ in Lived(30).add_to(replay):

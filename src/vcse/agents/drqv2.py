@@ -18,10 +18,10 @@ from torch import Tensor
 from vcse.bonuses.cohort import CohortBonus, CohortOutput
 from vcse.bonuses.named import BonusChoice
 from vcse.nets.augment import shifted
-from vcse.nets.capture import Captured
+from vcse.nets.capture import Captured, CapturedCall
 from vcse.nets.optimizers import adam_state, make_adam
 from vcse.nets.perceptrons import Perceptrons
-from vcse.nets.pixels import Curiosity, PictureEncoder, Trunk, through_trunks
+from vcse.nets.pixels import Curiosity, PictureEncoder, Precision, Trunk, through_trunks
 from vcse.replay.frames import PictureBatch
 from vcse.streams import torch_generator
 
@@ -53,6 +53,7 @@ class DrQv2Config:
     batch_size: int = 256
     features: int = 50  # of every trunk
     hidden_units: int = 1024
+    encoder_precision: Precision = "float32"  # of what its convolutions multiply
     learning_rate: float = 1e-4
     discount: float = 0.99
     target_rate: float = 0.01
@@ -96,6 +97,16 @@ class DrQv2Config:
     def has_extrinsic_critic(self) -> bool:
         """Whether the value of the task's own rewards is learned too."""
         return self.bonus.needs_values
+
+    @property
+    def needs_next(self) -> bool:
+        """Whether an update looks at what was seen after one step."""
+        return self.has_bonus and self.curiosity_pair == "one-step"
+
+    @property
+    def needs_between(self) -> bool:
+        """Whether an update looks at what was seen between the first and the last of n steps."""
+        return self.has_bonus and self.injection == "every_step"
 
     @property
     def drawn(self) -> int:
@@ -159,7 +170,7 @@ class DrQv2:
         features, hidden = config.features, config.hidden_units
         # Networks that only a bonus needs come last, so that having one does not change the policy.
         generator = torch_generator(seed, "parameters")
-        self.encoder = PictureEncoder(spec.channels, generator).to(self.device)
+        self.encoder = PictureEncoder(spec.channels, generator, precision=config.encoder_precision).to(self.device)
         self.actor_trunk = Trunk(features, generator).to(self.device)
         self.actor_net = Perceptrons(features, hidden, spec.action_size)
         self.actor_head = self._leaves(self.actor_net.initial([generator]))
@@ -197,6 +208,7 @@ class DrQv2:
         self.beta = torch.tensor(config.weight(0), device=self.device)
         self.reward_scale = torch.ones((), device=self.device)
         self._captured_update: Captured[dict[str, Tensor]] | None = None
+        self._captured_acts: dict[int, CapturedCall[Tensor]] = {}  # by how many are chosen at once
 
     @torch.no_grad()
     def act(
@@ -209,10 +221,21 @@ class DrQv2:
             noise: Standard normal numbers, which are added as the schedule says; None for the mean of the policy.
             step: How far training is.
         """
-        mean = self._policy(self.actor_trunk(self.encoder(observations.to(self.device))))
         if noise is None:
-            return mean
-        return (mean + self.config.noise(step) * noise.to(self.device)).clamp(-MOST_ACTION, MOST_ACTION)
+            return self._mean(observations.to(self.device))
+        noise = self.config.noise(step) * noise
+        if self._captured_update is None:
+            return self._act(observations.to(self.device), noise.to(self.device))
+        count = len(observations)
+        if count not in self._captured_acts:
+            self._captured_acts[count] = CapturedCall(self._act, observations, noise, device=self.device)
+        return self._captured_acts[count](observations, noise)
+
+    def _act(self, observations: UInt8[Tensor, "n c h w"], noise: Float[Tensor, "n a"]) -> Float[Tensor, "n a"]:
+        return (self._mean(observations) + noise).clamp(-MOST_ACTION, MOST_ACTION)
+
+    def _mean(self, observations: UInt8[Tensor, "n c h w"]) -> Float[Tensor, "n a"]:
+        return self._policy(self.actor_trunk(self.encoder(observations)))
 
     def update(
         self,
@@ -242,12 +265,13 @@ class DrQv2:
         return self._captured_update is not None
 
     def capture(self, batch: PictureBatch, noise: Tensor, shifts: Tensor) -> None:
-        """Replay updates from this memory as a CUDA graph from now on."""
+        """Replay updates from this memory, and the choice of actions with noise, as CUDA graphs from now on."""
         self._captured_update = Captured(lambda: self._update(batch, noise, shifts))
 
     def release_capture(self) -> None:
         """Run operation by operation again."""
         self._captured_update = None
+        self._captured_acts.clear()
 
     def _update(
         self, batch: PictureBatch, noise: Float[Tensor, "3 n a"], shifts: Int[Tensor, "3 m 2"]
@@ -325,7 +349,8 @@ class DrQv2:
         if self.curiosity is None:
             return torch.zeros((), device=self.device)
         learned = slice(self.config.batch_size)
-        if self.config.curiosity_pair == "one-step":
+        if self.config.needs_next:
+            assert batch.next_observations is not None
             with torch.no_grad():
                 next_features = self.encoder(shifted(batch.next_observations[learned], shifts[2, learned]))
         both = self.curiosity.trunk(torch.cat((features, next_features)))

@@ -21,6 +21,7 @@ from vcse.nets.augment import SHIFTS
 from vcse.replay.frames import STACK, PictureBatch
 from vcse.runs.config import RunConfig, drqv2_config
 from vcse.runs.from_pixels import PixelCohort
+from vcse.runs.launch import set_arithmetic
 from vcse.runs.store import RunDirectory
 
 SECONDS = 4.0  # for each of the two measurements of a case
@@ -66,9 +67,7 @@ class Row:
 def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float = SECONDS) -> Iterator[Row]:
     """Measure cases one after the other."""
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    torch.set_num_threads(1)  # as in training
-    if device == "cuda":
-        torch.set_float32_matmul_precision("high")  # as in training, too
+    set_arithmetic(device, ["drqv2"])
     plain: dict[str, float] = {}
     for case in cases:
         update_s = _update_seconds(case, device, seconds)
@@ -98,7 +97,7 @@ def _update_seconds(case: Case, device: str, seconds: float) -> float:
     n = config.batch_size
     generator = torch.Generator().manual_seed(0)
     shape = (n, STACK * Pixels.frame_shape[0], *Pixels.frame_shape[1:])
-    pictures = [torch.randint(256, shape, dtype=torch.uint8, generator=generator).to(device) for _ in range(3)]
+    pictures = [torch.randint(256, shape, dtype=torch.uint8, generator=generator).to(device) for _ in range(2)]
     numbers = [torch.rand(n, generator=generator).to(device) for _ in range(2)]
     batch = PictureBatch(
         observations=pictures[0],
@@ -107,7 +106,6 @@ def _update_seconds(case: Case, device: str, seconds: float) -> float:
         first_rewards=numbers[1],
         discounts=torch.full((n,), config.discount**config.n_step, device=device),
         arrived=pictures[1],
-        next_observations=pictures[2],
     )
     noise = torch.randn(NOISE_DRAWS, n, actions, generator=generator).to(device)
     shifts = torch.randint(SHIFTS, (SHIFT_DRAWS, n, 2), generator=generator).to(device)

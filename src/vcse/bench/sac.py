@@ -20,6 +20,7 @@ from vcse.agents.sac import DRAWS, SAC, SACSpec
 from vcse.nets.capture import Captured
 from vcse.replay.transitions import Batch
 from vcse.runs.config import RunConfig, sac_config
+from vcse.runs.launch import set_arithmetic
 from vcse.runs.off_policy import OffPolicyCohort
 from vcse.runs.store import RunDirectory
 
@@ -66,9 +67,7 @@ class Row:
 def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float = SECONDS) -> Iterator[Row]:
     """Measure cases one after the other."""
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    torch.set_num_threads(1)  # as in training
-    if device == "cuda":
-        torch.set_float32_matmul_precision("high")  # as in training, too
+    set_arithmetic(device, ["sac"])
     plain: dict[tuple[int, int, int], float] = {}
     for case in cases:
         update_s, bonus_s = _update_seconds(case, device, seconds)

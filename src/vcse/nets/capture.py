@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import torch
+from torch import Tensor
 
 Output = TypeVar("Output")
 
@@ -25,3 +26,24 @@ class Captured(Generic[Output]):
         """Start the operations."""
         self._graph.replay()
         return self._output
+
+
+class CapturedCall(Generic[Output]):
+    """A function of tensors, captured once; what it is called with is copied to memory of its own.
+
+    Args:
+        function: As for `Captured`, but for its arguments.
+        inputs: On the host or the device; those of later calls must have the same shapes.
+        device: Where the function runs.
+    """
+
+    def __init__(self, function: Callable[..., Output], *inputs: Tensor, device: torch.device) -> None:
+        self._inputs = [each.to(device, copy=True) for each in inputs]
+        function(*self._inputs)
+        self._captured = Captured(lambda: function(*self._inputs))
+
+    def __call__(self, *inputs: Tensor) -> Output:
+        """Copy the inputs, and start the operations."""
+        for mine, theirs in zip(self._inputs, inputs, strict=True):
+            mine.copy_(theirs, non_blocking=True)
+        return self._captured()

@@ -1,20 +1,31 @@
 """Networks that look at pictures: encoder, trunks, and the curiosity module whose features a bonus sees."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
+from torch.nn.functional import conv2d
+
+Precision = Literal["float32", "bfloat16"]
 
 PICTURE_SIDE = 84
 FEATURES = 32 * 35 * 35  # of an encoded picture
 
 
 class PictureEncoder(nn.Module):
-    """Four convolutions of 32 channels, 3 x 3, with ReLU; the first moves by two pixels."""
+    """Four convolutions of 32 channels, 3 x 3, with ReLU; the first moves by two pixels.
 
-    def __init__(self, channels: int, generator: torch.Generator) -> None:
+    Args:
+        channels: Of a picture.
+        generator: Of the weights.
+        precision: Of the numbers that are multiplied; the parameters themselves, sums and features are float32.
+    """
+
+    def __init__(self, channels: int, generator: torch.Generator, *, precision: Precision = "float32") -> None:
         super().__init__()
+        self.dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
         sizes = [(channels, 2), (32, 1), (32, 1), (32, 1)]
         self.layers = nn.ModuleList(nn.Conv2d(inputs, 32, 3, stride=stride) for inputs, stride in sizes)
         for layer in self.layers:
@@ -24,11 +35,15 @@ class PictureEncoder(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, pictures: UInt8[Tensor, "n c 84 84"]) -> Float[Tensor, "n 39200"]:
-        """Encode pictures."""
-        hidden = pictures / 255 - 0.5
-        for layer in self.layers:
-            hidden = layer(hidden).relu()
-        return hidden.flatten(1)
+        """Encode pictures, whose pixels count from -0.5 to 0.5."""
+        # From -127.5 to 127.5 they are exact in bfloat16 too: the division is left to the weights of the first layer.
+        hidden = pictures.to(self.dtype) - 127.5
+        for number, layer in enumerate(self.layers):
+            assert isinstance(layer, nn.Conv2d)
+            assert layer.bias is not None
+            weight = layer.weight / 255 if number == 0 else layer.weight
+            hidden = conv2d(hidden, weight.to(self.dtype), layer.bias.to(self.dtype), layer.stride[0]).relu()
+        return hidden.flatten(1).float()
 
 
 class Trunk(nn.Module):

@@ -1,4 +1,8 @@
-"""Replay of pictures: every frame of a run is kept once, and stacks and n-step returns are made when they are drawn."""
+"""Replay of pictures: every frame of a run is kept once, and stacks and n-step returns are made when they are drawn.
+
+The frames may lie on a GPU. All the rest is little, and stays in the memory of the host: what a batch consists of is
+known there without waiting for the device, which then gathers the pictures.
+"""
 
 import math
 from pathlib import Path
@@ -21,7 +25,7 @@ class PictureBatch(NamedTuple):
     first_rewards: Float[Tensor, " n"]  # of the first step alone
     discounts: Float[Tensor, " n"]  # what the value of `arrived` counts; 0 where nothing comes after
     arrived: UInt8[Tensor, "n c h w"]  # n steps later
-    next_observations: UInt8[Tensor, "n c h w"]  # one step later
+    next_observations: UInt8[Tensor, "n c h w"] | None = None  # one step later, where that is wanted
     between: "Between | None" = None  # the steps after the first, where they are wanted
 
 
@@ -48,7 +52,8 @@ class FrameReplay:
         device: Where batches are wanted.
         storage_device: Where the frames lie, if not there.
         path: A file that holds the frames instead of memory; it is made anew.
-        keeps_between: Give the steps of a transition after the first, too.
+        gives_next: Give what is seen after one step, too.
+        gives_between: Give the steps of a transition after the first, too.
     """
 
     def __init__(
@@ -63,9 +68,11 @@ class FrameReplay:
         device: torch.device | str,
         storage_device: torch.device | str | None = None,
         path: Path | None = None,
-        keeps_between: bool = False,
+        gives_next: bool = False,
+        gives_between: bool = False,
     ) -> None:
-        self.keeps_between = keeps_between and n_step > 1
+        self.gives_next = gives_next
+        self.gives_between = gives_between and n_step > 1
         for name, number in (("capacity", capacity), ("n_step", n_step)):
             if number < 1:
                 raise ValueError(f"{name} must be at least 1, got {number}")
@@ -78,12 +85,12 @@ class FrameReplay:
         self.slots = slots
         self.count = 0  # frames that were ever added
         self.frames = _frames((slots, *frame_shape), storage, path)
-        self.actions = torch.zeros(slots, action_size, device=storage)
-        self.rewards = torch.zeros(slots, device=storage)
-        self.terminated = torch.zeros(slots, device=storage)
-        self.positions = torch.zeros(slots, dtype=torch.int64, device=storage)  # of a frame in its episode
+        self.actions = torch.zeros(slots, action_size)
+        self.rewards = torch.zeros(slots)
+        self.terminated = torch.zeros(slots)
+        self.positions = torch.zeros(slots, dtype=torch.int64)  # of a frame in its episode
         # Where transitions begin, counted from the first frame ever, in order; those before `_first_start` are gone.
-        self._starts = torch.zeros(slots, dtype=torch.int64, device=storage)
+        self._starts = torch.zeros(slots, dtype=torch.int64)
         self._first_start = self._next_start = 0
         self._position = -1  # of the newest frame
 
@@ -137,40 +144,40 @@ class FrameReplay:
         for some in np.array_split(index, max(1, len(index) // 1000)):
             self.frames[torch.from_numpy(some % self.slots)] = torch.from_numpy(frames[some]).to(self.frames.device)
         slots, kept = torch.from_numpy(index % self.slots), torch.from_numpy(steps[oldest:].copy())
-        kept = kept.to(self.actions.device)
         self.actions[slots], self.rewards[slots], self.terminated[slots] = kept[:, :-3], kept[:, -3], kept[:, -2]
         self.positions[slots] = kept[:, -1].long()
         self._position = int(steps[-1, -1])
         starts = index[steps[oldest:, -1] >= self.n_step] - self.n_step
         starts = starts[starts - (STACK - 1) >= self.count - self.slots]
         self._first_start, self._next_start = 0, len(starts)
-        self._starts[: len(starts)] = torch.from_numpy(starts).to(self._starts.device)
+        self._starts[: len(starts)] = torch.from_numpy(starts)
 
     def draw(self, places: Int[Tensor, " n"]) -> PictureBatch:
-        """Give the transitions at these places among `size`."""
-        starts = self._starts[(self._first_start + places.to(self._starts.device)) % self.slots]
+        """Give the transitions at these places, which are on the host, among `size`."""
+        starts = self._starts[(self._first_start + places) % self.slots]
         positions = self.positions[starts % self.slots]
-        rewards = torch.zeros(len(starts), device=starts.device)
-        discounts = torch.ones(len(starts), device=starts.device)
-        later: list[tuple[Tensor, Tensor, Tensor]] = []
+        rewards, discounts = torch.zeros(len(starts)), torch.ones(len(starts))
+        later: list[tuple[Tensor, Tensor]] = []
         for step in range(1, self.n_step + 1):
             slot = (starts + step) % self.slots
+            if step > 1:
+                later.append((self.rewards[slot], discounts))
             rewards += discounts * self.rewards[slot]
-            if step > 1 and self.keeps_between:
-                later.append((self._stacked(starts + step - 1, positions + step - 1), self.rewards[slot], discounts))
             discounts = discounts * self.discount * (1 - self.terminated[slot])
         first = (starts + 1) % self.slots
         between = None
-        if later:
-            between = Between(*(self._on_device(torch.stack(each)) for each in zip(*later, strict=True)))
+        if self.gives_between:
+            each_rewards, each_discounts = (self._on_device(torch.stack(each)) for each in zip(*later, strict=True))
+            shown = [self._stacked(starts + step, positions + step) for step in range(1, self.n_step)]
+            between = Between(torch.stack(shown), each_rewards, each_discounts)
         return PictureBatch(
-            observations=self._on_device(self._stacked(starts, positions)),
+            observations=self._stacked(starts, positions),
             actions=self._on_device(self.actions[first]),
             rewards=self._on_device(rewards),
             first_rewards=self._on_device(self.rewards[first]),
             discounts=self._on_device(discounts),
-            arrived=self._on_device(self._stacked(starts + self.n_step, positions + self.n_step)),
-            next_observations=self._on_device(self._stacked(starts + 1, positions + 1)),
+            arrived=self._stacked(starts + self.n_step, positions + self.n_step),
+            next_observations=self._stacked(starts + 1, positions + 1) if self.gives_next else None,
             between=between,
         )
 
@@ -179,9 +186,9 @@ class FrameReplay:
 
     def _stacked(self, index: Int[Tensor, " n"], positions: Int[Tensor, " n"]) -> UInt8[Tensor, "n c h w"]:
         """Give the frames that were last at an index, oldest first; the first of an episode stands for those before."""
-        back = torch.arange(STACK - 1, -1, -1, device=index.device)
+        back = torch.arange(STACK - 1, -1, -1)
         slots = (index[:, None] - torch.minimum(back, positions[:, None])) % self.slots
-        return self.frames[slots].flatten(1, 2)
+        return self._on_device(self.frames[slots.to(self.frames.device, non_blocking=True)].flatten(1, 2))
 
 
 def frame_bytes(capacity: int, most_steps: int, frame_shape: tuple[int, int, int]) -> int:

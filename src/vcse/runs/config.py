@@ -10,6 +10,7 @@ from vcse.agents.drqv2 import CuriosityPair, DrQv2Config, ReturnInjection
 from vcse.agents.sac import SACConfig, ValueCritic
 from vcse.bonuses.named import BONUS_NAMES, BonusChoice, BonusName
 from vcse.bonuses.readings import NormalizerName
+from vcse.nets.pixels import Precision
 
 SCHEMA_VERSION = 1
 LARGEST_SEED = 10**9  # those of a run's environments follow from it, and simulators take up to 2^31
@@ -254,6 +255,7 @@ def drqv2_config(
     n_step: int | None = None,
     batch_size: int | None = None,
     hidden_units: int | None = None,
+    encoder_precision: Precision | None = None,
     seed_frames: int | None = None,
     replay_capacity: int | None = None,
 ) -> DrQv2Config:
@@ -269,6 +271,7 @@ def drqv2_config(
         "beta_decay": beta_decay,
         "bonus_batch_size": bonus_batch_size,
         "hidden_units": hidden_units,
+        "encoder_precision": encoder_precision,
         "seed_frames": seed_frames,
         "replay_capacity": replay_capacity,
     }
@@ -288,7 +291,7 @@ def drqv2_config(
         normalizes_reward=family == "metaworld" if normalizes_reward is None else normalizes_reward,
         n_step=(1 if walks else 3) if n_step is None else n_step,
         batch_size=(512 if walks else 256) if batch_size is None else batch_size,
-        **{each: number for each, number in deviations.items() if number is not None},  # type: ignore[arg-type]
+        **{each: value for each, value in deviations.items() if value is not None},  # type: ignore[arg-type]
     )
 
 

@@ -65,7 +65,8 @@ class PixelCohort:
             discount=self.settings.discount,
             device=device,
             storage_device=storage,
-            keeps_between=self.settings.injection == "every_step",
+            gives_next=self.settings.needs_next,
+            gives_between=self.settings.needs_between,
         )
         self.step_count = 0
         self.episodes = Episodes(1, 1, recent=RECENT_EPISODES)
@@ -189,7 +190,7 @@ class PixelCohort:
         if self.replay.size < 1:
             return
         generator = numbers(self.config.seed, "updates", self.agent.updates)
-        uniforms = torch.from_numpy(generator.random((1, uniforms_for(settings.drawn)))).to(device)
+        uniforms = torch.from_numpy(generator.random((1, uniforms_for(settings.drawn))))
         shape = (NOISE_DRAWS, settings.batch_size, self.action_size)
         noise = torch.from_numpy(generator.standard_normal(shape, dtype=np.float32)).to(device)
         shifts = torch.from_numpy(generator.integers(SHIFTS, size=(SHIFT_DRAWS, settings.drawn, 2))).to(device)
@@ -211,7 +212,7 @@ class PixelCohort:
             for one, *rest in ((kept_batch, kept_noise, kept_shifts), (batch, noise, shifts))
         )
         for mine, theirs in zip(kept, new, strict=True):
-            if mine is not theirs:
+            if mine is not None and mine is not theirs:
                 mine.copy_(theirs)
         if self.eager_updates == EAGER_UPDATES and self.agent.bonus.is_capturable:
             self.agent.capture(kept_batch, kept_noise, kept_shifts)

@@ -3,7 +3,7 @@
 import signal
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -70,9 +70,7 @@ def train_runs(
         raise ValueError(f"several runs have the name {next(name for name in names if names.count(name) > 1)}")
     for config in configs:
         check_config(out / config.name, config)  # all of them, before anything is written
-    torch.set_num_threads(1)  # for networks this small, more threads wait for each other longer than they help
-    if device == "cuda" and any(config.agent != "a2c" for config in configs):
-        torch.set_float32_matmul_precision("high")  # TF32: twice as fast for large networks; neighbours stay exact
+    set_arithmetic(device, {config.agent for config in configs})
     with ExitStack() as stack:
         unfinished = []
         for config in configs:
@@ -89,6 +87,14 @@ def train_runs(
                         raise StoppedError(stopped())
                     _train(plan, device=device, threads=threads, progress=progress, stopped=stopped)
     return [out / name for name in names]
+
+
+def set_arithmetic(device: str, agents: Collection[str]) -> None:
+    """Let PyTorch compute as training does, in this whole process."""
+    torch.set_num_threads(1)  # for networks this small, more threads wait for each other longer than they help
+    if device == "cuda" and set(agents) != {"a2c"}:
+        torch.set_float32_matmul_precision("high")  # TF32: twice as fast for large networks; neighbours stay exact
+        torch.backends.cudnn.benchmark = True  # pictures have one size: the fastest convolution is looked for once
 
 
 def _train(plan: Plan, *, device: str, threads: int, progress: TrainingProgress, stopped: Callable[[], int]) -> None:
