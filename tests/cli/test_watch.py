@@ -1,3 +1,4 @@
+import ctypes.util
 import sys
 from types import SimpleNamespace
 
@@ -8,14 +9,24 @@ import tyro
 from PIL import Image
 
 from vcse.agents.a2c import A2C, A2CSpec
+from vcse.agents.drqv2 import DrQv2, DrQv2Config, DrQv2Spec
+from vcse.agents.sac import SAC, SACConfig, SACSpec
 from vcse.cli.watch import first_runs, watch
 from vcse.envs.crossing import MAPS
+from vcse.envs.dmc import DMCStates
+from vcse.envs.filmed import FilmedStep, Sight
 from vcse.envs.minigrid import ReferenceMiniGrid
 from vcse.envs.tasks import task_spec
 from vcse.runs.config import RunConfig, a2c_config
-from vcse.runs.load import POLICY_ALONE
+from vcse.runs.films import OUTCOME_COLOURS, Moment, caption, write_film
+from vcse.runs.load import NO_BONUS, POLICY_ALONE
 from vcse.runs.store import RunDirectory
-from vcse.runs.watch import OUTCOME_COLOURS, Moment, caption, play, write_film
+from vcse.runs.watch import play, play_simulation
+
+needs_gl = pytest.mark.skipif(
+    not (ctypes.util.find_library("OSMesa") or ctypes.util.find_library("EGL")),
+    reason="no library that draws is here: apt install libosmesa6",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +98,95 @@ def test_a_table_task_is_drawn_on_its_own_map():
     walls = np.array([[MAPS[number].is_wall(x, y) for y in range(9)] for x in range(9)])
     assert np.array_equal(grey, walls)
     assert middle[7, 7, 1] > middle[7, 7, 0]  # the goal is green
+
+
+def make_sac(task="dmc/pendulum_swingup"):
+    settings = SACConfig(bonus=NO_BONUS, hidden_units=16)
+    config = RunConfig(task=task, agent="sac", method="none", seed=0, reading="release", frames=1000, settings=settings)
+    return SAC(SACSpec(3, 1), [settings], [0]), config
+
+
+@needs_gl
+def test_a_simulation_is_played_by_the_mean_of_the_policy():
+    agent, config = make_sac()
+    playing = play_simulation(agent, config, 1000, episodes=1, sampled=False, seed=3)
+    moments = [next(playing) for _ in range(11)]
+    playing.close()
+    environments = DMCStates(["pendulum_swingup"])
+    shown, returns = environments.reset([int(np.random.default_rng(3).integers(2**31 - 1))]), [0.0]
+    for _ in range(40):
+        environments.send(agent.act(torch.from_numpy(shown)[:, None], None)[:, 0].numpy())
+        step = environments.receive()
+        shown = step.arrived
+        returns.append(returns[-1] + float(step.rewards[0]))
+    assert [moment.step for moment in moments] == list(range(0, 41, 4))
+    assert [moment.return_so_far for moment in moments] == pytest.approx(returns[::4])
+    assert not np.array_equal(moments[0].picture, moments[5].picture)
+    assert {moment.outcome for moment in moments} == {""}
+
+
+class NineSteps:
+    """In the place of a simulation: two episodes of nine steps, in the first of which the goal is reached."""
+
+    action_size, action_repeat = 1, 2
+
+    def __init__(self, task, *, rendering):
+        self.has_success, self.episodes = task.startswith("metaworld"), 0
+
+    def reset(self, seed):
+        self.episodes, self.steps = self.episodes + 1, 0
+        return self.sight()
+
+    def step(self, action):
+        self.steps += 1
+        success = self.has_success and self.episodes == 1 and self.steps == 4
+        return FilmedStep(self.sight(), 0.5, False, self.steps == 9, success)
+
+    def sight(self):
+        return Sight(np.full((3, 84, 84), self.steps, dtype=np.uint8), np.full((8, 8, 3), self.steps, dtype=np.uint8))
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("task", "outcomes"),
+    [("metaworld/door-open", ["goal", "out of time"]), ("dmc-pixels/hopper_stand", ["over", "over"])],
+)
+def test_the_end_of_a_simulation_is_shown_and_says_whether_there_was_a_goal(monkeypatch, task, outcomes):
+    monkeypatch.setattr("vcse.runs.watch.Filmed", NineSteps)
+    settings = DrQv2Config(bonus=NO_BONUS, hidden_units=8, features=4)
+    config = RunConfig(
+        task=task,
+        agent="drqv2",
+        method="none",
+        seed=0,
+        reading="release",
+        frames=20,
+        settings=settings,
+        rendering="fast",
+    )
+    agent = DrQv2(DrQv2Spec(9, 1), settings, 0)
+    seen = []
+    monkeypatch.setattr(agent, "act", lambda pictures, noise, step: seen.append(pictures) or torch.zeros(1, 1))
+    moments = list(play_simulation(agent, config, 20, episodes=2, sampled=False, seed=0))
+    assert [moment.step for moment in moments] == 2 * [0, 2, 4, 6, 8, 9]
+    assert [moment.outcome for moment in moments if moment.outcome] == outcomes
+    assert moments[-1].return_so_far == 4.5
+    # A policy from pictures sees the last three, of which the first stands for those before it.
+    assert [each[0, ::3, 0, 0].tolist() for each in seen[:4]] == [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]]
+
+
+@needs_gl
+def test_noise_of_a_simulated_policy_is_drawn_where_it_is_asked_for():
+    agent, config = make_sac()
+    ways = []
+    for sampled in (False, True):
+        playing = play_simulation(agent, config, 1000, episodes=1, sampled=sampled, seed=3)
+        ways.append([next(playing).picture for _ in range(4)])
+        playing.close()
+    assert np.array_equal(ways[0][0], ways[1][0])
+    assert not np.array_equal(ways[0][3], ways[1][3])
 
 
 def test_the_caption_says_who_where_and_how_it_ends():

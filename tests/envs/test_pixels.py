@@ -115,7 +115,7 @@ def blind(monkeypatch):
 
 
 def physics_of(environment):
-    return environment._simulation._simulation._simulator.physics
+    return environment.simulation._simulation._simulator.physics
 
 
 class TestFrames:
@@ -148,7 +148,7 @@ class TestFrames:
         physics_of(environment).forward()
         _, _, terminated, truncated, _ = environment.step(np.zeros(1))
         assert (terminated, truncated) == (True, False)
-        assert environment._simulation._simulation._steps == 1
+        assert environment.simulation._simulation._steps == 1
 
 
 @pytest.fixture(scope="class")

@@ -262,8 +262,9 @@ def train(
         _train(configs, out, device=device, threads=threads, jobs=jobs, progress=progress, tensorboard=tensorboard)
     if not quiet and not is_done:
         runs = "1 run is" if len(configs) == 1 else f"{len(configs)} runs are"
-        films = f", vcse watch {out}" if all(config.agent == "a2c" for config in configs) else ""
-        print(f"{runs} in {out}; look at them with vcse report {out}, vcse eval {out}{films}", file=sys.stderr)
+        print(
+            f"{runs} in {out}; look at them with vcse report {out}, vcse eval {out}, vcse watch {out}", file=sys.stderr
+        )
     return 0
 
 

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import tyro
 
 from vcse.cli.devices import Device, resolve_device
@@ -17,12 +18,12 @@ Way = Annotated[bool, tyro.conf.create_mutex_group(required=False, title="action
 def watch(
     directory: Annotated[Path, tyro.conf.Positional],
     /,
-    episodes: int = 3,
+    episodes: int | None = None,
     out: Path | None = None,
     sampled: Way = False,
     likeliest: Way = False,
     seed: int = 0,
-    frames_per_second: int = 8,
+    frames_per_second: int | None = None,
     device: Device = "cpu",
 ) -> int:
     """Film the newest policy of a run: watch.gif in its directory, or the file that --out names.
@@ -32,15 +33,15 @@ def watch(
 
     Args:
         directory: A run, or a directory of runs.
-        episodes: How many are shown.
+        episodes: How many are shown; 3 in MiniGrid and 1 otherwise if not given.
         out: The film, .gif or .mp4 (which needs imageio-ffmpeg).
-        sampled: Draw actions from the policy, as in training; this is what happens without a flag.
-        likeliest: Take the likeliest action instead.
+        sampled: Draw actions from the policy, as in training; this is what happens in MiniGrid without a flag.
+        likeliest: Take the likeliest action, or the mean; this is what happens otherwise without a flag.
         seed: Of the layouts and the draws of actions.
-        frames_per_second: Steps that are shown in a second.
+        frames_per_second: Pictures that are shown in a second; 8 in MiniGrid and 12 otherwise if not given.
         device: Where the network lives.
     """
-    del sampled  # the default by name
+    torch.set_num_threads(1)  # as in training; more would wait for each other, and for whoever draws
     runs = first_runs(run_directories(directory))
     if out is not None and len(runs) > 1:
         arms = ", ".join(str(path) for path in runs)
@@ -53,13 +54,14 @@ def watch(
             path,
             film,
             episodes=episodes,
-            sampled=not likeliest,
+            sampled=True if sampled else False if likeliest else None,
             seed=seed,
             frames_per_second=frames_per_second,
             device=resolve_device(device),
         )
         told = ", ".join(f"{ending.outcome} after {ending.step} steps" for ending in endings)
-        print(f"{path}: {told}", file=sys.stderr)
+        returns = ", ".join(f"{ending.return_so_far:.2f}" for ending in endings)
+        print(f"{path}: {told}; return {returns}", file=sys.stderr)
         print(film)
     return 0
 

@@ -65,6 +65,11 @@ def pixel_spec(task: str) -> PixelSpec:
     return PixelSpec(states.action_size, states.most_steps // ACTION_REPEAT, has_success=False)
 
 
+def camera_of(name: str) -> int:
+    """Give the camera through which a task of DeepMind Control is seen."""
+    return _CAMERA_OF_DOMAIN.get(name.partition("_")[0], 0)
+
+
 class Pixels(Batch):
     """A batch of environments, each with a task and episodes of its own, seen as pictures.
 
@@ -110,7 +115,7 @@ class Pixels(Batch):
         self.most_steps, self.has_success = spec.most_steps, spec.has_success
         super().__init__(
             tasks,
-            partial(_build, rendering=rendering, device=kind, index=index, goal_marker=goal_marker),
+            partial(build, rendering=rendering, device=kind, index=index, goal_marker=goal_marker),
             action_size=spec.action_size,
             outcome=[
                 ("picture", np.uint8, self.frame_shape),
@@ -149,8 +154,7 @@ class _Suite:
     def __init__(self, name: str) -> None:
         self._simulation = dmc.simulate(name)
         self.model, self.data = self._simulation.model, self._simulation.data
-        domain = name.partition("_")[0]
-        self.camera: int | str = _CAMERA_OF_DOMAIN.get(domain, 0)
+        self.camera: int | str = camera_of(name)
         self.is_upside_down = False
 
     def begin(self, seed: int) -> None:
@@ -183,7 +187,7 @@ class _Environment:
 
     def __init__(self, simulation: _Suite | _Arm, rendering: Rendering, gl_backend: str) -> None:
         self.constants: Mapping[str, Any] = {"gl_backend": gl_backend.encode()}
-        self._simulation = simulation
+        self.simulation = simulation
         self._camera = PictureTaker(
             simulation.model,
             simulation.camera,
@@ -194,27 +198,29 @@ class _Environment:
 
     def begin(self, seed: int) -> UInt8[np.ndarray, "3 84 84"]:
         """Begin the episode of a seed."""
-        self._simulation.begin(seed)
+        self.simulation.begin(seed)
         self._camera.renew_terrain()
-        return self._camera.draw(self._simulation.data)
+        return self._camera.draw(self.simulation.data)
 
     def step(self, action: Float[np.ndarray, " a"]) -> tuple[UInt8[np.ndarray, "3 84 84"], float, bool, bool, bool]:
         """Play an action until its frames or the episode are over."""
         rewards, success = 0.0, False
         for _ in range(ACTION_REPEAT):
-            frame = self._simulation.step(action)
+            frame = self.simulation.step(action)
             rewards += frame.reward
             success |= frame.success
             if frame.terminated or frame.truncated:
                 break
-        return self._camera.draw(self._simulation.data), rewards, frame.terminated, frame.truncated, success
+        return self._camera.draw(self.simulation.data), rewards, frame.terminated, frame.truncated, success
 
     def close(self) -> None:
         """Close the camera."""
         self._camera.close()
 
 
-def _build(task: str, *, rendering: Rendering, device: Any, index: int, goal_marker: bool) -> _Environment:
+def build(
+    task: str, *, rendering: Rendering, device: Any = "cpu", index: int = 0, goal_marker: bool = True
+) -> _Environment:
     """Make an environment in a worker process."""
     gl_backend = choose_gl_backend(device, index)
     family, _, name = task.partition("/")

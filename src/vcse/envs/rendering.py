@@ -11,6 +11,8 @@ import importlib
 import os
 import sys
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -66,8 +68,6 @@ def choose_gl_backend(device: Literal["cpu", "cuda"], index: int = 0) -> str:
 class PictureTaker:
     """A camera of one model, which draws whatever state the model is in.
 
-    The model's settings of quality are changed for good; nothing that the simulation depends on is among them.
-
     Args:
         model: MuJoCo's own.
         camera: Name or number.
@@ -94,11 +94,11 @@ class PictureTaker:
         self._mujoco, self._model, self._is_upside_down = mujoco, model, is_upside_down
         number = _camera_number(model, camera)
         height, width = size
-        _set_quality(model, height, width, rendering)
         try:
             self._window: Any = importlib.import_module(f"mujoco.{backend}").GLContext(width, height)
             self._window.make_current()
-            self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150.value)
+            with _quality(model, height, width, rendering):
+                self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150.value)
         except Exception as error:
             raise RuntimeError(
                 f"nothing can be drawn with MUJOCO_GL={backend} ({type(error).__name__}: {error}); {INSTALL}"
@@ -182,13 +182,31 @@ def _camera_number(model: Any, camera: str | int) -> int:
     raise ValueError(f"camera must be one of {', '.join(names)} or a number below {len(names)}, got {camera!r}")
 
 
-def _set_quality(model: Any, height: int, width: int, rendering: Rendering) -> None:
-    """Set what the OpenGL context is made from."""
+@contextmanager
+def _quality(model: Any, height: int, width: int, rendering: Rendering) -> Iterator[None]:
+    """Set what the OpenGL context is made from, for a while: a model may have several cameras."""
     buffer, quality = model.vis.global_, model.vis.quality
+    changes: list[tuple[Any, str, int]]
     if rendering == "faithful":
-        buffer.offheight, buffer.offwidth = max(height, buffer.offheight), max(width, buffer.offwidth)
-        return
-    buffer.offheight, buffer.offwidth = height, width
-    quality.shadowsize, quality.numslices, quality.numstacks = _SHADOW_MAP, _SLICES, _STACKS
-    if rendering == "fast":
-        quality.shadowsize = quality.offsamples = 0
+        changes = [
+            (buffer, "offheight", max(height, buffer.offheight)),
+            (buffer, "offwidth", max(width, buffer.offwidth)),
+        ]
+    else:
+        changes = [
+            (buffer, "offheight", height),
+            (buffer, "offwidth", width),
+            (quality, "shadowsize", _SHADOW_MAP if rendering == "light" else 0),
+            (quality, "numslices", _SLICES),
+            (quality, "numstacks", _STACKS),
+        ]
+        if rendering == "fast":
+            changes.append((quality, "offsamples", 0))
+    before = [(where, name, getattr(where, name)) for where, name, _ in changes]
+    try:
+        for where, name, value in changes:
+            setattr(where, name, value)
+        yield
+    finally:
+        for where, name, value in before:
+            setattr(where, name, value)

@@ -35,7 +35,7 @@ class Environment(Protocol):
     def constants(self) -> Mapping[str, Any]:
         """Columns of the table that are known once the environment is built."""
 
-    def begin(self, seed: int) -> np.ndarray:
+    def begin(self, seed: int) -> Any:
         """Begin an episode, and give what is seen: the first column of what comes of an action."""
 
     def step(self, action: Float[np.ndarray, " a"]) -> tuple[Any, ...]:

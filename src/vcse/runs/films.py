@@ -1,0 +1,116 @@
+"""Films of an episode: pictures with a caption that says what is seen, written as .gif or .mp4."""
+
+import importlib
+import importlib.util
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import UInt8
+
+from vcse.runs.checkpoint import write_atomically
+from vcse.runs.config import RunConfig
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+INSTALL = "pip install 'vcse[report]'"
+INSTALL_MP4 = "pip install imageio-ffmpeg"
+CAPTION_PIXELS = 62
+LAST_PICTURE_S = 1.2  # how long the end of an episode stays
+COLOURS = {"paper": "#16191f", "text": "#e8eaee", "faint": "#9aa3b0"}
+OUTCOME_COLOURS = {"goal": "#5fd08a", "failed": "#ff9a5c", "out of time": "#f2c94c", "over": COLOURS["text"]}
+Outcome = Literal["", "goal", "failed", "out of time", "over"]
+
+
+class Moment(NamedTuple):
+    """What is seen at one step of an episode."""
+
+    picture: UInt8[np.ndarray, "h w 3"]
+    episode: int  # the first is 1
+    step: int  # steps taken so far
+    return_so_far: float
+    outcome: Outcome  # empty while the episode goes on; over: there was no goal to reach
+
+
+def caption(moment: Moment, config: RunConfig, episodes: int) -> "Image":
+    """Put a line above the picture that says which policy this is, and one with the episode, step and return."""
+    from PIL import Image, ImageDraw
+
+    drawn = Image.fromarray(moment.picture)
+    # Even sides, which films need.
+    canvas = Image.new("RGB", (drawn.width + drawn.width % 2, drawn.height + CAPTION_PIXELS + drawn.height % 2))
+    canvas.paste(COLOURS["paper"], (0, 0, *canvas.size))
+    canvas.paste(drawn, (0, CAPTION_PIXELS))
+    pen = ImageDraw.Draw(canvas)
+    progress = f"episode {moment.episode} of {episodes}   step {moment.step}   return {moment.return_so_far:.2f}"
+    whose = f"{config.method}, seed {config.seed}"
+    _write_line(pen, 20, config.task, whose, COLOURS["text"], COLOURS["text"])
+    ending = OUTCOME_COLOURS.get(moment.outcome, COLOURS["faint"])
+    _write_line(pen, 43, progress, moment.outcome, COLOURS["faint"], ending)
+    return canvas
+
+
+def check_film(path: Path) -> None:
+    """Refuse a film that cannot be written, before anything is played."""
+    if path.suffix not in (".gif", ".mp4"):
+        raise ValueError(f"a film is a .gif or an .mp4, got {path.name!r}")
+    if importlib.util.find_spec("PIL") is None:
+        raise RuntimeError(f"Pillow, which draws films, is not installed: {INSTALL}")
+    if path.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise RuntimeError(f"imageio-ffmpeg, which writes .mp4, is not installed: {INSTALL_MP4}, or take a .gif")
+
+
+def write_film(path: Path, images: Sequence["Image"], moments: Sequence[Moment], frames_per_second: int) -> None:
+    """Write images as a film, in which the end of an episode stays for a moment."""
+    if path.suffix == ".mp4":
+        _write_mp4(path, images, moments, frames_per_second)
+        return
+    from PIL import Image
+
+    # One palette for all, from a few pictures of which some are ends: only those show how an episode came out.
+    ends = [image for image, moment in zip(images, moments, strict=True) if moment.outcome]
+    few = [*ends[:4], *images[:: max(1, len(images) // 12)]]
+    sample = Image.new("RGB", (few[0].width, sum(each.height for each in few)))
+    for place, each in enumerate(few):
+        sample.paste(each, (0, place * each.height))
+    palette = sample.quantize(128)
+    pictures = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    shown_ms = [1000 * (LAST_PICTURE_S if moment.outcome else 1 / frames_per_second) for moment in moments]
+    content = io.BytesIO()
+    pictures[0].save(
+        content,
+        "GIF",
+        save_all=True,
+        append_images=pictures[1:],
+        duration=[round(each) for each in shown_ms],
+        loop=0,
+        optimize=True,
+    )
+    write_atomically(path, content.getvalue())
+
+
+def _write_mp4(path: Path, images: Sequence["Image"], moments: Sequence[Moment], frames_per_second: int) -> None:
+    ffmpeg: Any = importlib.import_module("imageio_ffmpeg")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    film = ffmpeg.write_frames(str(path), images[0].size, fps=frames_per_second, macro_block_size=2)
+    film.send(None)
+    for image, moment in zip(images, moments, strict=True):
+        for _ in range(max(1, round(LAST_PICTURE_S * frames_per_second)) if moment.outcome else 1):
+            film.send(image.tobytes())
+    film.close()
+
+
+def _write_line(pen: Any, y: int, left: str, right: str, left_colour: str, right_colour: str) -> None:
+    """Write at both ends of a line, as large as there is room."""
+    from PIL import ImageFont
+
+    margin, width = 12, pen.im.size[0]
+    for size in range(16, 8, -1):
+        font = ImageFont.load_default(size)
+        if pen.textlength(f"{left}   {right}", font) <= width - 2 * margin:
+            break
+    pen.text((margin, y), left, left_colour, font, anchor="lm")
+    pen.text((width - margin, y), right, right_colour, font, anchor="rm")
