@@ -86,6 +86,14 @@ def test_rows_are_csv_with_one_header_and_read_back_as_themselves(directory):
     assert np.isnan(read[0]["bonus_mean"])
 
 
+def test_columns_that_another_release_has_are_added_and_none_is_shifted(directory):
+    directory.append_row("train.csv", {"frame": 64, "old": 0.5, "return_mean": 1.5})
+    directory.append_row("train.csv", {"frame": 128, "return_mean": 2.5, "new": 7.0})
+    directory.append_row("train.csv", {"new": 8.0, "frame": 192, "return_mean": 3.5})
+    lines = (directory.path / "train.csv").read_text().splitlines()
+    assert lines == ["frame,old,return_mean,new", "64,0.5,1.5,", "128,,2.5,7.0", "192,,3.5,8.0"]
+
+
 def test_cutting_drops_what_came_later(directory):
     for row in ROWS:
         directory.append_row("train.csv", row)

@@ -264,3 +264,16 @@ def test_every_claim_of_the_catalogue_can_be_judged_without_runs():
         judged = judge(entry, [])
         assert len(judged) == len(entry.claims)
         assert {each.verdict for claim in judged for each in claim.judgements} == {"not run"}
+
+
+def test_what_is_measured_at_some_rows_alone_is_a_curve_of_these():
+    nan = math.nan
+    evaluated = [nan, 100, nan, 300, nan, 500]
+    run = make_run("vcse", 0, [0.0] * 6, eval_return_mean=evaluated)
+    frames, scores = metric_curve(run, "eval_return_mean")
+    assert (frames.tolist(), scores.tolist()) == ([2000, 4000, 6000], [100, 300, 500])
+    assert metric_curve(make_run("vcse", 0, [0.0] * 2, eval_return_mean=[nan, nan]), "eval_return_mean") is None
+    runs = [make_run("vcse", seed, [0.0] * 6, eval_return_mean=evaluated) for seed in range(5)]
+    runs += [make_run("se", seed, [0.0] * 6, eval_return_mean=[nan, 0, nan, 0, nan, 0]) for seed in range(5)]
+    (judgement,) = judge(make_study(FASTER, metric="eval_return_mean"), runs)[0].judgements
+    assert judgement.difference == pytest.approx(300)

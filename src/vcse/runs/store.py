@@ -144,13 +144,17 @@ class RunDirectory:
         self._scalars.flush()
 
     def append_row(self, name: str, row: Mapping[str, Any]) -> None:
-        """Add a row to a CSV file; the first brings the header."""
+        """Add a row to a CSV file; the first brings the header, and a column that is new later on is added to it."""
         path = self.path / name
+        header = _header(path)
+        columns = header + [column for column in row if column not in header]
+        if header and columns != header:  # another release began the run
+            write_atomically(path, _with_columns(path.read_bytes(), columns))
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        if not path.exists() or path.stat().st_size == 0:
-            writer.writerow(row.keys())
-        writer.writerow([_written(value) for value in row.values()])
+        if not header:
+            writer.writerow(columns)
+        writer.writerow([_written(row.get(column, "")) for column in columns])
         _append(path, text.getvalue().encode())
         if self._has_scalars and name != "timing.csv":
             self._write_scalars(name, row)
@@ -282,6 +286,23 @@ def _append(path: Path, content: bytes) -> None:
         except BaseException:
             file.truncate(size)
             raise
+
+
+def _header(path: Path) -> list[str]:
+    """Give the columns of a CSV file; none where it does not exist or is empty."""
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return next(csv.reader(file), [])
+
+
+def _with_columns(content: bytes, columns: Sequence[str]) -> bytes:
+    """Give a CSV file with more columns, in which the rows that are there say nothing."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(csv.DictReader(io.StringIO(content.decode(), newline="")))
+    return text.getvalue().encode()
 
 
 def _rows_until(frame: int, content: bytes) -> bytes:

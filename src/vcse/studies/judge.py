@@ -73,15 +73,19 @@ def metric_curve(
     """Give a run's curve of a metric: a column of its training, or the share of visits beyond the wall.
 
     Success and return are not known (NaN) before `FEWEST_EPISODES` episodes have ended. Those that end first are the
-    short ones, and in most tasks these are the successes.
+    short ones, and in most tasks these are the successes. What is known at some rows alone, as evaluations are, is a
+    curve of these.
     """
     if metric != "beyond_wall_share":
         if metric not in run.columns:
             return None
         scores = run.columns[metric]
-        if metric in OF_EPISODES and "episodes" in run.columns:
-            scores = np.where(run.columns["episodes"] >= FEWEST_EPISODES, scores, np.nan)
-        return run.frames, scores
+        if metric in OF_EPISODES:
+            if "episodes" in run.columns:
+                scores = np.where(run.columns["episodes"] >= FEWEST_EPISODES, scores, np.nan)
+            return run.frames, scores
+        known = ~np.isnan(scores)
+        return (run.frames[known], scores[known]) if known.any() else None
     every = run.config.get("visits_every_frames", 0)
     if run.visits is None or not every or not len(run.visits):
         return None
