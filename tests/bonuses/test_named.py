@@ -47,6 +47,11 @@ def test_settings_reach_the_bonus():
     )
     assert (vcse.k, vcse.rule.log_offset) == (7, 0.5)
     assert isinstance(vcse.value_normalizer, RunningStandardized)
+    rcse = make_bonus(
+        BonusChoice("rcse", "release-sac", 7, log_offset=0.5, value_normalization="running"), learners=2, dimensions=3
+    )
+    assert (rcse.k, rcse.rule.log_offset) == (7, 0.5)
+    assert isinstance(rcse.reward_normalizer, RunningStandardized)
     matched = make_bonus(BonusChoice("se-matched", "release-a2c", 4, log_offset=0.25), learners=2, dimensions=3)
     assert (matched.k, matched.rule.log_offset) == (4, 0.25)
     assert make_bonus(BonusChoice("vcse", "release-a2c", 3), learners=1, dimensions=3).rule.log_offset != 0.5

@@ -135,6 +135,14 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
         (["--hidden-units", "64"], "--hidden-units is for the agent sac or drqv2, but minigrid/Empty-5x5 is for a2c"),
         (["--temperature", "learned"], "--temperature is for the agent sac, but minigrid/Empty-5x5 is for a2c"),
         (
+            ["--bonus", "none", "se", "--log-offset", "1"],
+            "--log-offset is for the bonuses vcse, rcse, se-matched, got --bonus none se",
+        ),
+        (
+            ["--bonus", "se-matched", "--value-normalization", "running"],
+            "--value-normalization is for the bonuses vcse, rcse, got --bonus se-matched",
+        ),
+        (
             ["--values", "exact"],
             "--values exact needs a task that is enumerated, minigrid-table/..., not minigrid/Empty",
         ),

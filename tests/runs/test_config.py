@@ -5,7 +5,7 @@ import pytest
 
 from vcse.agents.a2c import A2CConfig
 from vcse.bonuses.named import BonusChoice
-from vcse.runs.config import RunConfig, a2c_config, difference, sac_config
+from vcse.runs.config import RunConfig, a2c_config, difference, drqv2_config, sac_config
 
 from .small import make_config
 
@@ -84,6 +84,22 @@ def test_deviations_have_the_last_word():
         injection="reward",
         time_limit="bootstraps",
     )
+
+
+@pytest.mark.parametrize(
+    ("bonus", "heeded"),
+    [
+        ("none", (None, "batch")),
+        ("se", (None, "batch")),
+        ("se-matched", (1.0, "batch")),
+        ("vcse", (1.0, "running")),
+        ("rcse", (1.0, "running")),
+    ],
+)
+def test_of_deviations_that_a_bonus_does_not_heed_nothing_is_recorded(bonus, heeded):
+    asked = {"log_offset": 1.0, "value_normalization": "running"}
+    for settings in (sac_config(bonus, **asked), drqv2_config(bonus, task="dmc-pixels/hopper_stand", **asked)):
+        assert (settings.bonus.log_offset, settings.bonus.value_normalization) == heeded
 
 
 def test_unknown_names_are_refused(without_type_checks):

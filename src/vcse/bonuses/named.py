@@ -21,6 +21,9 @@ _CLASSES: dict[BonusName, type[Bonus]] = {
     "rcse": RewardConditionalStateEntropy,
     "se-matched": MatchedStateEntropy,
 }
+# Which bonuses heed these fields of a choice.
+READS_LOG_OFFSET: tuple[BonusName, ...] = ("vcse", "rcse", "se-matched")
+READS_VALUE_NORMALIZATION: tuple[BonusName, ...] = ("vcse", "rcse")
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class BonusChoice:
     reading: str  # of the bare functions: paper, clean, release-a2c, ...
     k: int
     log_offset: float | None = None  # None: the reading's
-    value_normalization: ValueNormalization = "batch"  # of the values that VCSE conditions on
+    value_normalization: ValueNormalization = "batch"  # of what VCSE and RCSE condition on
     normalizer: NormalizerName | None = None  # what the reward of SE is divided by; None: as the reading says
 
     def __post_init__(self) -> None:
@@ -71,10 +74,18 @@ def make_bonus(choice: BonusChoice, *, learners: int, dimensions: int, check_fin
                 k=choice.k,
                 reading=choice.reading,
                 log_offset=choice.log_offset,
-                value_normalizer=RunningStandardized(learners=learners)
-                if choice.value_normalization == "running"
-                else None,
+                value_normalizer=_normalizer_of_condition(choice, learners),
                 check_finite=check_finite,
             )
         case "rcse":
-            return RewardConditionalStateEntropy(k=choice.k, reading=choice.reading, check_finite=check_finite)
+            return RewardConditionalStateEntropy(
+                k=choice.k,
+                reading=choice.reading,
+                log_offset=choice.log_offset,
+                reward_normalizer=_normalizer_of_condition(choice, learners),
+                check_finite=check_finite,
+            )
+
+
+def _normalizer_of_condition(choice: BonusChoice, learners: int) -> RunningStandardized | None:
+    return RunningStandardized(learners=learners) if choice.value_normalization == "running" else None

@@ -90,6 +90,10 @@ class RewardConditionalStateEntropy(Bonus):
         reading: paper, clean, release-a2c, release-drqv2, release-sac or release-mwm; or a `ConditionalReading` of
             one's own, which leaves the choice of the reward_normalizer to be made here.
         reward_normalizer: How the rewards are scaled; standardised over the batch if not given, as values are.
+        nv_radius: Deviation from the reading, as for VCSE; so are the next three.
+        self_in_k: The point itself counts as its first neighbour.
+        self_in_nv: The point itself is counted in the number of like rewards.
+        log_offset: What is added inside the logarithm.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
     """
 
@@ -101,10 +105,20 @@ class RewardConditionalStateEntropy(Bonus):
         k: int,
         reading: str | ConditionalReading = "paper",
         reward_normalizer: ValueNormalizer | None = None,
+        nv_radius: RadiusOfCount | None = None,
+        self_in_k: bool | None = None,
+        self_in_nv: bool | None = None,
+        log_offset: float | None = None,
         check_finite: bool = True,
     ) -> None:
         super().__init__()
-        self.rule = conditional_reading(reading)
+        self.rule = with_overrides(
+            conditional_reading(reading),
+            nv_radius=nv_radius,
+            self_in_k=self_in_k,
+            self_in_nv=self_in_nv,
+            log_offset=log_offset,
+        )
         self.k = paying_k(k, self_in_k=self.rule.self_in_k)
         check_booleans(check_finite=check_finite)
         self.reward_normalizer = _chosen(reward_normalizer, reading, argument="reward_normalizer")

@@ -11,7 +11,13 @@ import tyro
 from vcse.agents.a2c import Injection, TimeLimit
 from vcse.agents.drqv2 import CuriosityPair, ReturnInjection
 from vcse.agents.sac import ValueCritic
-from vcse.bonuses.named import BONUS_NAMES, make_bonus
+from vcse.bonuses.named import (
+    BONUS_NAMES,
+    READS_LOG_OFFSET,
+    READS_VALUE_NORMALIZATION,
+    ValueNormalization,
+    make_bonus,
+)
 from vcse.cli.devices import Device, cores, resolve_device
 from vcse.envs.rendering import Rendering
 from vcse.envs.tasks import agent_of, task_spec
@@ -49,7 +55,7 @@ def train(
     k: int | None = None,
     beta: float | None = None,
     log_offset: float | None = None,
-    value_normalization: Literal["batch", "running"] = "batch",
+    value_normalization: ValueNormalization = "batch",
     values: ValueSource = "network",
     bonus_features: Literal["auto", "encoder", "position"] = "auto",
     keep_extrinsic_critic: bool = False,
@@ -102,8 +108,8 @@ def train(
         k: Deviation from the reading: which neighbour. In a2c 3 for vcse and se-matched in release, 5 otherwise; in
             sac and drqv2 12.
         beta: Weight of the bonus; 0.005 in a2c, and 0.1 in sac and drqv2, if not given.
-        log_offset: Deviation from the reading: what is added inside the logarithm of vcse and se-matched.
-        value_normalization: Values are standardised over the batch, or by running estimates.
+        log_offset: Deviation from the reading: what is added inside the logarithm of vcse, rcse and se-matched.
+        value_normalization: What vcse and rcse condition on is standardised over the batch, or by running estimates.
         values: a2c; what vcse conditions on: the network's value, or exact values (minigrid-table/... only).
         bonus_features: a2c; what the bonus sees: a random encoder's features or the agent's position; auto is the
             position for minigrid-full/... and the encoder otherwise.
@@ -164,6 +170,12 @@ def train(
             raise ValueError(f"{option} has {twice[0]} more than once")
     if method is not None and len(bonus) > 1:
         raise ValueError(f"--method is one label, but there are {len(bonus)} bonuses: train them one after the other")
+    for option, is_given, heeding in (
+        ("--log-offset", log_offset is not None, READS_LOG_OFFSET),
+        ("--value-normalization", value_normalization != "batch", READS_VALUE_NORMALIZATION),
+    ):
+        if is_given and not set(bonus) & set(heeding):
+            raise ValueError(f"{option} is for the bonuses {', '.join(heeding)}, got --bonus {' '.join(bonus)}")
     # Options that not every agent has, and whose they are.
     only: list[tuple[str, object, tuple[str, ...]]] = [
         ("--injection", injection, ("a2c",)),

@@ -8,7 +8,14 @@ from typing import Any, Literal
 from vcse.agents.a2c import A2CConfig, Injection, TimeLimit
 from vcse.agents.drqv2 import CuriosityPair, DrQv2Config, ReturnInjection
 from vcse.agents.sac import SACConfig, ValueCritic
-from vcse.bonuses.named import BONUS_NAMES, BonusChoice, BonusName
+from vcse.bonuses.named import (
+    BONUS_NAMES,
+    READS_LOG_OFFSET,
+    READS_VALUE_NORMALIZATION,
+    BonusChoice,
+    BonusName,
+    ValueNormalization,
+)
 from vcse.bonuses.readings import NormalizerName
 from vcse.nets.pixels import Precision
 
@@ -143,7 +150,7 @@ def a2c_config(
     injection: Injection | None = None,
     time_limit: TimeLimit | None = None,
     log_offset: float | None = None,
-    value_normalization: Literal["batch", "running"] = "batch",
+    value_normalization: ValueNormalization = "batch",
     position_features: bool = False,
     keeps_extrinsic_critic: bool = False,
     environments: int = 16,
@@ -153,12 +160,12 @@ def a2c_config(
     if reading == "re3" and bonus not in ("none", "se"):
         raise ValueError(f"reading 're3' is one of state entropy (se); the bonus is {bonus!r}")
     return A2CConfig(
-        bonus=BonusChoice(
-            name=name,
-            reading="release-a2c" if reading == "release" else reading,
-            k=_K[reading].get(bonus, _K_OTHERWISE) if k is None else k,
-            log_offset=log_offset,
-            value_normalization=value_normalization,
+        bonus=_choice(
+            name,
+            "release-a2c" if reading == "release" else reading,
+            _K[reading].get(bonus, _K_OTHERWISE) if k is None else k,
+            log_offset,
+            value_normalization,
         ),
         beta=A2CConfig.beta if beta is None else beta,
         injection=_INJECTION[reading] if injection is None else injection,
@@ -187,7 +194,7 @@ def sac_config(
     value_critic: ValueCritic = "target",
     extrinsic_entropy: bool | None = None,
     log_offset: float | None = None,
-    value_normalization: Literal["batch", "running"] = "batch",
+    value_normalization: ValueNormalization = "batch",
     hidden_units: int | None = None,
     batch_size: int | None = None,
     seed_frames: int | None = None,
@@ -207,12 +214,12 @@ def sac_config(
         "replay_capacity": replay_capacity,
     }
     return SACConfig(
-        bonus=BonusChoice(
-            name=name,
-            reading="release-sac" if reading == "release" else reading,
-            k=SAC_K if k is None else k,
-            log_offset=log_offset,
-            value_normalization=value_normalization,
+        bonus=_choice(
+            name,
+            "release-sac" if reading == "release" else reading,
+            SAC_K if k is None else k,
+            log_offset,
+            value_normalization,
             normalizer=_SE_NORMALIZER[reading] if bonus == "se" else None,
         ),
         temperature=None if temperature == "learned" else temperature,
@@ -249,7 +256,7 @@ def drqv2_config(
     return_injection: ReturnInjection | None = None,
     action_noise: float | None = None,
     log_offset: float | None = None,
-    value_normalization: Literal["batch", "running"] = "batch",
+    value_normalization: ValueNormalization = "batch",
     normalizes_reward: bool | None = None,
     bonus_batch_size: int | None = None,
     n_step: int | None = None,
@@ -276,12 +283,12 @@ def drqv2_config(
         "replay_capacity": replay_capacity,
     }
     return DrQv2Config(
-        bonus=BonusChoice(
-            name=name,
-            reading="release-drqv2" if reading == "release" else reading,
-            k=DRQV2_K if k is None else k,
-            log_offset=log_offset,
-            value_normalization=value_normalization,
+        bonus=_choice(
+            name,
+            "release-drqv2" if reading == "release" else reading,
+            DRQV2_K if k is None else k,
+            log_offset,
+            value_normalization,
             normalizer=_SE_NORMALIZER[reading] if bonus == "se" else None,
         ),
         noise_schedule=(1.0, 0.1, steps) if action_noise is None else (action_noise, action_noise, 1),
@@ -292,6 +299,26 @@ def drqv2_config(
         n_step=(1 if walks else 3) if n_step is None else n_step,
         batch_size=(512 if walks else 256) if batch_size is None else batch_size,
         **{each: value for each, value in deviations.items() if value is not None},  # type: ignore[arg-type]
+    )
+
+
+def _choice(
+    name: BonusName,
+    reading: str,
+    k: int,
+    log_offset: float | None,
+    value_normalization: ValueNormalization,
+    *,
+    normalizer: NormalizerName | None = None,
+) -> BonusChoice:
+    """Choose a bonus. Of what it does not heed nothing is recorded."""
+    return BonusChoice(
+        name=name,
+        reading=reading,
+        k=k,
+        log_offset=log_offset if name in READS_LOG_OFFSET else None,
+        value_normalization=value_normalization if name in READS_VALUE_NORMALIZATION else "batch",
+        normalizer=normalizer,
     )
 
 
