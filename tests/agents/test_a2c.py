@@ -1,4 +1,5 @@
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -256,6 +257,22 @@ def test_position_features_take_the_place_of_the_encoder():
     states = rollout.positions[0].flatten(0, 1)
     expected = value_conditional_reward(states, torch.zeros(128), k=3, reading="release-a2c")
     torch.testing.assert_close(agent.bonus_output.reward[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"environments": 0}, "environments must be at least 1, got 0"),
+        ({"beta": math.inf}, "beta must be finite and not negative, got inf"),
+        ({"discount": 7.0}, r"discount must be from 0 to 1, got 7\.0"),
+        ({"gae_lambda": math.nan}, "gae_lambda must be from 0 to 1, got nan"),
+        ({"learning_rate": -1.0}, r"learning_rate must be finite and above 0, got -1\.0"),
+        ({"environments": 1, "rollout_steps": 3}, "k=3 needs more than the 3 states of an update"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(VCSE, **changes)
 
 
 def test_a_cohort_of_different_shapes_is_refused():

@@ -160,7 +160,7 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
         (["--bonus", "se", "--k", "1"], "k must be at least 2"),
         (["--bonus", "vcse", "--k", "16"], "k=16 needs more than the 16 states of an update"),
         (["--bonus", "vcse", "--log-offset", "nan"], "log_offset must be finite and not negative, got nan"),
-        (["--beta", "-1"], "beta must not be negative, got -1"),
+        (["--beta", "-1"], "beta must be finite and not negative, got -1"),
     ],
 )
 def test_bad_input_is_one_clear_line_and_writes_nothing(tmp_path, capsys, arguments, message, without_type_checks):

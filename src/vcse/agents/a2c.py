@@ -24,6 +24,7 @@ from vcse.nets.remembered import RememberedEncoder
 from vcse.nets.stacked import Layout, Pieces, Stack
 from vcse.replay.rollouts import Rollout
 from vcse.returns import gae
+from vcse.settings import check_at_least_one, check_cohort, check_not_negative, check_positive, check_shares
 from vcse.streams import torch_generator
 
 Injection = Literal["after_gae", "reward"]
@@ -54,11 +55,10 @@ class A2CConfig:
     most_gradient_norm: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("environments", "rollout_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not self.beta >= 0:
-            raise ValueError(f"beta must not be negative, got {self.beta}")
+        check_at_least_one(self, "environments", "rollout_steps")
+        check_not_negative(self, "beta", "rms_epsilon", "entropy_coefficient", "value_coefficient")
+        check_positive(self, "learning_rate", "most_gradient_norm")
+        check_shares(self, "discount", "gae_lambda", "rms_decay")
         states = self.frames_per_update
         if self.has_bonus and self.bonus.k >= states:
             raise ValueError(f"k={self.bonus.k} needs more than the {states} states of an update")
@@ -92,11 +92,13 @@ class A2C:
 
     Args:
         spec: Shape of the observations and number of actions, the same for all learners.
-        configs: The settings of each learner. Batch shapes and bonus features must agree; all else may differ.
+        configs: The settings of each learner. `SHARED` ones must agree; all else may differ.
         seeds: The seed of each learner's parameters.
         device: Where everything lives.
         check_finite: Let the bonus refuse NaN and infinity; on CUDA this waits for the device.
     """
+
+    SHARED = ("environments", "rollout_steps", "bonus_features")
 
     def __init__(
         self,
@@ -107,7 +109,7 @@ class A2C:
         device: torch.device | str = "cpu",
         check_finite: bool = False,
     ) -> None:
-        _check_cohort(configs, seeds)
+        check_cohort(configs, seeds, self.SHARED)
         self.device = torch.device(device)
         self.configs = tuple(configs)
         common = configs[0]
@@ -484,12 +486,3 @@ class _CapturedAct:
 
 def _copy(tensor: Tensor) -> Tensor:
     return tensor.detach().cpu().clone()
-
-
-def _check_cohort(configs: Sequence[A2CConfig], seeds: Sequence[int]) -> None:
-    if not configs or len(configs) != len(seeds):
-        raise ValueError(f"a cohort needs one seed per configuration, got {len(configs)} and {len(seeds)}")
-    for name in ("environments", "rollout_steps", "bonus_features"):
-        different = {getattr(config, name) for config in configs}
-        if len(different) > 1:
-            raise ValueError(f"learners of one cohort must have the same {name}, got {sorted(different)}")

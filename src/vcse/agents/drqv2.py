@@ -23,6 +23,7 @@ from vcse.nets.optimizers import adam_state, make_adam
 from vcse.nets.perceptrons import Perceptrons
 from vcse.nets.pixels import Curiosity, PictureEncoder, Precision, Trunk, through_trunks
 from vcse.replay.frames import PictureBatch
+from vcse.settings import check_at_least_one, check_not_negative, check_positive, check_shares
 from vcse.streams import torch_generator
 
 ValueCritic = Literal["online", "target"]
@@ -62,23 +63,15 @@ class DrQv2Config:
     replay_capacity: int = 1_000_000
 
     def __post_init__(self) -> None:
-        for name in ("n_step", "batch_size", "features", "hidden_units", "seed_frames", "steps_per_update"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 <= self.beta < math.inf:
-            raise ValueError(f"beta must be finite and not negative, got {self.beta}")
+        check_at_least_one(self, "n_step", "batch_size", "features", "hidden_units", "seed_frames", "steps_per_update")
+        check_not_negative(self, "beta", "noise_clip")
+        check_positive(self, "learning_rate")
+        check_shares(self, "discount", "target_rate")
         first, last, steps = self.noise_schedule
         if not (0 <= first < math.inf and 0 <= last < math.inf and steps >= 1):
             raise ValueError(f"noise_schedule must be two deviations and a number of steps, got {self.noise_schedule}")
-        if not 0 <= self.noise_clip < math.inf:
-            raise ValueError(f"noise_clip must be finite and not negative, got {self.noise_clip}")
         if not 0 <= self.beta_decay < 1:
             raise ValueError(f"beta_decay must be from 0 to below 1, got {self.beta_decay}")
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"learning_rate must be finite and above 0, got {self.learning_rate}")
-        for name in ("discount", "target_rate"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be from 0 to 1, got {getattr(self, name)}")
         if self.replay_capacity < self.drawn:
             raise ValueError(f"replay_capacity {self.replay_capacity} holds no batch of {self.drawn}")
         if self.bonus_batch_size is not None and self.bonus_batch_size < self.batch_size:

@@ -11,7 +11,6 @@ The critic learns the task's rewards plus the bonus, which is computed anew for 
 learns the task's rewards alone: it is the value that VCSE conditions on, and the bonus cannot reach it.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -27,6 +26,7 @@ from vcse.nets.optimizers import adam_state, make_adam
 from vcse.nets.perceptrons import Perceptrons
 from vcse.nets.squashed import mean_and_log_std, squashed_sample
 from vcse.replay.transitions import Batch
+from vcse.settings import check_at_least_one, check_cohort, check_not_negative, check_positive, check_shares
 from vcse.streams import torch_generator
 
 ValueCritic = Literal["target", "online"]
@@ -55,19 +55,10 @@ class SACConfig:
     replay_capacity: int = 600_000
 
     def __post_init__(self) -> None:
-        for name in ("hidden_units", "batch_size", "target_every_updates", "seed_frames", "replay_capacity"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("beta", "updates_per_step"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be finite and not negative, got {getattr(self, name)}")
-        for name in ("learning_rate", "initial_temperature", "temperature"):
-            number = getattr(self, name)
-            if number is not None and not 0 < number < math.inf:
-                raise ValueError(f"{name} must be finite and above 0, got {number}")
-        for name in ("discount", "target_rate"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be from 0 to 1, got {getattr(self, name)}")
+        check_at_least_one(self, "hidden_units", "batch_size", "target_every_updates", "seed_frames", "replay_capacity")
+        check_not_negative(self, "beta", "updates_per_step")
+        check_positive(self, "learning_rate", "initial_temperature", "temperature")
+        check_shares(self, "discount", "target_rate")
         if self.replay_capacity < self.batch_size:
             raise ValueError(f"replay_capacity {self.replay_capacity} holds no batch of {self.batch_size}")
         if self.has_bonus and self.bonus.k >= self.batch_size:
@@ -123,7 +114,7 @@ class SAC:
         device: torch.device | str = "cpu",
         check_finite: bool = False,
     ) -> None:
-        _check_cohort(configs, seeds)
+        check_cohort(configs, seeds, self.SHARED)
         self.device = torch.device(device)
         self.configs = tuple(configs)
         self.spec = spec
@@ -439,12 +430,3 @@ class _CapturedAct:
         self.observations.copy_(observations, non_blocking=True)
         self.noise.copy_(noise, non_blocking=True)
         return self.captured()
-
-
-def _check_cohort(configs: Sequence[SACConfig], seeds: Sequence[int]) -> None:
-    if not configs or len(configs) != len(seeds):
-        raise ValueError(f"a cohort needs one seed per configuration, got {len(configs)} and {len(seeds)}")
-    for name in SAC.SHARED:
-        different = {getattr(config, name) for config in configs}
-        if len(different) > 1:
-            raise ValueError(f"learners of one cohort must have the same {name}, got {sorted(different)}")

@@ -19,9 +19,9 @@ from vcse.envs.pixels import Pixels, pixel_spec
 from vcse.envs.rendering import Rendering
 from vcse.nets.augment import SHIFTS
 from vcse.replay.frames import STACK, PictureBatch
+from vcse.runs.arithmetic import computing_as
 from vcse.runs.config import RunConfig, drqv2_config
 from vcse.runs.from_pixels import PixelCohort
-from vcse.runs.launch import set_arithmetic
 from vcse.runs.store import RunDirectory
 
 SECONDS = 4.0  # for each of the two measurements of a case
@@ -67,13 +67,13 @@ class Row:
 def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float = SECONDS) -> Iterator[Row]:
     """Measure cases one after the other."""
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    set_arithmetic(device, ["drqv2"])
     plain: dict[str, float] = {}
     for case in cases:
-        update_s = _update_seconds(case, device, seconds)
+        with computing_as("drqv2", device):
+            update_s = _update_seconds(case, device, seconds)
+            frames_per_s, shares = _train(case, device, threads, seconds)
         if case.bonus == "none":
             plain[case.task] = update_s
-        frames_per_s, shares = _train(case, device, threads, seconds)
         yield Row(
             device=name,
             task=case.task,

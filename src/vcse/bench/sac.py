@@ -19,8 +19,8 @@ import torch
 from vcse.agents.sac import DRAWS, SAC, SACSpec
 from vcse.nets.capture import Captured
 from vcse.replay.transitions import Batch
+from vcse.runs.arithmetic import computing_as
 from vcse.runs.config import RunConfig, sac_config
-from vcse.runs.launch import set_arithmetic
 from vcse.runs.off_policy import OffPolicyCohort
 from vcse.runs.store import RunDirectory
 
@@ -67,17 +67,17 @@ class Row:
 def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float = SECONDS) -> Iterator[Row]:
     """Measure cases one after the other."""
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    set_arithmetic(device, ["sac"])
     plain: dict[tuple[int, int, int], float] = {}
     for case in cases:
-        update_s, bonus_s = _update_seconds(case, device, seconds)
+        with computing_as("sac", device):
+            update_s, bonus_s = _update_seconds(case, device, seconds)
+            frames_per_s, shares = _train(case, device, threads, seconds)
         size = (case.learners, case.hidden_units, case.batch_size)
         if case.bonus == "none":
             plain[size] = update_s
         plain_s = plain.get(size, float("nan"))
         has_critic = sac_config(case.bonus).has_extrinsic_critic
         extrinsic_s = max(update_s - bonus_s - plain_s, 0.0) if has_critic else 0.0
-        frames_per_s, shares = _train(case, device, threads, seconds)
         yield Row(
             device=name,
             learners=case.learners,

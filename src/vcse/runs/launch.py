@@ -3,18 +3,18 @@
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-import torch
-
+from vcse.agents.a2c import A2C
 from vcse.agents.drqv2 import DrQv2Config
 from vcse.agents.sac import SACConfig
 from vcse.envs.tasks import state_spec, task_spec
 from vcse.runs import checkpoint
+from vcse.runs.arithmetic import computing_as
 from vcse.runs.checkpoint import Checkpoint
 from vcse.runs.config import RunConfig
 from vcse.runs.from_pixels import PixelCohort
@@ -70,7 +70,6 @@ def train_runs(
         raise ValueError(f"several runs have the name {next(name for name in names if names.count(name) > 1)}")
     for config in configs:
         check_config(out / config.name, config)  # all of them, before anything is written
-    set_arithmetic(device, {config.agent for config in configs})
     with ExitStack() as stack:
         unfinished = []
         for config in configs:
@@ -85,16 +84,9 @@ def train_runs(
                 for plan in _plans(alike):
                     if stopped():
                         raise StoppedError(stopped())
-                    _train(plan, device=device, threads=threads, progress=progress, stopped=stopped)
+                    with computing_as(plan.directories[0].config.agent, device):
+                        _train(plan, device=device, threads=threads, progress=progress, stopped=stopped)
     return [out / name for name in names]
-
-
-def set_arithmetic(device: str, agents: Collection[str]) -> None:
-    """Let PyTorch compute as training does, in this whole process."""
-    torch.set_num_threads(1)  # for networks this small, more threads wait for each other longer than they help
-    if device == "cuda" and set(agents) != {"a2c"}:
-        torch.set_float32_matmul_precision("high")  # TF32: twice as fast for large networks; neighbours stay exact
-        torch.backends.cudnn.benchmark = True  # pictures have one size: the fastest convolution is looked for once
 
 
 def _train(plan: Plan, *, device: str, threads: int, progress: TrainingProgress, stopped: Callable[[], int]) -> None:
@@ -145,8 +137,8 @@ def _of_agent(config: RunConfig) -> tuple[Hashable, ...]:
         return state_spec(config.task), *(getattr(config.sac, name) for name in OffPolicyCohort.SHARED)
     if isinstance(config.settings, DrQv2Config):
         return (config.name,)  # alone
-    spec, a2c = task_spec(config.task), config.a2c
-    return spec.observation_shape, spec.actions, a2c.environments, a2c.rollout_steps, a2c.bonus_features
+    spec = task_spec(config.task)
+    return spec.observation_shape, spec.actions, *(getattr(config.a2c, name) for name in A2C.SHARED)
 
 
 def _alike(directories: Sequence[RunDirectory]) -> list[list[RunDirectory]]:

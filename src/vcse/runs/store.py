@@ -32,6 +32,7 @@ from numpy.typing import DTypeLike
 
 from vcse import __version__
 from vcse.runs import checkpoint
+from vcse.runs.arithmetic import arithmetic_of
 from vcse.runs.checkpoint import Checkpoint, naming, write_atomically
 from vcse.runs.config import RunConfig, difference
 
@@ -183,7 +184,9 @@ class RunDirectory:
         if there is not None and there.frames >= self.config.frames:
             return
         # What makes the directory a run comes last.
-        write_atomically(self.path / "meta.json", json.dumps(describe_machine(self.device), indent=1).encode())
+        write_atomically(
+            self.path / "meta.json", json.dumps(describe_machine(self.config.agent, self.device), indent=1).encode()
+        )
         write_atomically(self.path / "config.json", json.dumps(self.config.to_json(), indent=1).encode())
 
 
@@ -254,8 +257,8 @@ def read_rows(path: Path) -> list[dict[str, float]]:
     return [{name: float(cell) if cell else float("nan") for name, cell in row.items()} for row in rows]
 
 
-def describe_machine(device: str) -> dict[str, Any]:
-    """Say on what and with what a run is made."""
+def describe_machine(agent: str, device: str) -> dict[str, Any]:
+    """Say on what, with what and how exactly a run is made."""
     return {
         "vcse": __version__,
         "commit": _commit(),
@@ -265,7 +268,9 @@ def describe_machine(device: str) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "cudnn_deterministic": torch.backends.cudnn.deterministic,
+        "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
+        **arithmetic_of(agent, device)._asdict(),
         "command": sys.argv[1:],
     }
 

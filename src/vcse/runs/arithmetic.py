@@ -1,0 +1,42 @@
+"""How exactly a GPU multiplies: settings of the whole process, which follow from the agent that is trained."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, NamedTuple
+
+import torch
+
+
+class Arithmetic(NamedTuple):
+    """What PyTorch is told."""
+
+    float32_matmul_precision: Literal["high", "highest"]  # high: products of TF32 numbers, on a GPU
+    cudnn_benchmark: bool  # look for the fastest convolution, once for every shape
+
+
+def arithmetic_of(agent: str, device: str) -> Arithmetic:
+    """Give how an agent is trained: large networks are twice as fast with TF32. Neighbours are exact either way."""
+    is_on_gpu = device == "cuda"
+    return Arithmetic("high" if is_on_gpu and agent != "a2c" else "highest", is_on_gpu and agent == "drqv2")
+
+
+@contextmanager
+def computing_as(agent: str, device: str) -> Iterator[None]:
+    """Let PyTorch compute as it does when an agent is trained, and afterwards as before."""
+    before = (
+        torch.get_num_threads(),
+        torch.get_float32_matmul_precision(),
+        torch.backends.cudnn.benchmark,
+    )
+    wanted = arithmetic_of(agent, device)
+    _tell(1, *wanted)  # for networks this small, more threads wait for each other longer than they help
+    try:
+        yield
+    finally:
+        _tell(*before)
+
+
+def _tell(threads: int, precision: str, benchmark: bool) -> None:
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(precision)
+    torch.backends.cudnn.benchmark = benchmark

@@ -1,0 +1,47 @@
+"""What settings must be: checks that name the setting and the number, for all agents alike."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+
+def check_at_least_one(settings: Any, *names: str) -> None:
+    """Refuse a count below 1."""
+    for name in names:
+        number = getattr(settings, name)
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1, got {number}")
+
+
+def check_not_negative(settings: Any, *names: str) -> None:
+    """Refuse a number that is negative, infinite or none."""
+    for name in names:
+        number = getattr(settings, name)
+        if not 0 <= number < math.inf:
+            raise ValueError(f"{name} must be finite and not negative, got {number}")
+
+
+def check_positive(settings: Any, *names: str) -> None:
+    """Refuse a number that is not above 0, or infinite; None is left to the setting's default."""
+    for name in names:
+        number = getattr(settings, name)
+        if number is not None and not 0 < number < math.inf:
+            raise ValueError(f"{name} must be finite and above 0, got {number}")
+
+
+def check_shares(settings: Any, *names: str) -> None:
+    """Refuse what is no share of a whole."""
+    for name in names:
+        number = getattr(settings, name)
+        if not 0 <= number <= 1:
+            raise ValueError(f"{name} must be from 0 to 1, got {number}")
+
+
+def check_cohort(settings: Sequence[Any], seeds: Sequence[int], shared: Sequence[str]) -> None:
+    """Refuse learners that cannot be trained in one stack."""
+    if not settings or len(settings) != len(seeds):
+        raise ValueError(f"a cohort needs one seed per configuration, got {len(settings)} and {len(seeds)}")
+    for name in shared:
+        different = {getattr(each, name) for each in settings}
+        if len(different) > 1:
+            raise ValueError(f"learners of one cohort must have the same {name}, got {sorted(different)}")
