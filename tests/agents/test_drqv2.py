@@ -487,6 +487,7 @@ def test_saved_loaded_and_continued_equals_not_stopping_with_deviations_too(conf
         ({"beta_decay": -0.1}, r"beta_decay must be from 0 to below 1, got -0\.1"),
         ({"learning_rate": 0.0}, r"learning_rate must be finite and above 0, got 0\.0"),
         ({"replay_capacity": 5}, "replay_capacity 5 holds no batch of 6"),
+        ({"replay_capacity": 9, "n_step": 9}, "replay_capacity 9 holds no transition of 9 steps"),
         ({"bonus_batch_size": 5}, "bonus_batch_size 5 must not be below batch_size 6"),
         ({"batch_size": 3}, "k=3 needs more than the 3 states of a batch"),
     ],

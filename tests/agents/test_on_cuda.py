@@ -139,6 +139,15 @@ def test_networks_and_their_gradients_are_those_of_the_cpu(inputs, outputs):
         torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("where", range(7))
+def test_a_nan_that_goes_in_comes_out(where):
+    net = Perceptrons(19, 96, 1)
+    layers = net.initial([torch.Generator().manual_seed(0)])
+    parts = [torch.randn(1, 33, 19, generator=torch.Generator().manual_seed(9)), *layers]
+    parts[where].view(-1)[0] = float("nan")
+    assert net([each.cuda() for each in parts[1:]], parts[0].cuda()).isnan().any()
+
+
 PICTURES = 24
 DRQ_NONE = drqv2_config("none", task="dmc-pixels/hopper_stand", batch_size=PICTURES, hidden_units=64)
 DRQ_VCSE = drqv2_config("vcse", task="dmc-pixels/hopper_stand", batch_size=PICTURES, hidden_units=64)

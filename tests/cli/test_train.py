@@ -259,6 +259,7 @@ PENDULUM_SEEN = "dmc-pixels/pendulum_swingup"
         (["--task", TASK, "--rendering", "fast"], f"--rendering is for the agent drqv2, but {TASK} is for a2c"),
         (["--task", PENDULUM, "--n-step", "3"], f"--n-step is for the agent drqv2, but {PENDULUM} is for sac"),
         (["--task", PENDULUM_SEEN, PENDULUM, "--n-step", "3"], "--n-step is for the agent drqv2, but dmc/pendulum"),
+        (["--n-step", "501"], f"n_step must be at most 500, the steps of an episode of {PENDULUM_SEEN}, got 501"),
         (["--reading", "re3"], "reading must be one of release, paper, clean for drqv2, got 're3'"),
         (["--batch-size", "12"], "k=12 needs more than the 12 states of a batch"),
         (["--batch-size", "0"], "batch_size must be at least 1, got 0"),

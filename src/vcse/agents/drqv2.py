@@ -74,6 +74,8 @@ class DrQv2Config:
             raise ValueError(f"beta_decay must be from 0 to below 1, got {self.beta_decay}")
         if self.replay_capacity < self.drawn:
             raise ValueError(f"replay_capacity {self.replay_capacity} holds no batch of {self.drawn}")
+        if self.replay_capacity <= self.n_step:
+            raise ValueError(f"replay_capacity {self.replay_capacity} holds no transition of {self.n_step} steps")
         if self.bonus_batch_size is not None and self.bonus_batch_size < self.batch_size:
             raise ValueError(f"bonus_batch_size {self.bonus_batch_size} must not be below batch_size {self.batch_size}")
         # The pictures of later steps are looked at with the batch alone.

@@ -27,7 +27,7 @@ class StateEntropyUse:
 
 
 STATE_ENTROPY_USES = {
-    # The paper divides by the batch's standard deviation in MiniGrid; for DrQ-v2 and SAC pass RunningMean().
+    # In MiniGrid; for DrQ-v2 and SAC, where the paper divides by a running mean, pass RunningMean() with both.
     "paper": StateEntropyUse("batch-std"),
     "clean": StateEntropyUse("running-std"),
     "release-a2c": StateEntropyUse("released-std", memory_capacity=10_000),

@@ -33,6 +33,7 @@ from vcse.runs.config import (
     drqv2_config,
     sac_config,
 )
+from vcse.runs.from_pixels import check_n_step
 from vcse.runs.jobs import suitable_jobs, train_in_jobs
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.store import done_frame, readable_runs
@@ -352,7 +353,9 @@ def _settings(agent: str, task: str, bonus: str, reading: Reading, asked: dict[s
     if agent == "sac":
         return sac_config(bonus, reading, **asked)
     if agent == "drqv2":
-        return drqv2_config(bonus, reading, task=task, **asked)
+        settings = drqv2_config(bonus, reading, task=task, **asked)
+        check_n_step(settings, task)
+        return settings
     GridEncoder(*task_spec(task).observation_shape)  # refuses maps that are too small for it
     return a2c_config(bonus, reading, **asked)
 

@@ -16,6 +16,13 @@ BLOCK = 2048
 
 @triton.jit
 @no_type_check  # or the checks of shapes that the tests switch on would wrap what Triton compiles
+def rectified(value):
+    """Give max(value, 0); NaN stays NaN, which Triton's own maximum would hide."""
+    return tl.where(value < 0, 0.0, value)
+
+
+@triton.jit
+@no_type_check
 def rectify_kernel(hidden_ptr, bias_ptr, units, size, BLOCK: tl.constexpr):
     """Replace each number of a network by max(number + bias, 0), where it lies."""
     network = tl.program_id(1).to(tl.int64)
@@ -23,7 +30,7 @@ def rectify_kernel(hidden_ptr, bias_ptr, units, size, BLOCK: tl.constexpr):
     inside = place < size
     here = hidden_ptr + network * size + place
     value = tl.load(here, mask=inside) + tl.load(bias_ptr + network * units + place % units, mask=inside)
-    tl.store(here, tl.maximum(value, 0.0), mask=inside)
+    tl.store(here, rectified(value), mask=inside)
 
 
 @triton.jit
@@ -57,7 +64,7 @@ def first_layer_kernel(
         other=0.0,
     )
     bias = tl.load(bias_ptr + network * units + unit, mask=unit < units, other=0.0)
-    value = tl.maximum(tl.dot(left, right, input_precision=PRECISION) + bias[None, :], 0.0)
+    value = rectified(tl.dot(left, right, input_precision=PRECISION) + bias[None, :])
     inside = (row[:, None] < rows) & (unit[None, :] < units)
     tl.store(out_ptr + network * rows * units + row[:, None] * units + unit[None, :], value, mask=inside)
 
@@ -112,7 +119,7 @@ def output_kernel(
         )
         bias = tl.load(bias_ptr + network * units + unit, mask=unit < units, other=0.0)
         weight = tl.load(weight_ptr + network * units + unit, mask=unit < units, other=0.0)
-        total += tl.sum(tl.maximum(before + bias[None, :], 0.0) * weight[None, :], 1)
+        total += tl.sum(rectified(before + bias[None, :]) * weight[None, :], 1)
     tl.store(out_ptr + network * rows + row, total, mask=row < rows)
 
 
@@ -145,5 +152,5 @@ def output_gradient_kernel(
     tl.store(out_ptr + place, masked, mask=inside)
     tile = (network * tl.num_programs(0) + tl.program_id(0)) * units
     tl.store(bias_sum_ptr + tile + unit, tl.sum(masked, 0), mask=unit < units)
-    weighted = tl.maximum(hidden, 0.0) * gradient[:, None]
+    weighted = rectified(hidden) * gradient[:, None]
     tl.store(weight_sum_ptr + tile + unit, tl.sum(weighted, 0), mask=unit < units)

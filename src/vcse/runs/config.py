@@ -177,9 +177,10 @@ def a2c_config(
 
 
 # What each reading says of SAC beyond the formula of the bonus. The release leaves the policy's entropy out of the
-# extrinsic critic's target; the paper says that this critic is like the other. The paper divides SE by a running mean.
+# extrinsic critic's target; the paper says that this critic is like the other. The paper divides SE by a running mean,
+# which the release gets wrong.
 _EXTRINSIC_ENTROPY = {"release": False, "paper": True, "clean": False}
-_SE_NORMALIZER: dict[str, NormalizerName | None] = {"release": None, "paper": "running-mean", "clean": None}
+_SE_NORMALIZER: dict[str, NormalizerName | None] = {"release": None, "paper": "running-mean", "clean": "running-mean"}
 SAC_K = 12
 SAC_BONUS_TEMPERATURE = 0.001  # paper and release: learning it gets in the way of a bonus
 

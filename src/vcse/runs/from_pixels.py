@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
+from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Config, DrQv2Spec
 from vcse.envs.pixels import ACTION_REPEAT, Pixels, pixel_spec
 from vcse.nets.augment import SHIFTS
 from vcse.replay.frames import STACK, FrameReplay, PictureBatch, frame_bytes
@@ -49,6 +49,7 @@ class PixelCohort:
         self.device = device
         spec = pixel_spec(self.config.task)
         self.action_size, self.has_success = spec.action_size, spec.has_success
+        check_n_step(self.settings, self.config.task)
         steps = -(-self.config.frames // ACTION_REPEAT)
         capacity = max(min(self.settings.replay_capacity, steps), self.settings.drawn)
         self.replay_bytes = frame_bytes(capacity, spec.most_steps, Pixels.frame_shape)
@@ -372,3 +373,10 @@ class PixelCohort:
             return Status(self.frame, frames, 1, frames_per_s, {method: rate}, bonus)
         returns = {method: self.episodes.return_mean(0)}
         return Status(self.frame, frames, 1, frames_per_s, returns, bonus, "return")
+
+
+def check_n_step(settings: DrQv2Config, task: str) -> None:
+    """Refuse transitions that are longer than the episodes of a task: none would ever be complete."""
+    most = pixel_spec(task).most_steps
+    if settings.n_step > most:
+        raise ValueError(f"n_step must be at most {most}, the steps of an episode of {task}, got {settings.n_step}")

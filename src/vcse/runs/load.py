@@ -123,6 +123,7 @@ def _drqv2(saved: _Saved, trained: DrQv2Config, device: str) -> DrQv2:
         noise_schedule=trained.noise_schedule,
         features=trained.features,
         hidden_units=trained.hidden_units,
+        encoder_precision=trained.encoder_precision,
     )
     agent = DrQv2(spec, settings, saved.config.seed, device=device)
     agent.load_policy(saved.checkpoint.state["agent"])
