@@ -176,3 +176,12 @@ def test_the_map_of_the_visits_has_its_wall_where_the_metric_looks():
     walls = [crossed.is_wall(catalog.CROSSED_WALL, y) for y in range(1, 8)]
     assert sum(walls) == 6
     assert not crossed.is_wall(catalog.CROSSED_WALL, 5)
+
+
+def test_the_heat_map_can_be_made_longer_and_is_drawn_of_short_runs_too():
+    entry = catalog.study("minigrid-heatmap")
+    every = {
+        frames: run_configs(narrowed(entry, frames=frames))[0].visits_every_frames
+        for frames in (5_000, 100_000, 300_000)
+    }
+    assert every == {5_000: 500, 100_000: 10_000, 300_000: 10_000}
