@@ -18,9 +18,12 @@ from vcse.studies.statistics import (
     mean,
     median,
     median_of_tasks,
+    middles,
     optimality_gap,
+    percentile_interval,
     performance_profile,
     probability_of_improvement,
+    resampled_middles,
     standard_deviation,
 )
 
@@ -333,3 +336,41 @@ def test_bad_frames_and_other_tasks_are_named(without_type_checks):
         bootstrap_pair(scores, np.zeros((2, 2, 3)), np.random.default_rng(0))
     with pytest.raises(ValueError, match="resamples must be at least 1, got 0"):
         bootstrap_pair(scores, scores, np.random.default_rng(0), resamples=0)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=3), st.integers(1, 4), st.integers(0, 99))
+def test_the_middle_of_groups_is_the_interquartile_mean_of_all(sizes, points, seed):
+    generator = np.random.default_rng(seed)
+    groups = [generator.normal(size=(size, points)) for size in sizes]
+    pooled = np.concatenate(groups)
+    np.testing.assert_allclose(middles(groups), interquartile_mean(pooled[:, None]))
+    drawn = resampled_middles(groups, generator, 7)
+    assert drawn.shape == (7, points)
+    assert (drawn >= pooled.min(0)).all()
+    assert (drawn <= pooled.max(0)).all()
+
+
+def test_runs_are_drawn_within_their_task_and_with_all_points():
+    groups = [np.zeros((8, 2)), np.ones((8, 2))]
+    np.testing.assert_array_equal(resampled_middles(groups, np.random.default_rng(0), 20), np.full((20, 2), 0.5))
+    scores = np.random.default_rng(1).random((12, 1))
+    drawn = resampled_middles([np.concatenate((scores, scores + 1), 1)], np.random.default_rng(0), 50)
+    np.testing.assert_allclose(drawn[:, 1], drawn[:, 0] + 1)
+
+
+def test_intervals_of_groups_agree_with_the_bootstrap_of_differences():
+    generator = np.random.default_rng(0)
+    vcse, se = generator.normal(1, 1, size=(16, 2, 1)), generator.normal(0, 2, size=(12, 2, 1))
+    mine = [resampled_middles([side[:, 0], side[:, 1]], generator, 10_000) for side in (vcse, se)]
+    low, high = percentile_interval(mine[0] - mine[1])
+    expected = bootstrap_difference(vcse, se, generator, resamples=10_000)
+    np.testing.assert_allclose([low, high], [expected.low, expected.high], atol=0.03)
+
+
+def test_what_counts_before_the_first_score_can_be_said_and_gaps_later_on_stay_unknown():
+    nan = np.nan
+    scores = np.array([[[nan, nan, 1.0, 1.0]], [[nan, 1.0, nan, 1.0]], [[nan] * 4]])
+    frames = np.array([10, 20, 30, 40])
+    from_first = area_under_curve(scores, frames)
+    np.testing.assert_array_equal(from_first, [[1.0], [nan], [nan]])
+    np.testing.assert_array_equal(area_under_curve(scores, frames, before_first=0.0), [[0.5], [nan], [0.0]])

@@ -10,18 +10,15 @@ from jaxtyping import Float, Int
 from vcse.runs.words import counted
 from vcse.studies.catalog import CROSSED_WALL, Claim, Study, ZeroClaim
 from vcse.studies.gathered import GatheredRun
-from vcse.studies.statistics import FEWEST_RUNS, Interval, area_under_curve
+from vcse.studies.statistics import FEWEST_RUNS, area_under_curve, middles, percentile_interval, resampled_middles
 
 Verdict = Literal["holds", "contradicted", "undecided", "not run"]
-Groups = Sequence[Float[np.ndarray, "_ points"]]  # the runs of one task each
 
 FEWEST_EPISODES = 16  # as many as a run has environments; fewer tell nothing of its policy
 OF_EPISODES = ("success_rate", "return_mean")  # what is averaged over the last episodes
-RESAMPLES = 10_000
 SEED = 0  # of the bootstrap: the same runs give the same verdicts
 NOISE = 1e-9  # what two ways to add up the same numbers may differ by
 ALL_TASKS = "all tasks together"
-CELLS_AT_ONCE = 20_000_000  # of resamples: 160 MB
 
 
 class Judgement(NamedTuple):
@@ -76,75 +73,24 @@ def metric_curve(
     short ones, and in most tasks these are the successes. What is known at some rows alone, as evaluations are, is a
     curve of these.
     """
-    if metric != "beyond_wall_share":
-        if metric not in run.columns:
+    if metric == "beyond_wall_share":
+        every = run.config.get("visits_every_frames", 0)
+        if run.visits is None or not every:
             return None
-        scores = run.columns[metric]
-        if metric in OF_EPISODES:
-            if "episodes" in run.columns:
-                scores = np.where(run.columns["episodes"] >= FEWEST_EPISODES, scores, np.nan)
-            return run.frames, scores
-        known = ~np.isnan(scores)
-        return (run.frames[known], scores[known]) if known.any() else None
-    every = run.config.get("visits_every_frames", 0)
-    if run.visits is None or not every or not len(run.visits):
+        visits = run.visits.sum(2)
+        total = visits.sum(1)
+        frames = every * np.arange(1, len(visits) + 1)
+        scores = np.where(total > 0, visits[:, CROSSED_WALL + 1 :].sum(1) / np.maximum(total, 1), np.nan)
+    elif metric in run.columns:
+        frames, scores = run.frames, run.columns[metric]
+    else:
         return None
-    visits = run.visits.sum(2)
-    total = visits.sum(1)
-    shares = np.where(total > 0, visits[:, CROSSED_WALL + 1 :].sum(1) / np.maximum(total, 1), np.nan)
-    return every * np.arange(1, len(shares) + 1), shares
-
-
-def middles(groups: Groups) -> Float[np.ndarray, " points"]:
-    """Give the interquartile mean of all runs of all groups, which may differ in size."""
-    return _middle_half(np.concatenate(groups), axis=0)
-
-
-def resampled_middles(
-    groups: Groups, generator: np.random.Generator, resamples: int = RESAMPLES
-) -> Float[np.ndarray, "resamples points"]:
-    """Give interquartile means of runs that are drawn anew within each group, with all of their points.
-
-    The same as `statistics.bootstrap_interval` draws, all at once instead of one after the other, and of groups
-    that may differ in size.
-
-    Args:
-        groups: The runs of each task.
-        generator: Draws the runs.
-        resamples: How many times.
-    """
-    pooled = np.concatenate(groups)
-    ends = np.cumsum([len(group) for group in groups])
-    chosen = np.concatenate(
-        [
-            generator.integers(end - len(group), end, size=(resamples, len(group)))
-            for end, group in zip(ends, groups, strict=True)
-        ],
-        axis=1,
-    )
-    runs, points = pooled.shape
-    # Contiguous runs sort several times faster.
-    by_point = np.ascontiguousarray(pooled.T)
-    at_once = max(1, CELLS_AT_ONCE // (resamples * runs))
-    drawn = np.empty((resamples, points))
-    for begin in range(0, points, at_once):
-        some = by_point[begin : begin + at_once]
-        drawn[:, begin : begin + at_once] = _middle_half(some[:, chosen], axis=-1).T
-    return drawn
-
-
-def percentile_interval(drawn: Float[np.ndarray, "resamples points"], confidence: float = 0.95) -> Interval:
-    """Give the interval that holds the middle of what was drawn."""
-    outside = (1 - confidence) / 2
-    low, high = np.quantile(drawn, [outside, 1 - outside], axis=0)
-    return Interval(low, high)
-
-
-def _middle_half(scores: Float[np.ndarray, "..."], axis: int) -> Float[np.ndarray, "..."]:
-    ordered = np.moveaxis(np.sort(scores, axis=axis), axis, -1)
-    runs = ordered.shape[-1]
-    cut = runs // 4
-    return np.asarray(ordered[..., cut : runs - cut].mean(-1))
+    if metric in OF_EPISODES:
+        if "episodes" in run.columns:
+            scores = np.where(run.columns["episodes"] >= FEWEST_EPISODES, scores, np.nan)
+        return frames, scores
+    known = ~np.isnan(scores)
+    return (frames[known], scores[known]) if known.any() else None
 
 
 def _measure(claim: Claim) -> str:
@@ -221,7 +167,7 @@ def _area(frames: Int[np.ndarray, " points"], scores: Float[np.ndarray, " points
     until = frames <= last
     if not until.any():
         return 0.0
-    return float(area_under_curve(np.nan_to_num(scores[until])[None, None], frames[until])[0, 0])
+    return float(area_under_curve(scores[until][None, None], frames[until], before_first=0.0)[0, 0])
 
 
 def _compare(task: str, pairs: Sequence[_Measured], *, same: bool, note: str) -> Judgement:

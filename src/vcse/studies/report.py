@@ -35,12 +35,9 @@ from vcse.studies.judge import (
     Judgement,
     judge,
     metric_curve,
-    middles,
-    percentile_interval,
-    resampled_middles,
 )
 from vcse.studies.making import all_of, commit, data_uri, machine, versions
-from vcse.studies.statistics import FEWEST_RUNS
+from vcse.studies.statistics import FEWEST_RUNS, middles, percentile_interval, resampled_middles
 
 RESAMPLES = 2000
 SEED = 0  # of the bootstrap: the same runs give the same page

@@ -3,7 +3,7 @@
 Those that give a number per evaluation take leading axes too, so that many resamples are aggregated at once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,11 @@ Aggregate = Float[np.ndarray, " evaluations"]
 ManyScores = Float[np.ndarray, "*resamples runs tasks evaluations"]
 ManyAggregates = Float[np.ndarray, "*resamples evaluations"]
 
+Groups = Sequence[Float[np.ndarray, "_ points"]]  # the runs of one task each
+
+RESAMPLES = 10_000  # of groups: all of a report's intervals
 CHUNK_BYTES = 2**21  # of resampled scores at a time: as much as stays in a processor's cache
+CELLS_AT_ONCE = 20_000_000  # of resamples of groups: 160 MB
 
 
 class Interval(NamedTuple):
@@ -31,10 +35,7 @@ def interquartile_mean(scores: ManyScores) -> ManyAggregates:
 
     A quarter of an uneven number is rounded down, so that no fewer than half are averaged.
     """
-    ordered = np.sort(_pooled(scores), axis=-2)
-    count = ordered.shape[-2]
-    middle = ordered[..., count // 4 : count - count // 4, :].mean(-2)
-    return np.where(np.isnan(ordered[..., -1, :]), np.nan, middle)  # NaN is sorted last
+    return _middle_half(_pooled(scores), axis=-2)
 
 
 def mean(scores: ManyScores) -> ManyAggregates:
@@ -95,17 +96,23 @@ def probability_of_improvement(
     return np.where(np.isnan(scores).any((-3, -2)) | np.isnan(others).any((-3, -2)), np.nan, likely)
 
 
-def area_under_curve(scores: Scores, frames: Int[np.ndarray, " evaluations"]) -> Float[np.ndarray, "runs tasks"]:
+def area_under_curve(
+    scores: Scores, frames: Int[np.ndarray, " evaluations"], *, before_first: float | None = None
+) -> Float[np.ndarray, "runs tasks"]:
     """Give the mean height of each run's curve over frames, by the trapezoid rule.
 
-    A run without a score at first is measured from its first score on: before its first episode has ended nothing is
-    known of it, least of all that it failed. One that lacks a score later on has no mean: NaN.
+    A run without a score at first is measured from its first score on, unless something else is said: before its first
+    episode has ended nothing is known of it. One that lacks a score later on has no mean: NaN.
 
     Args:
         scores: Runs, tasks, evaluations.
         frames: Of the evaluations, rising.
+        before_first: What counts until a run's first score, so that the curves of all runs are equally long.
     """
     _check_frames(scores, frames)
+    if before_first is not None:
+        is_before = ~np.logical_or.accumulate(~np.isnan(scores), axis=-1)
+        scores = np.where(is_before, before_first, scores)
     started = np.logical_or.accumulate(~np.isnan(scores), axis=-1)[..., :-1]
     widths = np.where(started, np.diff(frames), 0)
     areas = np.where(started, (scores[..., 1:] + scores[..., :-1]) / 2 * widths, 0).sum(-1)
@@ -208,6 +215,51 @@ def bootstrap_pair(
     return _percentiles(drawn, confidence, _unknown(scores) | _unknown(others))
 
 
+def middles(groups: Groups) -> Float[np.ndarray, " points"]:
+    """Give the interquartile mean of all runs of all groups, which may differ in size."""
+    return _middle_half(np.concatenate(groups), axis=0)
+
+
+def resampled_middles(
+    groups: Groups, generator: np.random.Generator, resamples: int = RESAMPLES
+) -> Float[np.ndarray, "resamples points"]:
+    """Give interquartile means of runs that are drawn anew within each group, with all of their points.
+
+    The same as `bootstrap_interval` draws, of groups that may differ in size, and much faster where there are many
+    resamples.
+
+    Args:
+        groups: The runs of each task.
+        generator: Draws the runs.
+        resamples: How many times.
+    """
+    pooled = np.concatenate(groups)
+    ends = np.cumsum([len(group) for group in groups])
+    chosen = np.concatenate(
+        [
+            generator.integers(end - len(group), end, size=(resamples, len(group)))
+            for end, group in zip(ends, groups, strict=True)
+        ],
+        axis=1,
+    )
+    runs, points = pooled.shape
+    # Contiguous runs sort several times faster.
+    by_point = np.ascontiguousarray(pooled.T)
+    at_once = max(1, CELLS_AT_ONCE // (resamples * runs))
+    drawn = np.empty((resamples, points))
+    for begin in range(0, points, at_once):
+        some = by_point[begin : begin + at_once]
+        drawn[:, begin : begin + at_once] = _middle_half(some[:, chosen], axis=-1).T
+    return drawn
+
+
+def percentile_interval(drawn: Float[np.ndarray, "resamples points"], confidence: float = 0.95) -> Interval:
+    """Give the interval that holds the middle of what was drawn."""
+    outside = (1 - confidence) / 2
+    low, high = np.quantile(drawn, [outside, 1 - outside], axis=0)
+    return Interval(low, high)
+
+
 MANY_AT_ONCE: frozenset[Callable[..., np.ndarray]] = frozenset(
     (
         interquartile_mean,
@@ -220,6 +272,15 @@ MANY_AT_ONCE: frozenset[Callable[..., np.ndarray]] = frozenset(
         probability_of_improvement,
     )
 )
+
+
+def _middle_half(scores: Float[np.ndarray, "..."], axis: int) -> Float[np.ndarray, "..."]:
+    """Give the mean without the lowest and highest quarter; a quarter of an uneven number is rounded down."""
+    ordered = np.moveaxis(np.sort(scores, axis=axis), axis, -1)
+    runs = ordered.shape[-1]
+    cut = runs // 4
+    middle = ordered[..., cut : runs - cut].mean(-1)
+    return np.where(np.isnan(ordered[..., -1]), np.nan, middle)  # NaN is sorted last
 
 
 def _resampled(
