@@ -211,7 +211,8 @@ def test_without_the_simulator_of_a_task_the_extra_is_named(tmp_path, capsys, mo
     assert main(["train", "--task", PENDULUM, "--out", str(tmp_path / "out")]) == 1
     told = capsys.readouterr().err
     assert told == (
-        "vcse: dm_control, which simulates dmc/pendulum_swingup, is not installed: pip install 'vcse[dmc]'\n"
+        "vcse: dm_control, which simulates dmc/pendulum_swingup, is not installed: in a clone of vcse: "
+        "pip install -e '.[dmc]'\n"
     )
     assert not (tmp_path / "out").exists()
 

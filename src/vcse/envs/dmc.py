@@ -22,9 +22,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from vcse.envs.workers import Batch
+from vcse.extras import install
 
 MOST_STEPS = 1000
-INSTALL = "pip install 'vcse[dmc]'"
+INSTALL = install("dmc")
 # Tasks that pay nothing where the task that they are made of pays less than this in one control step.
 SPARSE = {"walker_walk_sparse": ("walker_walk", 0.7), "cheetah_run_sparse": ("cheetah_run", 0.25)}
 

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-INSTALL = "pip install 'vcse[metaworld]'"
+from vcse.extras import install
+
+INSTALL = install("metaworld")
 ACTION_SIZE = 4  # where the hand goes, and how hard it grips
 MOST_FRAMES = 500  # of an episode
 CAMERA = "corner4"

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from vcse.envs.protocol import Environments, Observations, Positions, Step
+from vcse.extras import install
 
 TASKS = ("LavaGapS7", "Empty-16x16", "DoorKey-6x6", "DoorKey-8x8", "Unlock", "SimpleCrossingS9N1")
 ACTIONS = 7  # left, right, forward, pick up, drop, toggle, done
@@ -23,7 +24,7 @@ FORWARD = 2
 VIEW = (7, 7, 3)
 CELL_AHEAD = (3, 5, 0)  # what kind of object is in front of the agent, in its view
 LAVA = 9
-INSTALL = "pip install 'vcse[minigrid]'"
+INSTALL = install("minigrid")
 Backend = Literal["auto", "envpool", "minigrid", "table"]
 
 OBJECTS, COLOURS, STATES = 11, 6, 4

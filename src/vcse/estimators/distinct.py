@@ -59,7 +59,7 @@ def radius_of_rare(
 
 
 def equal_points(parts: list[Float[Tensor, "b n _"]]) -> Groups | None:
-    """Group points that agree in all parts, bit by bit; None where more than half of them are different."""
+    """Group points that agree in all parts, bit by bit; None where nearly all of them are different."""
     batch, points = parts[0].shape[:2]
     if points < LEAST_POINTS or _different(parts[0][..., -1].numpy()) > MOST_DIFFERENT * batch * points:
         return None

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import UInt8
 
+from vcse.extras import install
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-INSTALL = "pip install 'vcse[report]'"
+INSTALL = install("report")
 INSTALL_MP4 = "pip install imageio-ffmpeg"
 CAPTION_PIXELS = 62
 LAST_PICTURE_S = 1.2  # how long the end of an episode stays

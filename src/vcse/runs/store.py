@@ -31,6 +31,7 @@ import torch
 from numpy.typing import DTypeLike
 
 from vcse import __version__
+from vcse.extras import install
 from vcse.runs import checkpoint
 from vcse.runs.arithmetic import arithmetic_of
 from vcse.runs.checkpoint import Checkpoint, naming, write_atomically
@@ -60,7 +61,7 @@ class RunDirectory:
 
     def __init__(self, path: Path, config: RunConfig, *, tensorboard: bool = False, device: str = "cpu") -> None:
         if tensorboard and importlib.util.find_spec("tensorboard") is None:
-            raise RuntimeError("TensorBoard is not installed: pip install -e '.[tensorboard]'")
+            raise RuntimeError(f"TensorBoard is not installed: {install('tensorboard')}")
         self.path = path
         self.config = config
         self.device = device

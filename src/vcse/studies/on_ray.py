@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from vcse.extras import install
 from vcse.runs.config import RunConfig
 from vcse.runs.launch import StoppedError, stop_on_signals, train_runs
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.store import done_frame
 from vcse.studies.status import wait_until_free, write_failures
 
-INSTALL = "Ray is not installed: pip install -e '.[ray]'"
+INSTALL = f"Ray is not installed: {install('ray')}"
 ATTEMPTS = 2  # of a cohort that fails by itself
 LOST_WORKERS = 20  # that a cohort outlives: they are not its fault
 LOST_NODE_SECONDS = 60.0  # that the processes of a lost node may go on holding its runs
