@@ -7,7 +7,7 @@ the same value* are: the seldom visited corners of every room, and no room more 
 
 State entropy is drawn in its matched form (`MatchedStateEntropy`), which differs from the other in the value alone.
 
-    python examples/cloud.py --out out/demo
+    python examples/cloud.py --out out/cloud
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ ROOM_WIDTH = 1.15  # each room is a unit square; the rest is wall
 class Args:
     """Draw where two bonuses pay, on a made-up cloud of states and values."""
 
-    out: Path = Path("out/demo")
+    out: Path = Path("out/cloud")
     """Folder for cloud.png."""
     states: int = 900
     """How many states the agent has visited."""

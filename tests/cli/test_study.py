@@ -107,6 +107,8 @@ def test_killed_and_started_again_with_other_jobs_it_ends_with_the_same_files(tm
     assert len(runs) == 4
     for run in runs:
         assert_same_run(killed / run.relative_to(whole), run)
+    assert main(["study", "pack", str(killed), "--out", str(tmp_path / "packed"), "--columns", "nosuch"]) == 1
+    assert not (tmp_path / "packed").exists()
     assert main(["study", "pack", str(killed), "--out", str(tmp_path / "packed")]) == 0
     assert sorted(each.name for each in (tmp_path / "packed").iterdir()) == ["runs.csv.xz", "runs.json", "study.json"]
     capsys.readouterr()

@@ -482,7 +482,7 @@ class TestChoice:
 
     def test_without_any_backend_it_says_what_to_install(self, monkeypatch):
         monkeypatch.setattr(minigrid, "_installed", lambda package: False)
-        with pytest.raises(RuntimeError, match="neither EnvPool nor minigrid is installed: .* pip install"):
+        with pytest.raises(RuntimeError, match=r"neither EnvPool nor minigrid is installed: .* pip install"):
             make("LavaGapS7", [0])
 
     def test_an_action_must_be_under_way(self):

@@ -115,6 +115,17 @@ def test_of_two_runs_with_one_identity_the_second_is_left_out(tmp_path):
     ]
 
 
+def test_of_runs_with_one_name_that_differ_it_is_said_in_what(tmp_path):
+    make_run(tmp_path / "a", 0)
+    make_run(tmp_path / "b", 0, a2c={"beta": 0.001}, frames=999)
+    _, problems = gather(tmp_path)
+    assert problems == [
+        "b/minigrid-LavaGapS7/vcse/seed0 has the name of a/minigrid-LavaGapS7/vcse/seed0, "
+        f"{TASK} with vcse, seed 0, but a2c.beta is 0.5 there and 0.001 here: the second is left out. "
+        "Train each with a --method of its own to see both."
+    ]
+
+
 def test_a_directory_without_runs_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("nothing")
     with pytest.raises(ValueError, match=r"holds no run: there is no config\.json and no runs\.csv\.xz below it"):

@@ -13,7 +13,7 @@ from vcse.studies.judge import (
     judge,
     metric_curve,
 )
-from vcse.studies.statistics import area_under_curve, interquartile_mean
+from vcse.studies.statistics import area_under_curve
 
 LAVA, EMPTY = "minigrid/LavaGapS7", "minigrid/Empty-16x16"
 
@@ -98,11 +98,17 @@ def test_tasks_are_judged_alone_and_together():
     lava, empty, together = judge(make_study(FASTER, tasks=(LAVA, EMPTY)), runs)[0].judgements
     assert [lava.verdict, empty.verdict] == ["holds", "undecided"]
     assert (together.task, together.runs, together.other_runs) == (ALL_TASKS, 12, 12)
-    vcse, se = (
-        np.array([[level + 0.01 * seed for level in levels] for seed in range(6)])[..., None]
-        for levels in ((0.6, 0.4), (0.2, 0.4))
-    )
-    assert together.difference == pytest.approx((interquartile_mean(vcse) - interquartile_mean(se))[0])
+    assert together.difference == pytest.approx((lava.difference + empty.difference) / 2)
+    assert together.low < together.difference < together.high
+
+
+def test_a_task_that_nobody_learns_counts_together_with_the_others_as_much_as_they_do():
+    """One interquartile mean of the runs of all tasks would leave it out altogether."""
+    tasks = [f"minigrid/{name}" for name in ("One", "Two", "Three", "Hard")]
+    runs = [run for task in tasks[:3] for run in make_runs({"vcse": 0.9, "se": 0.3}, task=task)]
+    runs += make_runs({"vcse": 0.0, "se": 0.0}, task=tasks[3])
+    *_, together = judge(make_study(FASTER, tasks=tasks), runs)[0].judgements
+    assert together.difference == pytest.approx(0.75 * 0.6)
 
 
 def test_tasks_together_need_enough_runs_on_each():

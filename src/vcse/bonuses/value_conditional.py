@@ -153,6 +153,7 @@ def checked_condition(
     check_points("features", features)
     check_numbers(name, condition)
     shape = features.shape[:-1]
+    condition = condition.detach()  # a critic's values bring their graph, which what is logged of them would keep
     if condition.shape == (*shape, 1):
         condition = condition.squeeze(-1)
     if condition.shape != shape:

@@ -265,6 +265,9 @@ def pack_study(
     there = read_study_file(out)
     if there is not None and there.study != file.study:
         raise ValueError(f"{out} holds the study {there.study}, not {file.study}: choose another --out")
+    known = {name for run in found.runs for name in run.columns}
+    if columns not in (PUBLISHED_COLUMNS, ("all",)) and (strange := [name for name in columns if name not in known]):
+        raise ValueError(f"--columns must be of {', '.join(sorted(known))}, or all, got {strange[0]!r}")
     unfinished = sum(not run.done for run in found.runs)
     if unfinished:
         print(f"vcse: {unfinished} of {len(found.runs)} runs are not finished", file=sys.stderr)

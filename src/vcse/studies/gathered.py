@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from vcse.runs.checkpoint import write_atomically
-from vcse.runs.config import SCHEMA_VERSION
+from vcse.runs.config import SCHEMA_VERSION, flat
 from vcse.runs.store import done_frame
 
 STUDY_FILE = "study.json"
@@ -149,8 +149,7 @@ def gather(directory: Path, *, without: Collection[Path] = ()) -> Gathered:
         is_empty = False
         for label, run in read:
             if run.identity in found:
-                first = found[run.identity][0]
-                problems.append(f"{label} is the same run as {first}, {_called(run.identity)}: the second is left out.")
+                problems.append(_told_twice(label, run, *found[run.identity]))
             else:
                 found[run.identity] = (label, run)
     if is_empty:
@@ -425,6 +424,19 @@ def _checked_visits(visits: np.ndarray) -> np.ndarray:
     if visits.ndim != 3:
         raise ValueError(f"it has {visits.ndim} axes instead of slices, x and y")
     return visits
+
+
+def _told_twice(label: str, run: GatheredRun, first_label: str, first: GatheredRun) -> str:
+    """Say that two runs have one name, and whether they are one run."""
+    mine, theirs = flat(run.config), flat(first.config)
+    different = [name for name in (*mine, *(theirs.keys() - mine)) if mine.get(name) != theirs.get(name)]
+    told = [f"{name} is {theirs.get(name)} there and {mine.get(name)} here" for name in different if name != "frames"]
+    if not told:
+        return f"{label} is the same run as {first_label}, {_called(run.identity)}: the second is left out."
+    return (
+        f"{label} has the name of {first_label}, {_called(run.identity)}, but {'; '.join(told)}: the second is left "
+        "out. Train each with a --method of its own to see both."
+    )
 
 
 def _called(identity: Identity) -> str:

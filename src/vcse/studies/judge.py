@@ -171,10 +171,12 @@ def _area(frames: Int[np.ndarray, " points"], scores: Float[np.ndarray, " points
 
 
 def _compare(task: str, pairs: Sequence[_Measured], *, same: bool, note: str) -> Judgement:
+    """Compare two methods on one task, or on several: then it is the mean of what they differ by on each."""
     generator = np.random.default_rng(SEED)
     sides = [[getattr(pair, side)[:, None] for pair in pairs] for side in ("better", "than")]
-    difference = float((middles(sides[0]) - middles(sides[1]))[0])
-    drawn = resampled_middles(sides[0], generator) - resampled_middles(sides[1], generator)
+    difference = float(np.mean([middles([one]) - middles([other]) for one, other in zip(*sides, strict=True)]))
+    drawn_sides = [np.mean([resampled_middles([each], generator) for each in side], axis=0) for side in sides]
+    drawn = drawn_sides[0] - drawn_sides[1]
     fewest = min(len(group) for side in sides for group in side)
     low, high = _ends(drawn, fewest)
     verdict: Verdict = "undecided"
