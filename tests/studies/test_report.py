@@ -15,8 +15,9 @@ from vcse.studies.curves import Line
 from vcse.studies.foreign import ForeignCurves
 from vcse.studies.gathered import StudyFile, gather, write_archive
 from vcse.studies.judge import FEWEST_EPISODES
+from vcse.studies.panels import MOST_POINTS, draw
 from vcse.studies.plots import success_curves
-from vcse.studies.report import MOST_POINTS, draw, write_report
+from vcse.studies.report import write_report
 
 LAVA, EMPTY = "minigrid/LavaGapS7", "minigrid/Empty-16x16"
 CROSSING = f"minigrid-table/SimpleCrossingS9N1-map{CROSSED_MAP}"
@@ -489,3 +490,13 @@ def test_a_browser_draws_the_curves_and_shows_their_numbers(tmp_path):
     picture = tmp_path / "picture.png"
     dump(page, options=[f"--screenshot={picture}"], profile=profile)
     assert picture.stat().st_size > 20_000
+
+
+def test_runs_beside_studies_that_cannot_be_read_are_named(tmp_path):
+    make_study(tmp_path / "study")
+    broken = tmp_path / "beside" / "run"
+    broken.mkdir(parents=True)
+    (broken / "config.json").write_text("{")
+    told = []
+    write_report(tmp_path, progress=told.append)
+    assert any("beside/run" in each for each in told)

@@ -75,6 +75,10 @@ class StudyFile:
         return cls(**{name: value for name, value in content.items() if name != "schema_version"})
 
 
+class NoRunError(ValueError):
+    """There is no run where one was looked for."""
+
+
 class GatheredRun(NamedTuple):
     """One run, read whole."""
 
@@ -153,7 +157,7 @@ def gather(directory: Path, *, without: Collection[Path] = ()) -> Gathered:
             else:
                 found[run.identity] = (label, run)
     if is_empty:
-        raise ValueError(f"{directory} holds no run: there is no config.json and no {CURVES} below it")
+        raise NoRunError(f"{directory} holds no run: there is no config.json and no {CURVES} below it")
     return Gathered([run for _, run in found.values()], problems)
 
 

@@ -19,6 +19,7 @@ OF_EPISODES = ("success_rate", "return_mean")  # what is averaged over the last 
 SEED = 0  # of the bootstrap: the same runs give the same verdicts
 NOISE = 1e-9  # what two ways to add up the same numbers may differ by
 ALL_TASKS = "all tasks together"
+TOO_FEW = "too few runs"
 
 
 class Judgement(NamedTuple):
@@ -62,6 +63,31 @@ def judge(entry: Study, runs: Sequence[GatheredRun]) -> list[JudgedClaim]:
         else JudgedClaim(claim, _measure(claim), _judge_difference(claim, entry, runs))
         for claim in entry.claims
     ]
+
+
+def deciding(claim: JudgedClaim) -> Judgement:
+    """Give what a claim comes to: all tasks together, or the only task."""
+    together = [each for each in claim.judgements if each.task == ALL_TASKS]
+    if together or len(claim.judgements) == 1:
+        return (together or claim.judgements)[0]
+    # Where tasks are not pooled, one that contradicts is enough, and all must hold.
+    for verdict in ("contradicted", "undecided", "holds", "not run"):
+        found = [each for each in claim.judgements if each.verdict == verdict]
+        if found:
+            return found[0]
+    raise ValueError("judgements must hold at least one task, got none")
+
+
+def outcome(claim: JudgedClaim) -> str:
+    """Give the word for what a claim comes to; that nothing but runs is missing is no finding, and has its own."""
+    verdict = deciding(claim).verdict
+    judged = [each for each in claim.judgements if each.task != ALL_TASKS and each.verdict != "not run"]
+    is_pair = not isinstance(claim.claim, ZeroClaim)
+    fewest = [min(each.runs, each.other_runs) if is_pair else each.runs for each in judged]
+    # A task of which every run was left out has no number at all, and more runs might not help.
+    if verdict == "undecided" and judged and all(0 < runs < FEWEST_RUNS for runs in fewest):
+        return TOO_FEW
+    return verdict
 
 
 def metric_curve(

@@ -1,0 +1,443 @@
+"""What a page says about one study: found in its directory, judged, and put into lines, tables, maps and words."""
+
+import os
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Shaped
+
+from vcse.envs.crossing import MAPS
+from vcse.runs.config import flat
+from vcse.runs.words import counted
+from vcse.studies import catalog, plots
+from vcse.studies.curves import Line
+from vcse.studies.foreign import ForeignCurves
+from vcse.studies.gathered import CURVES as ARCHIVED_CURVES
+from vcse.studies.gathered import GatheredRun, NoRunError, StudyFile, gather, read_study_file, study_directories
+from vcse.studies.judge import (
+    OF_EPISODES,
+    TOO_FEW,
+    JudgedClaim,
+    judge,
+    outcome,
+)
+from vcse.studies.making import all_of, commit, machine, versions
+from vcse.studies.panels import (
+    ALL,
+    Panel,
+    Series,
+    TaskTable,
+    lay_over,
+    make_aggregate,
+    make_panels,
+    make_tables,
+    short_name,
+)
+
+MOST_FILMS, MOST_FILM_BYTES = 3, 2_000_000
+FILM_KINDS = {".gif": "image/gif", ".mp4": "video/mp4"}
+LABELS = {
+    "success_rate": "success of the last 100 training episodes",
+    "return_mean": "return of the last training episodes",
+    "eval_return_mean": "return in evaluation",
+    "eval_success_rate": "success in evaluation",
+    "beyond_wall_share": "share of visits beyond the wall",
+}
+SHARES = ("success_rate", "eval_success_rate", "beyond_wall_share")
+WORDS = {  # for one claim, and for several
+    "holds": ("holds", "hold"),
+    "contradicted": ("contradicted", "contradicted"),
+    "undecided": ("undecided", "undecided"),
+    TOO_FEW: ("with too few runs", "with too few runs"),
+    "not run": ("not run", "not run"),
+}
+# What is configured of a bonus, and says nothing of a run that has none.
+OF_BONUS = (
+    *("a2c.bonus.", "a2c.beta", "a2c.injection", "a2c.bonus_features", "values"),
+    *("sac.bonus.", "sac.beta", "sac.value_critic", "sac.extrinsic_entropy"),
+    *("drqv2.bonus.", "drqv2.beta", "drqv2.value_critic", "drqv2.curiosity_pair", "drqv2.injection"),
+    "drqv2.bonus_batch_size",
+)
+BONUS_NAMES = ("a2c.bonus.name", "sac.bonus.name", "drqv2.bonus.name")
+
+
+class VisitMap(NamedTuple):
+    """Where the agents went, as a picture for light and one for dark pages."""
+
+    task: str
+    light: bytes
+    dark: bytes
+
+
+class Film(NamedTuple):
+    """A film of a policy."""
+
+    name: str
+    kind: str
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Section:
+    """All that the page says about one study."""
+
+    name: str
+    title: str
+    source: str
+    extent: str  # how many runs of what
+    metric: str
+    label: str
+    series: list[Series]
+    panels: list[Panel]
+    tables: list[TaskTable]
+    claims: list[JudgedClaim]
+    maps: list[VisitMap]
+    films: list[Film]
+    notes: list[str]
+    problems: list[str]
+    differences: dict[str, dict[str, str]]  # setting, method, value
+    common: dict[str, str]
+    versions: str
+    commit: str
+    machine: str
+    commands: list[str]
+    folder: str  # of its files, beside the page
+    is_archive: bool  # the curves lie beside the page already
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the metric goes from 0 to 100 %."""
+        return self.metric in SHARES
+
+    @property
+    def methods(self) -> list[Series]:
+        """What was run here, not by others."""
+        return [each for each in self.series if not each.is_dashed]
+
+    @property
+    def is_of_episodes(self) -> bool:
+        """Whether the metric is known only when some episodes have ended."""
+        return self.metric in OF_EPISODES
+
+    @property
+    def files(self) -> list[str]:
+        """What lies beside the page."""
+        names = ["table.csv", *(["claims.csv"] if self.claims else []), *(["curves.png"] if self.drawable else [])]
+        if self.is_archive:
+            return names
+        return ["curves.csv", *names, *(["curves.svg"] if self.drawable else [])]
+
+    @property
+    def drawable(self) -> dict[str, dict[str, Line]]:
+        """Our own lines that have at least one point, by task and method."""
+        ours = [each.name for each in self.methods]
+        lines = {
+            panel.task: {
+                method: Line(each.frames, each.iqm, each.low, each.high)
+                for method, each in panel.lines.items()
+                if method in ours and np.isfinite(each.iqm).any()
+            }
+            for panel in self.panels
+        }
+        return {task: mine for task, mine in lines.items() if mine}
+
+    @property
+    def verdicts(self) -> list[tuple[str, int, str]]:
+        """How many claims came out how: the verdict, the number, the word for so many."""
+        counted: Counter[str] = Counter(outcome(claim) for claim in self.claims)
+        return [
+            (verdict, counted[verdict], one if counted[verdict] == 1 else several)
+            for verdict, (one, several) in WORDS.items()
+            if counted[verdict]
+        ]
+
+
+class Found(NamedTuple):
+    """The runs of a directory, before anything is made of them."""
+
+    directory: Path
+    without: Sequence[Path]
+    runs: list[GatheredRun]
+    problems: list[str]
+    asked: StudyFile | None
+    entry: catalog.Study | None
+
+    @property
+    def tasks(self) -> list[str]:
+        """What was run, in the order of the study."""
+        return _ordered({run.task: None for run in self.runs}, self.entry.task_names if self.entry else ())
+
+    @property
+    def is_aggregated(self) -> bool:
+        """Whether a panel shows all tasks together."""
+        return self.entry is not None and self.entry.figure == "aggregate" and len(self.tasks) > 1
+
+
+def find_all(directory: Path, progress: Callable[[str], None]) -> list[Found]:
+    """Read each study below a directory, and then the runs that are of none."""
+    studies = study_directories(directory)
+    found = [_find(path, progress) for path in studies]
+    if directory not in studies:
+        try:
+            found.append(_find(directory, progress, without=studies))
+        except ValueError as error:
+            if not studies:
+                raise
+            if not isinstance(error, NoRunError):  # there are some beside the studies
+                progress(str(error))
+    return found
+
+
+def _find(directory: Path, progress: Callable[[str], None], without: Sequence[Path] = ()) -> Found:
+    progress(f"reading {directory}")
+    runs, problems = gather(directory, without=without)
+    if not runs:
+        raise ValueError(f"{directory} holds no run that can be read: {problems[0]}")
+    return Found(directory, without, runs, problems, *_asked(directory, problems))
+
+
+def check_overlay_task(name: str, found: Sequence[Found]) -> None:
+    """Refuse a task for other people's curves that was not run here."""
+    tasks = dict.fromkeys(task for each in found for task in each.tasks)
+    shown = [*tasks, *([ALL] if any(each.is_aggregated for each in found) else [])]
+    if not any(name in (task, short_name(task)) for task in shown):
+        raise ValueError(f"--overlay-task must be one of {', '.join(shown)}, got {name!r}")
+
+
+def make_section(
+    found: Found, overlays: Sequence[ForeignCurves], *, taken: Sequence[Section], progress: Callable[[str], None]
+) -> Section:
+    """Put together all that is said about one study."""
+    directory, without, runs, problems, asked, entry = found
+    task_names = found.tasks
+    methods = _ordered({run.method: None for run in runs}, entry.method_names if entry else tuple(plots.METHOD_COLOURS))
+    metric = entry.metric if entry else _metric(runs)
+    progress(_extent(runs, task_names, methods))
+    problems += _gaps(runs, asked)
+    panels = make_panels(runs, task_names, methods, metric, problems)
+    if found.is_aggregated:
+        panels.insert(0, make_aggregate(runs, task_names, methods, metric))
+    explanations = {method.name: method.explanation for method in entry.methods} if entry else {}
+    series = [Series(method, explanations.get(method, ""), plots.method_colour(method, methods)) for method in methods]
+    series += lay_over(panels, overlays, methods, metric, problems)
+    if entry and entry.claims:
+        progress(f"judging {counted(len(entry.claims), 'claim')}")
+    differences, common = _settings(runs, methods)
+    section = Section(
+        name=_unique(entry.name if entry else directory.resolve().name, [each.name for each in taken]),
+        title=entry.title if entry else f"Runs in {directory.resolve().name}",
+        source=_source(entry),
+        extent=_extent(runs, task_names, methods),
+        metric=metric,
+        label=LABELS.get(metric, metric),
+        series=series,
+        panels=panels,
+        tables=make_tables(runs, task_names, methods, metric, entry),
+        claims=judge(entry, runs) if entry else [],
+        maps=_maps(runs, task_names, methods, problems) if entry and entry.figure == "visits" else [],
+        films=_films(directory, without, problems),
+        notes=list(entry.notes) if entry else [],
+        problems=problems,
+        differences=differences,
+        common=common,
+        versions=all_of(versions(run.meta) for run in runs),
+        commit=all_of(commit(run.meta) for run in runs),
+        machine=all_of(machine(run.meta) for run in runs),
+        commands=asked.command.splitlines() if asked else _commands(runs),
+        folder="",
+        is_archive=(found.directory / ARCHIVED_CURVES).exists(),
+    )
+    for problem in problems:
+        progress(problem)
+    return section
+
+
+def _asked(directory: Path, problems: list[str]) -> tuple[StudyFile | None, catalog.Study | None]:
+    """Give what was asked for, and the entry of the catalogue; neither where the directory does not say."""
+    try:
+        asked = read_study_file(directory)
+        entry = None if asked is None else catalog.study(asked.study)
+    except ValueError as error:
+        problems.append(f"No claim is judged: {str(error).replace(str(directory), directory.name)}.")
+        return None, None
+    if entry is not None and asked is not None and asked.frames is not None:
+        entry = catalog.narrowed(entry, frames=asked.frames)
+    return asked, entry
+
+
+def _source(entry: catalog.Study | None) -> str:
+    if entry is None:
+        return ""
+    is_ours = entry.source.startswith("ours")
+    return f"O{entry.source[1:]}" if is_ours else f"In the paper: {entry.source}"
+
+
+def _extent(runs: Sequence[GatheredRun], tasks: Sequence[str], methods: Sequence[str]) -> str:
+    per_arm = Counter((run.task, run.method) for run in runs).values()
+    fewest, most = min(per_arm), max(per_arm)
+    seeds = counted(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
+    parts = (counted(len(tasks), "task"), counted(len(methods), "method"), f"{seeds} each")
+    unfinished = sum(not run.done for run in runs)
+    note = f"; {unfinished if unfinished < len(runs) else 'all'} of them not finished" if unfinished else ""
+    return f"{counted(len(runs), 'run')}: {', '.join(parts)}{note}"
+
+
+def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
+    """Say which runs are not whole or not there."""
+    said = []
+    unfinished = [run for run in runs if not run.done]
+    if unfinished:
+        said.append(f"{counted(len(unfinished), 'run')} of {len(runs)} not finished: their curves end early.")
+    if asked is not None:
+        there = {run.identity for run in runs}
+        wanted = [
+            (task, method, seed)
+            for task in asked.tasks
+            for method in asked.methods
+            for seed in range(asked.first_seed, asked.first_seed + asked.seeds)
+        ]
+        missing = [each for each in wanted if each not in there]
+        if missing:
+            task, method, seed = missing[0]
+            said.append(
+                f"{len(missing)} of the {counted(len(wanted), 'run')} that were asked for are not here; "
+                f"the first is {task} with {method}, seed {seed}."
+            )
+    return said
+
+
+def _metric(runs: Sequence[GatheredRun]) -> str:
+    """Give what is drawn where no study says it."""
+    for metric in ("eval_success_rate", "success_rate", "eval_return_mean", "return_mean"):
+        if all(np.isfinite(run.columns.get(metric, np.full(1, np.nan))).any() for run in runs):
+            return metric
+    return next(iter(runs[0].columns), "success_rate")
+
+
+def _maps(
+    runs: Sequence[GatheredRun], tasks: Sequence[str], methods: Sequence[str], problems: list[str]
+) -> list[VisitMap]:
+    """Draw the visits of all runs of a method together, on each task that counted them."""
+    maps = []
+    for task in tasks:
+        counted = [run for run in runs if run.task == task and run.visits is not None and len(run.visits)]
+        if not counted:
+            continue
+        slices = min(len(run.visits) for run in counted if run.visits is not None)
+        walls = _walls(task, [run.visits for run in counted if run.visits is not None])
+        width, height = walls.shape
+        visits: dict[str, Shaped[np.ndarray, "slices x y"]] = {}
+        for method in methods:
+            mine = [
+                run.visits[:slices, :width, :height]
+                for run in counted
+                if run.method == method and run.visits is not None
+            ]
+            if mine:
+                visits[method] = np.sum(mine, axis=0)
+        beyond = ~walls & (np.arange(width)[:, None] > catalog.CROSSED_WALL)
+        every = int(counted[0].config.get("visits_every_frames", 0))
+        try:
+            light, dark = (
+                plots.to_png(plots.visit_maps(visits, walls, beyond, frames_per_snapshot=every, theme=theme), 110)
+                for theme in plots.THEMES
+            )
+        except ValueError as error:
+            problems.append(f"The visits on {task} are not drawn: {error}.")
+            continue
+        maps.append(VisitMap(task, light, dark))
+    return maps
+
+
+def _walls(task: str, visits: Sequence[Shaped[np.ndarray, "_ x y"]]) -> Bool[np.ndarray, "width height"]:
+    """Give the cells that cannot be entered: those of the task's map, or else those where nobody ever was."""
+    numbered = re.search(r"-map(\d+)$", task)
+    if numbered and int(numbered[1]) < len(MAPS):
+        side = 9
+        known = MAPS[int(numbered[1])]
+        return np.array([[known.is_wall(x, y) for y in range(side)] for x in range(side)])
+    entered = np.sum([each.sum(0) for each in visits], axis=0) > 0
+    places = np.argwhere(entered)
+    width, height = places.max(0) + 2 if len(places) else entered.shape
+    return np.asarray(~entered[:width, :height])
+
+
+def _films(directory: Path, without: Sequence[Path], problems: list[str]) -> list[Film]:
+    """Read the small films that lie with the runs."""
+    skipped = {each.resolve() for each in without}
+    found = []
+    for root, directories, files in os.walk(directory):
+        directories[:] = sorted(
+            each
+            for each in directories
+            if each not in ("report", "checkpoint") and (Path(root) / each).resolve() not in skipped
+        )
+        found += [Path(root) / name for name in sorted(files) if Path(name).suffix.lower() in FILM_KINDS]
+    small = [path for path in found if path.stat().st_size < MOST_FILM_BYTES]
+    if len(small) < len(found):
+        large = counted(len(found) - len(small), "film")
+        problems.append(f"{large} of {MOST_FILM_BYTES / 1e6:.0f} MB or more: not shown here.")
+    return [
+        Film(str(path.relative_to(directory)), FILM_KINDS[path.suffix.lower()], path.read_bytes())
+        for path in small[:MOST_FILMS]
+    ]
+
+
+def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+    """Split the settings of runs into those in which methods differ and those that all share.
+
+    Settings of a bonus are those of the methods that have one.
+    """
+    found: dict[str, dict[str, dict[str, None]]] = {}
+    paid = {run.method for run in runs if "none" not in map(flat(run.config).get, BONUS_NAMES)}
+    for run in runs:
+        for name, value in flat(run.config).items():
+            if name not in ("schema_version", "task", "method", "seed"):
+                found.setdefault(name, {}).setdefault(run.method, {})[_shown(name, value)] = None
+    differences, common = {}, {}
+    for name, by_method in found.items():
+        is_of_bonus = name.startswith(OF_BONUS) and name not in BONUS_NAMES
+        asked = [method for method in methods if method in paid or not is_of_bonus]
+        told = {method: ", ".join(by_method.get(method, {"–": None})) for method in asked}
+        if len(set(told.values())) == 1:
+            common[name] = told[asked[0]]
+        elif told:
+            differences[name] = dict.fromkeys(methods, "–") | told
+    return differences, common
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "learned" if name == "sac.temperature" else "default"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _commands(runs: Sequence[GatheredRun]) -> list[str]:
+    """Give what the runs were made by; some may have been trained by one command and made longer by another."""
+    told = dict.fromkeys(
+        f"vcse {shlex.join(map(str, command))}" for run in runs if (command := run.meta.get("command"))
+    )
+    return list(told)
+
+
+def _ordered(found: Iterable[str], wanted: Sequence[str]) -> list[str]:
+    """Give names in the order wanted, then what else was found."""
+    names = list(found)
+    return [name for name in wanted if name in names] + [name for name in names if name not in wanted]
+
+
+def _unique(name: str, taken: Sequence[str]) -> str:
+    """Give a name that can stand in a link and name a folder, and that no other has."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "runs"
+    number, free = 2, plain
+    while free in taken:
+        free, number = f"{plain}-{number}", number + 1
+    return free
