@@ -82,7 +82,7 @@ class TestTasks:
         for shown in (observations, step.arrived):
             assert (shown.shape, shown.dtype) == ((2, sizes[0]), np.float32)
         assert (step.rewards.shape, step.rewards.dtype) == ((2,), np.float32)
-        assert not (step.terminated | step.truncated).any()
+        assert not step.ended.any()
 
     def test_a_typo_is_answered_with_the_nearest(self):
         with pytest.raises(
@@ -208,15 +208,15 @@ class TestEnds:
             ends = []
             for action in actions_of(seed, 1000, environments.action_size):
                 step = act(environments, action[None])
-                ends.append((step.terminated[0], step.truncated[0]))
-            assert ends == [(False, False)] * 999 + [(False, True)]
+                ends.append((step.terminated[0], step.truncated[0], step.ended[0]))
+            assert ends == [(False, False, False)] * 999 + [(False, True, True)]
 
     def test_only_lqr_terminates(self):
         environments = DMCStates(["lqr_lqr_2_1", "lqr_lqr_2_1"])
         environments.reset([0, 1])
         bring_to_rest(environments, 1)
         step = act(environments, np.zeros((2, 1)))
-        assert step.terminated.tolist() == [False, True]
+        assert step.terminated.tolist() == step.ended.tolist() == [False, True]
         assert not step.truncated.any()
 
     def test_an_ended_episode_wants_a_reset(self):

@@ -170,7 +170,7 @@ class TestPixels:
             assert (picture.shape, picture.dtype) == ((2, 3, 84, 84), np.uint8)
             assert all(each.std() > 10 for each in picture)
         assert (step.rewards.shape, step.rewards.dtype) == ((2,), np.float32)
-        for flag in (step.terminated, step.truncated, step.success):
+        for flag in (step.terminated, step.truncated, step.ended, step.success):
             assert (flag.tolist(), flag.dtype) == ([False, False], np.bool_)
 
     def test_pictures_are_upright(self, hoppers):
@@ -214,9 +214,9 @@ class TestPixels:
     def test_the_time_limit_truncates(self):
         environments = Pixels(["dmc-pixels/pendulum_swingup"], rendering="fast")
         environments.reset([0])
-        ends = [act(environments, [[0.5]])[2:4] for _ in range(500)]
-        assert [bool(truncated[0]) for _, truncated in ends] == [False] * 499 + [True]
-        assert not any(terminated[0] for terminated, _ in ends)
+        steps = [act(environments, [[0.5]]) for _ in range(500)]
+        ends = [(step.terminated[0], step.truncated[0], step.ended[0]) for step in steps]
+        assert ends == [(False, False, False)] * 499 + [(False, True, True)]
         with pytest.raises(ValueError, match=r"environment 0 \(dmc-pixels/pendulum_swingup\) must be reset"):
             environments.send(np.zeros((1, 1), dtype=np.float32))
         environments.close()

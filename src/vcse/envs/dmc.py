@@ -50,6 +50,12 @@ class StateStep(NamedTuple):
     terminated: Bool[np.ndarray, " n"]  # the task is over
     truncated: Bool[np.ndarray, " n"]  # the time limit, and nothing else, ended the episode
 
+    @property
+    def ended(self) -> Bool[np.ndarray, " n"]:
+        """Whether an episode ended here, for whatever reason."""
+        ended: Bool[np.ndarray, " n"] = np.logical_or(self.terminated, self.truncated)
+        return ended
+
 
 def registered_tasks() -> tuple[str, ...]:
     """Give the names of all tasks, without their family."""

@@ -43,6 +43,12 @@ class PixelStep(NamedTuple):
     truncated: Bool[np.ndarray, " n"]  # the time limit, and nothing else, ended the episode
     success: Bool[np.ndarray, " n"]  # the goal was reached in one of the frames; False where the family has no goals
 
+    @property
+    def ended(self) -> Bool[np.ndarray, " n"]:
+        """Whether an episode ended here, for whatever reason."""
+        ended: Bool[np.ndarray, " n"] = np.logical_or(self.terminated, self.truncated)
+        return ended
+
 
 def check_task(family: str, name: str) -> None:
     """Refuse a task that does not exist, and name those that are written most like it."""

@@ -129,10 +129,9 @@ def play_states(
         step = environments.receive()
         returns += step.rewards * goes_on
         lengths += goes_on
-        ended = step.terminated | step.truncated
-        goes_on &= ~ended
+        goes_on &= ~step.ended
         # Where an episode is over before the others, another is played that does not count.
-        again = [seed if over and goes_on.any() else None for seed, over in zip(seeds, ended, strict=True)]
+        again = [seed if over and goes_on.any() else None for seed, over in zip(seeds, step.ended, strict=True)]
         observations = environments.reset(again) if any(each is not None for each in again) else step.arrived
     return [
         Evaluation(mine.tolist(), steps.tolist())
@@ -161,11 +160,10 @@ def play_pictures(agent: DrQv2, config: RunConfig, environments: Pixels, *, fram
         returns += step.rewards * goes_on
         lengths += goes_on
         succeeded |= step.success & goes_on
-        ended = step.terminated | step.truncated
-        goes_on &= ~ended
+        goes_on &= ~step.ended
         arrived = step.arrived
-        if ended.any() and goes_on.any():  # another is played that does not count
-            arrived = environments.reset([seed if over else None for seed, over in zip(seeds, ended, strict=True)])
+        if step.ended.any() and goes_on.any():  # another is played that does not count
+            arrived = environments.reset([seed if over else None for seed, over in zip(seeds, step.ended, strict=True)])
         shown = np.concatenate((shown[:, channels:], arrived), 1)
     successes = succeeded.tolist() if environments.has_success else None
     return Evaluation(returns.tolist(), lengths.tolist(), successes)

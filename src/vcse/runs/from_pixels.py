@@ -230,9 +230,8 @@ class PixelCohort:
         self.observation = torch.cat((self.observation[Pixels.frame_shape[0] :], frame))
         self.step_count += 1
         self.has_succeeded |= bool(step.success[0])
-        ended = step.terminated | step.truncated
-        self.episodes.take(slice(None), step.rewards, ended)
-        if ended[0]:
+        self.episodes.take(slice(None), step.rewards, step.ended)
+        if step.ended[0]:
             self.successes = [*self.successes, self.has_succeeded][-RECENT_EPISODES:]
             self.begin()
 

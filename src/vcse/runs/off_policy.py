@@ -208,11 +208,10 @@ class OffPolicyCohort:
         arrived = torch.from_numpy(step.arrived)
         rewards, terminated = torch.from_numpy(step.rewards), torch.from_numpy(step.terminated)
         self.new_rows.append(self.replay.add(self.observations, actions, rewards, terminated, arrived))
-        ended = step.terminated | step.truncated
-        self.episodes.take(slice(None), step.rewards, ended)
+        self.episodes.take(slice(None), step.rewards, step.ended)
         self.observations = arrived
-        if ended.any():
-            self._begin_episodes(np.flatnonzero(ended).tolist(), at=self.frame + 1)
+        if step.ended.any():
+            self._begin_episodes(np.flatnonzero(step.ended).tolist(), at=self.frame + 1)
 
     def _begin_episodes(self, learners: Sequence[int], *, at: int = 0) -> None:
         """Begin an episode of some learners, whose seed follows from the run's and the frame."""
@@ -363,8 +362,7 @@ class OffPolicyCohort:
             self.observations = torch.from_numpy(self.environments.reset(seeds))
             if frame < self.frame:
                 self.environments.send(np.stack([mine[frame, start:stop] for mine in rows]))
-                step = self.environments.receive()
-                ended = step.terminated | step.truncated
+                ended = self.environments.receive().ended
 
     def _host(self, tensor: Tensor) -> Tensor:
         """Give memory of the host that a GPU can copy from while the host goes on."""
