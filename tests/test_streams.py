@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from vcse.streams import torch_generator, uniforms
+from vcse.streams import episode_seeds, numbers, torch_generator, uniforms
 
 
 def test_numbers_depend_on_seed_purpose_and_moment_alone():
@@ -32,3 +32,14 @@ def test_generators_for_parameters_differ_by_seed_and_purpose():
     assert torch.equal(drawn[0], drawn[3])
     assert not torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
+
+
+def test_seeds_of_episodes_go_on_where_the_stream_is_however_many_are_drawn_at_once():
+    at_once = numbers(3, "evaluation", 7)
+    seeds = episode_seeds(at_once, 50)
+    assert all(type(seed) is int and 0 <= seed < 2**31 - 1 for seed in seeds)
+    assert len(set(seeds)) == 50
+    one_by_one, plain = (numbers(3, "evaluation", 7) for _ in range(2))
+    assert [episode_seeds(one_by_one, 1)[0] for _ in seeds] == seeds
+    assert [int(plain.integers(2**31 - 1)) for _ in seeds] == seeds
+    assert at_once.random() == one_by_one.random() == plain.random()

@@ -24,6 +24,11 @@ def uniforms(seed: int, purpose: Purpose, index: int, shape: tuple[int, ...]) ->
     return numbers(seed, purpose, index).random(shape, dtype=np.float32)
 
 
+def episode_seeds(generator: np.random.Generator, count: int) -> list[int]:
+    """Draw what episodes begin from: whole numbers that every simulator takes as a seed."""
+    return [int(seed) for seed in generator.integers(2**31 - 1, size=count)]
+
+
 def torch_generator(seed: int, purpose: Purpose) -> torch.Generator:
     """Give a generator for PyTorch's own initialisers, on the CPU."""
     return torch.Generator().manual_seed(int(numbers(seed, purpose).integers(2**62)))

@@ -14,7 +14,7 @@ from vcse.envs.pixels import Pixels
 from vcse.envs.tasks import make_environments
 from vcse.replay.frames import STACK
 from vcse.runs.config import RunConfig
-from vcse.streams import numbers
+from vcse.streams import episode_seeds, numbers
 
 MOST_ENVIRONMENTS = 25
 
@@ -73,7 +73,7 @@ def _play(
         return
     mine = configs[learners]
     generators = [numbers(config.seed, "evaluation", frame) for config in mine]
-    seeds = [int(seed) for each in generators for seed in each.integers(2**31 - 1, size=width)]
+    seeds = [seed for each in generators for seed in episode_seeds(each, width)]
     environments = make_environments(mine[0].task, seeds, backend=mine[0].backend, threads=threads)  # type: ignore[arg-type]
     quota = np.array([episodes // width + (place < episodes % width) for place in range(width)])
     left = np.tile(quota, len(mine))
@@ -114,7 +114,7 @@ def play_states(
     """
     learners = len(configs)
     generators = [numbers(config.seed, "evaluation", frame) for config in configs]
-    seeds = [int(seed) for each in generators for seed in each.integers(2**31 - 1, size=episodes)]
+    seeds = [seed for each in generators for seed in episode_seeds(each, episodes)]
     observations = environments.reset(seeds)
     returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), dtype=np.int64)
     goes_on = np.ones(len(seeds), dtype=np.bool_)
@@ -146,7 +146,7 @@ def play_pictures(agent: DrQv2, config: RunConfig, environments: Pixels, *, fram
     """
     generator = numbers(config.seed, "evaluation", frame)
     count, channels = environments.count, environments.frame_shape[0]
-    seeds = [int(seed) for seed in generator.integers(2**31 - 1, size=count)]
+    seeds = episode_seeds(generator, count)
     shown = np.tile(environments.reset(seeds), (1, STACK, 1, 1))
     returns, lengths = np.zeros(count), np.zeros(count, dtype=np.int64)
     goes_on, succeeded = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)

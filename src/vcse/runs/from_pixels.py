@@ -24,7 +24,7 @@ from vcse.runs.evaluate import play_pictures
 from vcse.runs.memory import GB, place_for
 from vcse.runs.progress import Status
 from vcse.runs.store import BONUS_COLUMNS, REWARD_COLUMNS, RunDirectory
-from vcse.streams import numbers
+from vcse.streams import episode_seeds, numbers
 
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
 NOISE_STEPS = 1000  # whose action noise is drawn at once
@@ -241,7 +241,7 @@ class PixelCohort:
         self.new_steps.append(np.array([*step, self.replay.position], dtype=np.float32))
 
     def _episode_seed(self) -> int:
-        return int(numbers(self.config.seed, "episodes", self.episode_begin).integers(2**31 - 1))
+        return episode_seeds(numbers(self.config.seed, "episodes", self.episode_begin), 1)[0]
 
     def _is_due(self, every: int) -> bool:
         """Whether the last step passed a multiple of so many frames."""

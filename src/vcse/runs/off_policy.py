@@ -25,7 +25,7 @@ from vcse.runs.evaluate import play_states
 from vcse.runs.memory import GB, place_for
 from vcse.runs.progress import Status, by_method
 from vcse.runs.store import BONUS_COLUMNS, REWARD_COLUMNS, RunDirectory
-from vcse.streams import numbers
+from vcse.streams import episode_seeds, numbers
 
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
 MOST_DRAWERS = 4  # threads that draw random numbers
@@ -221,7 +221,8 @@ class OffPolicyCohort:
         self.observations = torch.from_numpy(self.environments.reset(seeds))
 
     def _episode_seed(self, learner: int) -> int:
-        return int(numbers(self.configs[learner].seed, "episodes", self.episode_begins[learner]).integers(2**31 - 1))
+        generator = numbers(self.configs[learner].seed, "episodes", self.episode_begins[learner])
+        return episode_seeds(generator, 1)[0]
 
     def _is_due(self, name: str) -> bool:
         """Whether this frame is a multiple of a setting, which all runs of a cohort share."""

@@ -22,6 +22,7 @@ from vcse.replay.frames import STACK
 from vcse.runs.config import RunConfig
 from vcse.runs.films import Moment, Outcome, caption, check_film, write_film
 from vcse.runs.load import load_policies
+from vcse.streams import episode_seeds
 
 MAP_PIXELS = 384  # about as wide as a map is drawn
 
@@ -111,7 +112,7 @@ def play_simulation(
     draws = np.random.default_rng(seed)
     try:
         for episode in range(1, episodes + 1):
-            sight = world.reset(int(draws.integers(2**31 - 1)))
+            sight = world.reset(episode_seeds(draws, 1)[0])
             stack = deque([sight.observation] * STACK, maxlen=STACK)
             step, return_so_far, has_succeeded = 0, 0.0, False
             outcome: Outcome = ""
