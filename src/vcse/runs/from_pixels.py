@@ -23,6 +23,7 @@ from vcse.runs.episodes import Episodes
 from vcse.runs.evaluate import play_pictures
 from vcse.runs.memory import GB, place_for
 from vcse.runs.progress import Status
+from vcse.runs.schedule import is_due
 from vcse.runs.store import BONUS_COLUMNS, REWARD_COLUMNS, RunDirectory
 from vcse.streams import episode_seeds, numbers
 
@@ -243,9 +244,8 @@ class PixelCohort:
     def _episode_seed(self) -> int:
         return episode_seeds(numbers(self.config.seed, "episodes", self.episode_begin), 1)[0]
 
-    def _is_due(self, every: int) -> bool:
-        """Whether the last step passed a multiple of so many frames."""
-        return every > 0 and self.frame // every > (self.frame - ACTION_REPEAT) // every
+    def _is_due(self, every_frames: int) -> bool:
+        return is_due(every_frames, frame=self.frame, step_frames=ACTION_REPEAT)
 
     def _write_row(self, *, is_last: bool) -> None:
         self._check_finite()

@@ -24,6 +24,7 @@ from vcse.runs.episodes import Episodes
 from vcse.runs.evaluate import play_states
 from vcse.runs.memory import GB, place_for
 from vcse.runs.progress import Status, by_method
+from vcse.runs.schedule import is_due
 from vcse.runs.store import BONUS_COLUMNS, REWARD_COLUMNS, RunDirectory
 from vcse.streams import episode_seeds, numbers
 
@@ -107,6 +108,7 @@ class OffPolicyCohort:
         """Go on until every run has had so many frames. False: stopped before, with a checkpoint."""
         begin, begin_frame = time.monotonic(), self.frame
         last_report = last_save = begin
+        shared = self.configs[0]  # all runs of a cohort have the same intervals
         try:
             if self.frame == 0:
                 self.begin()
@@ -117,17 +119,17 @@ class OffPolicyCohort:
                 self.step()
                 is_last = self.frame >= frames
                 speed = (self.frame - begin_frame) / (time.monotonic() - begin)
-                if self._is_due("eval_every_frames") or is_last:
+                if self._is_due(shared.eval_every_frames) or is_last:
                     self._evaluate()
-                if self._is_due("row_every_frames") or self._is_due("eval_every_frames") or is_last:
+                if self._is_due(shared.row_every_frames) or self._is_due(shared.eval_every_frames) or is_last:
                     self._write_rows()
-                if self.frame % TIMING_FRAMES == 0 or is_last:
+                if self._is_due(TIMING_FRAMES) or is_last:
                     self._write_timing(speed)
                 if is_last or time.monotonic() - last_report > SECONDS_BETWEEN_REPORTS:
                     last_report = time.monotonic()
                     report(self._status(frames, speed * len(self.configs)))
                 is_overdue = time.monotonic() - last_save > MOST_SECONDS_UNSAVED
-                if (self._is_due("checkpoint_every_frames") or is_overdue) and not is_last:
+                if (self._is_due(shared.checkpoint_every_frames) or is_overdue) and not is_last:
                     self.save()
                     last_save = time.monotonic()
             self.save()
@@ -224,10 +226,8 @@ class OffPolicyCohort:
         generator = numbers(self.configs[learner].seed, "episodes", self.episode_begins[learner])
         return episode_seeds(generator, 1)[0]
 
-    def _is_due(self, name: str) -> bool:
-        """Whether this frame is a multiple of a setting, which all runs of a cohort share."""
-        every: int = getattr(self.configs[0], name)
-        return every > 0 and self.frame % every == 0
+    def _is_due(self, every_frames: int) -> bool:
+        return is_due(every_frames, frame=self.frame, step_frames=1)
 
     def _write_timing(self, frames_per_s: float) -> None:
         for directory in self.directories:
@@ -239,7 +239,7 @@ class OffPolicyCohort:
         self._keep_new_rows()
         self.bonus_means = (self.bonus_sum / max(self.bonus_updates, 1)).tolist()
         latest = self._latest()
-        is_evaluated = self._is_due("eval_every_frames") or self.frame >= self.configs[0].frames
+        is_evaluated = self._is_due(self.configs[0].eval_every_frames) or self.frame >= self.configs[0].frames
         for learner, directory in enumerate(self.directories):
             row: dict[str, Any] = {
                 "frame": self.frame,

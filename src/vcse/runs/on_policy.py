@@ -19,6 +19,7 @@ from vcse.replay.rollouts import Rollouts
 from vcse.runs.episodes import Episodes
 from vcse.runs.evaluate import evaluate
 from vcse.runs.progress import Status, by_method
+from vcse.runs.schedule import is_due
 from vcse.runs.store import BONUS_COLUMNS, RunDirectory
 from vcse.streams import uniforms
 
@@ -91,19 +92,20 @@ class Cohort:
     def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
         """Go on until every run has had so many frames. False: stopped before, with a checkpoint."""
         begin, begin_frame = time.monotonic(), self.frame
+        shared = self.configs[0]  # all runs of a cohort have the same intervals
         try:
             while self.frame < frames:
                 if should_stop():
                     self.save()
                     return False
                 self.step()
-                if self._is_due("row_every_frames") or self.frame >= frames:
+                if self._is_due(shared.row_every_frames) or self.frame >= frames:
                     speed = (self.frame - begin_frame) / (time.monotonic() - begin)
                     self._write_rows(speed)
                     report(self._status(frames, speed * len(self.configs)))
-                if self._is_due("eval_every_frames") and self.frame < frames:
+                if self._is_due(shared.eval_every_frames) and self.frame < frames:
                     self._evaluate()
-                if self._is_due("checkpoint_every_frames") and self.frame < frames:
+                if self._is_due(shared.checkpoint_every_frames) and self.frame < frames:
                     self.save()
             self._evaluate()
             self.save()
@@ -128,7 +130,7 @@ class Cohort:
         self.eager_updates += 1
         self.metrics = self.agent.update(rollout, self._exact_values())
         self.update += 1
-        if self._is_due("visits_every_frames"):
+        if self._is_due(self.configs[0].visits_every_frames):
             self.visits = np.concatenate((self.visits, np.zeros_like(self.visits[:, :1])), 1)
         if len(self.agent.paid):
             self.bonus_sum.index_add_(0, self.agent.paid, self.agent.bonus_output.reward.mean(-1))
@@ -214,10 +216,8 @@ class Cohort:
         group.observations, group.positions = step.observations, step.positions
         self.seconds["env"] += time.perf_counter() - begin
 
-    def _is_due(self, name: str) -> bool:
-        """Whether the last update passed a multiple of a setting, which all runs of a cohort share."""
-        every: int = getattr(self.configs[0], name)
-        return every > 0 and self.frame // every > (self.frame - self.frames_per_update) // every
+    def _is_due(self, every_frames: int) -> bool:
+        return is_due(every_frames, frame=self.frame, step_frames=self.frames_per_update)
 
     def _write_rows(self, frames_per_s: float) -> None:
         metrics = {name: each.tolist() for name, each in self.metrics.items()}
