@@ -1,7 +1,8 @@
-"""Random numbers of off-policy updates: which transitions, and the noise of actions.
+"""Random numbers of off-policy learners: of the actions, and of the updates, which transitions and the noise.
 
-They depend on a run's seed and the number of the update alone. They are drawn in blocks of several updates, and where a
-GPU learns, by threads ahead of time: it would wait for them otherwise. NumPy fills arrays without Python's lock.
+They depend on a run's seed and the number of the step or the update alone, and are drawn in blocks of several. Where a
+GPU learns, those of updates are drawn by threads ahead of time: it would wait for them otherwise. NumPy fills arrays
+without Python's lock.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,48 @@ from vcse.replay.transitions import uniforms_for
 from vcse.streams import numbers
 
 BLOCK = 8  # updates whose numbers are drawn at once
+ACTION_BLOCK = 1000  # steps
+
+
+class ActionDraw(NamedTuple):
+    """The numbers of one step, on the host."""
+
+    actions: Float[Tensor, "l a"]  # uniform from -1 to 1, for those who do not follow a policy yet
+    noise: Float[Tensor, "l a"]  # standard normal, for those who do
+
+
+class ActionDraws:
+    """The numbers of all steps of a cohort.
+
+    Args:
+        seeds: Of the runs.
+        action_size: Numbers of an action.
+        device: Where policies choose. A GPU can copy the noise while the host goes on.
+    """
+
+    def __init__(self, seeds: Sequence[int], action_size: int, device: torch.device) -> None:
+        self.seeds = list(seeds)
+        self.action_size = action_size
+        self.device = device
+        self._block = -1
+        self._actions = self._noise = torch.zeros(0, len(self.seeds), action_size)
+
+    def of_step(self, step: int) -> ActionDraw:
+        """Give the numbers of a step."""
+        block, place = divmod(step, ACTION_BLOCK)
+        if block != self._block:
+            self._block = block
+            self._take(block)
+        return ActionDraw(self._actions[place], self._noise[place])
+
+    def _take(self, block: int) -> None:
+        generators = [numbers(seed, "actions", block) for seed in self.seeds]
+        shape = (ACTION_BLOCK, self.action_size)
+        uniform = np.stack([each.random(shape, dtype=np.float32) for each in generators], 1)
+        normal = np.stack([each.standard_normal(shape, dtype=np.float32) for each in generators], 1)
+        self._actions = torch.from_numpy(2 * uniform - 1)
+        noise = torch.from_numpy(normal)
+        self._noise = noise.pin_memory() if self.device.type == "cuda" else noise
 
 
 class Draw(NamedTuple):

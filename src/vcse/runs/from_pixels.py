@@ -19,6 +19,7 @@ from vcse.envs.pixels import ACTION_REPEAT, Pixels, pixel_spec
 from vcse.nets.augment import SHIFTS
 from vcse.replay.frames import STACK, FrameReplay, PictureBatch, frame_bytes
 from vcse.replay.transitions import distinct_places, uniforms_for
+from vcse.runs.draws import ActionDraws
 from vcse.runs.episodes import Episodes
 from vcse.runs.evaluate import play_pictures
 from vcse.runs.memory import GB, place_for
@@ -28,7 +29,6 @@ from vcse.runs.store import BONUS_COLUMNS, REWARD_COLUMNS, RunDirectory
 from vcse.streams import episode_seeds, numbers
 
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
-NOISE_STEPS = 1000  # whose action noise is drawn at once
 RECENT_EPISODES = 10  # of which the training curve shows the mean
 TIMING_FRAMES = 1000  # between rows of timing.csv
 SECONDS_BETWEEN_REPORTS = 1.0
@@ -85,7 +85,7 @@ class PixelCohort:
         self.loaded_latest: dict[str, float] = {}
         self.captures = self.agent.device.type == "cuda"
         self.eager_updates = 0
-        self.action_noise_block = -1
+        self.action_draws = ActionDraws([self.config.seed], self.action_size, self.agent.device)
         rendering: Any = self.config.rendering
         self.environment = Pixels([self.config.task], rendering=rendering, device=device)
         self.evaluation_environments: Pixels | None = None
@@ -174,17 +174,10 @@ class PixelCohort:
 
     def _act(self) -> Float[Tensor, " a"]:
         """Choose an action: random ones at first, then those of the policy."""
-        block, place = divmod(self.step_count, NOISE_STEPS)
-        if block != self.action_noise_block:
-            self.action_noise_block = block
-            drawn = numbers(self.config.seed, "actions", block)
-            shape = (NOISE_STEPS, self.action_size)
-            self.random_actions = torch.from_numpy(2 * drawn.random(shape, dtype=np.float32) - 1)
-            self.action_noise = torch.from_numpy(drawn.standard_normal(shape, dtype=np.float32))
+        drawn = self.action_draws.of_step(self.step_count)
         if self.frame < self.settings.seed_frames:
-            return self.random_actions[place]
-        noise = self.action_noise[place][None]
-        return self.agent.act(self.observation[None], noise, step=self.step_count)[0].cpu()
+            return drawn.actions[0]
+        return self.agent.act(self.observation[None], drawn.noise, step=self.step_count)[0].cpu()
 
     def _learn(self) -> None:
         """Make an update, with random numbers that depend on the run's seed and the update alone."""

@@ -19,7 +19,7 @@ from vcse.agents.sac import DRAWS, SAC, SACSpec
 from vcse.envs.dmc import DMCStates
 from vcse.envs.tasks import state_spec
 from vcse.replay.transitions import TransitionReplay, distinct_places, transition_bytes
-from vcse.runs.draws import UpdateDraws
+from vcse.runs.draws import ActionDraws, UpdateDraws
 from vcse.runs.episodes import Episodes
 from vcse.runs.evaluate import play_states
 from vcse.runs.memory import GB, place_for
@@ -30,7 +30,6 @@ from vcse.streams import episode_seeds, numbers
 
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
 MOST_DRAWERS = 4  # threads that draw random numbers
-NOISE_STEPS = 1000  # whose action noise is drawn at once
 TIMING_FRAMES = 1000  # between rows of timing.csv: where updates are slow, those of train.csv are an hour apart
 RECENT_EPISODES = 10  # of which the training curve shows the mean
 ENVIRONMENTS_PER_PROCESS = 4
@@ -87,7 +86,7 @@ class OffPolicyCohort:
         seeds = [config.seed for config in self.configs]
         self.draws = UpdateDraws(seeds, shape, self.agent.device, threads=min(threads, MOST_DRAWERS))
         self.noise = torch.zeros(learners, *shape, device=self.agent.device)
-        self.action_noise_block = -1
+        self.action_draws = ActionDraws(seeds, spec.action_size, self.agent.device)
         self.tasks = [config.task.partition("/")[2] for config in self.configs]
         processes = min(threads, -(-learners // ENVIRONMENTS_PER_PROCESS))
         self.environments = DMCStates(self.tasks, processes=processes)
@@ -168,18 +167,10 @@ class OffPolicyCohort:
 
     def _act(self) -> Float[Tensor, "l a"]:
         """Choose actions: random ones at first, then those of the policies."""
-        block, place = divmod(self.frame, NOISE_STEPS)
-        if block != self.action_noise_block:
-            self.action_noise_block = block
-            drawn = [numbers(config.seed, "actions", block) for config in self.configs]
-            shape = (NOISE_STEPS, self.agent.spec.action_size)
-            uniform = np.stack([each.random(shape, dtype=np.float32) for each in drawn], 1)
-            normal = np.stack([each.standard_normal(shape, dtype=np.float32) for each in drawn], 1)
-            self.random_actions = torch.from_numpy(2 * uniform - 1)
-            self.action_noise = self._host(torch.from_numpy(normal))
+        drawn = self.action_draws.of_step(self.frame)
         if self.frame < self.configs[0].sac.seed_frames:
-            return self.random_actions[place]
-        return self.agent.act(self.observations[:, None], self.action_noise[place][:, None])[:, 0].cpu()
+            return drawn.actions
+        return self.agent.act(self.observations[:, None], drawn.noise[:, None])[:, 0].cpu()
 
     def _updates_now(self) -> int:
         """Give how many updates belong to this step."""
@@ -364,10 +355,6 @@ class OffPolicyCohort:
             if frame < self.frame:
                 self.environments.send(np.stack([mine[frame, start:stop] for mine in rows]))
                 ended = self.environments.receive().ended
-
-    def _host(self, tensor: Tensor) -> Tensor:
-        """Give memory of the host that a GPU can copy from while the host goes on."""
-        return tensor.pin_memory() if self.agent.device.type == "cuda" else tensor
 
     def _status(self, frames: int, frames_per_s: float) -> Status:
         returns = [self.episodes.return_mean(learner) for learner in range(len(self.configs))]
