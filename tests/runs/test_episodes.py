@@ -2,8 +2,9 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
-from vcse.runs.episodes import Episodes
+from vcse.runs.episodes import BonusMean, Episodes
 
 
 def make_step(rewards, ended):
@@ -34,3 +35,39 @@ def test_only_the_last_hundred_episodes_count_and_come_back_from_a_state():
     for each in (episodes, again):
         each.take(slice(0, 1), *make_step([0.25], [True]))
         assert each.return_mean(0) == pytest.approx(0.5075)
+
+
+def test_the_mean_bonus_is_that_of_the_updates_since_the_last_row_and_0_for_who_is_not_paid():
+    mean = BonusMean(3, torch.tensor([0, 2]))
+    assert all(math.isnan(each) for each in mean.of_last_row)
+    assert mean.of_row() == [0, 0, 0]  # before the first update
+    for bonus in ([[1.0, 3.0], [-1.0, -2.0]], [[4.0, 4.0], [0.0, 0.5]]):
+        mean.take(torch.tensor(bonus))
+    assert mean.of_row() == mean.of_last_row == [3, 0, -0.625]
+    mean.take(torch.tensor([[0.5, 0.5], [0.25, 0.25]]))
+    assert mean.of_last_row == [3, 0, -0.625]
+    assert mean.of_row() == [0.5, 0, 0.25]
+    nobody = BonusMean(1, torch.zeros(0, dtype=torch.int64))
+    nobody.take(None)
+    assert (nobody.updates, nobody.of_row()) == (1, [0])
+
+
+def test_the_mean_bonus_is_divided_in_the_precision_that_is_asked_for():
+    mean = BonusMean(1, torch.tensor([0]))
+    for bonus in (0.25, 0.25, 0.5):
+        mean.take(torch.tensor([[bonus]]))
+    state = mean.learner_state(0)
+    assert mean.of_row() == [float(np.float32(1) / np.float32(3))]
+    mean.load_learner_state(0, state)
+    assert mean.of_row(dtype=torch.float64) == [1 / 3]
+
+
+def test_the_mean_bonus_goes_on_from_a_state():
+    mean, again = (BonusMean(2, torch.tensor([1])) for _ in range(2))
+    mean.take(torch.tensor([[0.5, 1.0]]))
+    assert mean.learner_state(1) == {"bonus_sum": 0.75, "bonus_updates": 1}
+    for learner in range(2):
+        again.load_learner_state(learner, mean.learner_state(learner))
+    for each in (mean, again):
+        each.take(torch.tensor([[0.25, 0.25]]))
+        assert each.of_row() == [0, 0.5]

@@ -1,4 +1,4 @@
-"""Training episodes as they end: how many, and how the last hundred went."""
+"""What a row says of training since the last one: episodes, how many and how the last hundred went; the mean bonus."""
 
 import math
 from collections import deque
@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
 
 RECENT_EPISODES = 100
 
@@ -50,3 +51,40 @@ class Episodes:
         self.finished[learner] = state["finished"]
         self.recent[learner] = deque(state["recent"], maxlen=self.recent[learner].maxlen)
         self.running[learner] = state["running"].numpy()
+
+
+class BonusMean:
+    """The mean bonus of every learner over the updates since the last row.
+
+    Args:
+        learners: How many.
+        paid: Which of them have a bonus; the mean of the others is 0.
+    """
+
+    def __init__(self, learners: int, paid: Int[Tensor, " p"]) -> None:
+        self.paid = paid
+        self.sum = torch.zeros(learners, device=paid.device)
+        self.updates = 0
+        self.of_last_row = [math.nan] * learners
+
+    def take(self, bonus: Float[Tensor, "p n"] | None) -> None:
+        """Take an update in: the bonus of those who are paid one, or None where nobody is."""
+        if bonus is not None:
+            self.sum.index_add_(0, self.paid, bonus.mean(-1))
+        self.updates += 1
+
+    def of_row(self, *, dtype: torch.dtype = torch.float32) -> list[float]:
+        """Give the mean of each learner for a row, and begin anew. The sums are divided in a precision of their own."""
+        self.of_last_row = (self.sum.to(dtype) / max(self.updates, 1)).tolist()
+        self.sum.zero_()
+        self.updates = 0
+        return self.of_last_row
+
+    def learner_state(self, learner: int) -> dict[str, Any]:
+        """Give one learner's part."""
+        return {"bonus_sum": float(self.sum[learner]), "bonus_updates": self.updates}
+
+    def load_learner_state(self, learner: int, state: dict[str, Any]) -> None:
+        """Take one learner's part back; all had as many updates."""
+        self.sum[learner] = state["bonus_sum"]
+        self.updates = state["bonus_updates"]

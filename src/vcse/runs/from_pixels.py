@@ -20,7 +20,7 @@ from vcse.nets.augment import SHIFTS
 from vcse.replay.frames import STACK, FrameReplay, PictureBatch, frame_bytes
 from vcse.replay.transitions import distinct_places, uniforms_for
 from vcse.runs.draws import ActionDraws
-from vcse.runs.episodes import Episodes
+from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_pictures
 from vcse.runs.memory import GB, place_for
 from vcse.runs.progress import Status
@@ -77,9 +77,7 @@ class PixelCohort:
         self.successes: list[bool] = []  # of the last episodes
         self.new_frames: list[np.ndarray] = []  # that are not on disk yet
         self.new_steps: list[np.ndarray] = []
-        self.bonus_sum = torch.zeros((), device=self.agent.device)
-        self.bonus_updates = 0
-        self.bonus_mean = math.nan
+        self.bonus_mean = BonusMean(1, torch.zeros(1, dtype=torch.int64, device=self.agent.device))
         self.evaluation: dict[str, float] = {}
         self.metrics: dict[str, Tensor] = {}
         self.loaded_latest: dict[str, float] = {}
@@ -193,9 +191,7 @@ class PixelCohort:
         if self.captures:
             batch, noise, shifts = self._in_place(batch, noise, shifts)
         self.metrics = self.agent.update(batch, noise, shifts, step=self.step_count)
-        if settings.has_bonus:
-            self.bonus_sum += self.agent.bonus_output.reward.mean()
-        self.bonus_updates += 1
+        self.bonus_mean.take(self.agent.bonus_output.reward if settings.has_bonus else None)
 
     def _in_place(self, batch: PictureBatch, noise: Tensor, shifts: Tensor) -> tuple[PictureBatch, Tensor, Tensor]:
         """Bring what an update reads to the memory from which it is captured, and capture it once all is loaded."""
@@ -243,22 +239,20 @@ class PixelCohort:
     def _write_row(self, *, is_last: bool) -> None:
         self._check_finite()
         self._write_new()
-        self.bonus_mean = float(self.bonus_sum) / max(self.bonus_updates, 1)
+        [bonus_mean] = self.bonus_mean.of_row(dtype=torch.float64)  # the precision of all curves so far
         is_evaluated = self._is_due(self.config.eval_every_frames) or is_last
         row: dict[str, Any] = {
             "frame": self.frame,
             "episodes": self.episodes.finished[0],
             "return_mean": self.episodes.return_mean(0),
             "success_rate": float(np.mean(self.successes)) if self.has_success and self.successes else math.nan,
-            "bonus_mean": self.bonus_mean,
+            "bonus_mean": bonus_mean,
         }
         for name in ("return_mean", "success_rate"):
             row[f"eval_{name}"] = self.evaluation.get(name, math.nan) if is_evaluated else math.nan
         latest = self._latest()
         row |= {name: latest.get(name, math.nan) for name in (*self.agent.METRICS, *SHOWN_OF_BONUS)}
         self.directory.append_row("train.csv", row)
-        self.bonus_sum.zero_()
-        self.bonus_updates = 0
 
     def _latest(self) -> dict[str, float]:
         """Give what the last update showed, which may have been before a restart."""
@@ -315,8 +309,7 @@ class PixelCohort:
                 "episode_begin": self.episode_begin,
                 "has_succeeded": self.has_succeeded,
                 "successes": list(self.successes),
-                "bonus_sum": float(self.bonus_sum),
-                "bonus_updates": self.bonus_updates,
+                **self.bonus_mean.learner_state(0),
                 "latest": self._latest(),
                 "observation": self.observation.clone(),
             },
@@ -335,10 +328,10 @@ class PixelCohort:
         state = states[0]
         self.step_count, self.episode_begin = state["step"], state["episode_begin"]
         self.has_succeeded, self.successes = state["has_succeeded"], state["successes"]
-        self.bonus_sum.fill_(state["bonus_sum"])
-        self.bonus_updates, self.loaded_latest = state["bonus_updates"], state["latest"]
+        self.loaded_latest = state["latest"]
         self.agent.load_state_dict(state["agent"])
         self.episodes.load_learner_state(0, state["episodes"])
+        self.bonus_mean.load_learner_state(0, state)
         width, kept = self.action_size + 3, state["frames_kept"]
         steps = self.directory.read_log("steps.bin", kept * width, np.float32).reshape(-1, width)
         path = self.directory.path / "frames.bin"
@@ -359,7 +352,7 @@ class PixelCohort:
 
     def _status(self, frames: int, frames_per_s: float) -> Status:
         method = self.config.method
-        bonus = {method: self.bonus_mean}
+        bonus = {method: self.bonus_mean.of_last_row[0]}
         if self.has_success:
             rate = float(np.mean(self.successes)) if self.successes else math.nan
             return Status(self.frame, frames, 1, frames_per_s, {method: rate}, bonus)

@@ -20,7 +20,7 @@ from vcse.envs.dmc import DMCStates
 from vcse.envs.tasks import state_spec
 from vcse.replay.transitions import TransitionReplay, distinct_places, transition_bytes
 from vcse.runs.draws import ActionDraws, UpdateDraws
-from vcse.runs.episodes import Episodes
+from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_states
 from vcse.runs.memory import GB, place_for
 from vcse.runs.progress import Status, by_method
@@ -74,9 +74,7 @@ class OffPolicyCohort:
         self.episodes = Episodes(learners, 1, recent=RECENT_EPISODES)
         self.episode_begins = [0] * learners  # the frame at which the present episode of each began
         self.new_rows: list[Tensor] = []  # transitions that are not on disk yet
-        self.bonus_sum = torch.zeros(learners, device=self.agent.device)
-        self.bonus_updates = 0
-        self.bonus_means = [math.nan] * learners
+        self.bonus_mean = BonusMean(learners, self.agent.paid)
         self.eval_returns = [math.nan] * learners
         self.metrics: dict[str, Tensor] = {}
         self.loaded_latest: list[dict[str, float]] = [{} for _ in self.configs]
@@ -191,9 +189,7 @@ class OffPolicyCohort:
                 self.agent.capture(batch, self.noise)  # all that has to be loaded is
             self.eager_updates += 1
             self.metrics = self.agent.update(batch, self.noise)
-            if len(self.agent.paid):
-                self.bonus_sum.index_add_(0, self.agent.paid, self.agent.bonus_output.reward.mean(-1))
-            self.bonus_updates += 1
+            self.bonus_mean.take(self.agent.bonus_output.reward if len(self.agent.paid) else None)
 
     def _receive(self, actions: Float[Tensor, "l a"]) -> None:
         """Keep what the actions led to, and begin new episodes where one ended."""
@@ -228,7 +224,7 @@ class OffPolicyCohort:
     def _write_rows(self) -> None:
         self._check_finite()
         self._keep_new_rows()
-        self.bonus_means = (self.bonus_sum / max(self.bonus_updates, 1)).tolist()
+        bonus_mean = self.bonus_mean.of_row()
         latest = self._latest()
         is_evaluated = self._is_due(self.configs[0].eval_every_frames) or self.frame >= self.configs[0].frames
         for learner, directory in enumerate(self.directories):
@@ -237,13 +233,11 @@ class OffPolicyCohort:
                 "episodes": self.episodes.finished[learner],
                 "return_mean": self.episodes.return_mean(learner),
                 "success_rate": math.nan,
-                "bonus_mean": self.bonus_means[learner],
+                "bonus_mean": bonus_mean[learner],
                 "eval_return_mean": self.eval_returns[learner] if is_evaluated else math.nan,
             }
             row |= {name: latest[learner].get(name, math.nan) for name in (*self.agent.METRICS, *SHOWN_OF_BONUS)}
             directory.append_row("train.csv", row)
-        self.bonus_sum.zero_()
-        self.bonus_updates = 0
 
     def _latest(self) -> list[dict[str, float]]:
         """Give what the last update of each learner showed, which may have been before a restart."""
@@ -297,15 +291,14 @@ class OffPolicyCohort:
         """Write a checkpoint of every run. What it needs of the replay is added to a file, not written again."""
         self._check_finite()
         self._keep_new_rows()
-        bonus_sum, latest = self.bonus_sum.tolist(), self._latest()
+        latest = self._latest()
         for learner, directory in enumerate(self.directories):
             state = {
                 "frame": self.frame,
                 "agent": self.agent.learner_state(learner),
                 "episodes": self.episodes.learner_state(learner),
                 "episode_begin": self.episode_begins[learner],
-                "bonus_sum": bonus_sum[learner],
-                "bonus_updates": self.bonus_updates,
+                **self.bonus_mean.learner_state(learner),
                 "latest": latest[learner],
                 "observation": self.observations[learner].clone(),
             }
@@ -320,12 +313,11 @@ class OffPolicyCohort:
     def load(self, states: Sequence[dict[str, Any]]) -> None:
         """Go back to a checkpoint of every run, all at the same frame, and replay the episodes that had begun."""
         self.frame = states[0]["frame"]
-        self.bonus_updates = states[0]["bonus_updates"]
         for learner, state in enumerate(states):
             self.agent.load_learner_state(learner, state["agent"])
             self.episodes.load_learner_state(learner, state["episodes"])
             self.episode_begins[learner] = state["episode_begin"]
-            self.bonus_sum[learner] = state["bonus_sum"]
+            self.bonus_mean.load_learner_state(learner, state)
             self.loaded_latest[learner] = state["latest"]
         width = self.transition_bytes // np.dtype(np.float32).itemsize
         rows = [
@@ -364,6 +356,6 @@ class OffPolicyCohort:
             len(self.configs),
             frames_per_s,
             by_method(self.configs, returns),
-            by_method(self.configs, self.bonus_means),
+            by_method(self.configs, self.bonus_mean.of_last_row),
             "return",
         )

@@ -16,7 +16,7 @@ from vcse.envs.minigrid import Backend
 from vcse.envs.protocol import Environments, Observations, Positions
 from vcse.envs.tasks import make_environments, task_spec
 from vcse.replay.rollouts import Rollouts
-from vcse.runs.episodes import Episodes
+from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import evaluate
 from vcse.runs.progress import Status, by_method
 from vcse.runs.schedule import is_due
@@ -73,8 +73,7 @@ class Cohort:
         self.update = 0
         self.frames_per_update = first.frames_per_update
         self.episodes = Episodes(learners, first.environments)
-        self.bonus_sum = torch.zeros(learners, device=self.agent.device)
-        self.bonus_updates = 0
+        self.bonus_mean = BonusMean(learners, self.agent.paid)
         self.visits = np.zeros((learners, 1, MAP_SIDE, MAP_SIDE), dtype=np.int64)  # the last slice is being counted
         self.counts_visits = self.configs[0].visits_every_frames > 0
         self.new_actions: list[np.ndarray] = []
@@ -132,9 +131,7 @@ class Cohort:
         self.update += 1
         if self._is_due(self.configs[0].visits_every_frames):
             self.visits = np.concatenate((self.visits, np.zeros_like(self.visits[:, :1])), 1)
-        if len(self.agent.paid):
-            self.bonus_sum.index_add_(0, self.agent.paid, self.agent.bonus_output.reward.mean(-1))
-        self.bonus_updates += 1
+        self.bonus_mean.take(self.agent.bonus_output.reward if len(self.agent.paid) else None)
         self.seconds["update"] += time.perf_counter() - begin
 
     def _exact_values(self) -> Tensor | None:
@@ -222,7 +219,7 @@ class Cohort:
     def _write_rows(self, frames_per_s: float) -> None:
         metrics = {name: each.tolist() for name, each in self.metrics.items()}
         self._check_finite()
-        bonus_mean = (self.bonus_sum / self.bonus_updates).tolist()
+        bonus_mean = self.bonus_mean.of_row()
         shown = self.agent.bonus_output.diagnostics() if len(self.agent.paid) else {}
         diagnostics = {name: shown[name].tolist() for name in BONUS_COLUMNS if name in shown}
         paid = {learner: row for row, learner in enumerate(self.agent.paid.tolist())}
@@ -248,9 +245,6 @@ class Cohort:
                     "runs": len(self.configs),
                 },
             )
-        self.bonus_means = bonus_mean
-        self.bonus_sum.zero_()
-        self.bonus_updates = 0
 
     def _evaluate(self) -> None:
         """Play episodes with every policy and write what they gave."""
@@ -285,7 +279,6 @@ class Cohort:
         self._check_finite()
         actions = np.stack(self.new_actions, 1) if self.new_actions else None  # [learners, updates, envs, steps]
         self.new_actions = []
-        bonus_sum = self.bonus_sum.tolist()
         for learner, directory in enumerate(self.directories):
             if actions is not None:
                 directory.append_log("actions.bin", actions[learner].astype(np.uint8))
@@ -293,8 +286,7 @@ class Cohort:
                 "update": self.update,
                 "agent": self.agent.learner_state(learner),
                 "episodes": self.episodes.learner_state(learner),
-                "bonus_sum": bonus_sum[learner],
-                "bonus_updates": self.bonus_updates,
+                **self.bonus_mean.learner_state(learner),
                 "observations": torch.from_numpy(self._observations(learner).copy()),
                 "visits": torch.from_numpy(self.visits[learner].copy()),
             }
@@ -311,11 +303,10 @@ class Cohort:
     def load(self, states: Sequence[dict[str, Any]]) -> None:
         """Go back to a checkpoint of every run, all at the same update, and replay the environments to there."""
         self.update = states[0]["update"]
-        self.bonus_updates = states[0]["bonus_updates"]
         for learner, state in enumerate(states):
             self.agent.load_learner_state(learner, state["agent"])
             self.episodes.load_learner_state(learner, state["episodes"])
-            self.bonus_sum[learner] = state["bonus_sum"]
+            self.bonus_mean.load_learner_state(learner, state)
         self.visits = np.stack([state["visits"].numpy() for state in states])
         self._replay()
         for learner, state in enumerate(states):
@@ -377,5 +368,5 @@ class Cohort:
             len(self.configs),
             frames_per_s,
             by_method(self.configs, rates),
-            by_method(self.configs, self.bonus_means),
+            by_method(self.configs, self.bonus_mean.of_last_row),
         )
