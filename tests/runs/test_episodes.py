@@ -71,3 +71,32 @@ def test_the_mean_bonus_goes_on_from_a_state():
     for each in (mean, again):
         each.take(torch.tensor([[0.25, 0.25]]))
         assert each.of_row() == [0, 0.5]
+
+
+def test_where_tasks_say_what_success_is_a_return_does_not_count_for_it():
+    episodes = Episodes(learners=2, environments=2)
+    nowhere = np.zeros(4, dtype=np.bool_)
+    episodes.take(slice(None), *make_step([1, 1, 1, 1], nowhere), np.array([True, False, False, False]))
+    assert math.isnan(episodes.success_rate(0))
+    episodes.take(
+        slice(None), *make_step([1, 1, 1, 1], ~nowhere), nowhere
+    )  # the goal was reached a step before the end
+    assert [episodes.success_rate(learner) for learner in range(2)] == [0.5, 0]
+    episodes.take(slice(1, 2), *make_step([0, 0], [True, True]), np.array([True, True]))
+    assert [episodes.success_rate(learner) for learner in range(2)] == [0.5, 0.5]
+    episodes.take(slice(None), *make_step([0, 0, 0, 0], ~nowhere), nowhere)  # of which the next episode knows nothing
+    assert [episodes.success_rate(learner) for learner in range(2)] == [0.25, 2 / 6]
+
+
+def test_success_in_the_last_episodes_and_in_the_running_one_comes_back_from_a_state():
+    episodes, again = (Episodes(learners=1, environments=1, recent=2) for _ in range(2))
+    for success in (True, False, False):
+        episodes.take(slice(None), *make_step([1], [True]), np.array([success]))
+    assert episodes.success_rate(0) == 0  # only the last two count
+    episodes.take(slice(None), *make_step([1], [False]), np.array([True]))
+    assert episodes.success_state(0) == {"has_succeeded": True, "successes": [False, False]}
+    again.load_learner_state(0, episodes.learner_state(0))
+    again.load_success_state(0, episodes.success_state(0))
+    for each in (episodes, again):
+        each.take(slice(None), *make_step([0], [True]), np.array([False]))
+        assert (each.success_rate(0), each.return_mean(0)) == (0.5, 1)

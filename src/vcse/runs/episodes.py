@@ -13,23 +13,44 @@ RECENT_EPISODES = 100
 
 
 class Episodes:
-    """What the training episodes of every learner gave: counts, and returns of the last hundred or so many."""
+    """What the training episodes of every learner gave: counts, and returns and success of the last hundred or so."""
 
     def __init__(self, learners: int, environments: int, *, recent: int = RECENT_EPISODES) -> None:
         self.finished = [0] * learners
         self.recent: list[deque[float]] = [deque(maxlen=recent) for _ in range(learners)]
         self.running = np.zeros((learners, environments))
+        # Where tasks say themselves whether the goal was reached; else a return above 0 is success.
+        self.successes: list[deque[bool]] = [deque(maxlen=recent) for _ in range(learners)]
+        self.succeeded = np.zeros((learners, environments), dtype=np.bool_)  # the running ones
 
-    def take(self, learners: slice, rewards: Float[np.ndarray, " n"], ended: Bool[np.ndarray, " n"]) -> None:
-        """Take a step of some learners in, whose environments stand side by side."""
+    def take(
+        self,
+        learners: slice,
+        rewards: Float[np.ndarray, " n"],
+        ended: Bool[np.ndarray, " n"],
+        success: Bool[np.ndarray, " n"] | None = None,
+    ) -> None:
+        """Take a step of some learners in, whose environments stand side by side.
+
+        Args:
+            learners: Which.
+            rewards: Of the step.
+            ended: Whether it was the last of its episode.
+            success: Whether it reached the goal, at which an episode need not end; None where tasks do not say.
+        """
         start, _, _ = learners.indices(len(self.finished))
-        running = self.running[learners]
+        running, succeeded = self.running[learners], self.succeeded[learners]
         running += rewards.reshape(running.shape)
+        if success is not None:
+            succeeded |= success.reshape(succeeded.shape)
         for place in np.flatnonzero(ended):
             learner, environment = divmod(int(place), running.shape[1])
             self.finished[start + learner] += 1
             self.recent[start + learner].append(float(running[learner, environment]))
             running[learner, environment] = 0
+            if success is not None:
+                self.successes[start + learner].append(bool(succeeded[learner, environment]))
+                succeeded[learner, environment] = False
 
     def return_mean(self, learner: int) -> float:
         """Mean return of the last episodes."""
@@ -38,8 +59,8 @@ class Episodes:
 
     def success_rate(self, learner: int) -> float:
         """Share of the last episodes that reached the goal."""
-        recent = self.recent[learner]
-        return sum(each > 0 for each in recent) / len(recent) if recent else math.nan
+        reached = self.successes[learner] or [each > 0 for each in self.recent[learner]]
+        return sum(reached) / len(reached) if reached else math.nan
 
     def learner_state(self, learner: int) -> dict[str, Any]:
         """Give one learner's part."""
@@ -51,6 +72,16 @@ class Episodes:
         self.finished[learner] = state["finished"]
         self.recent[learner] = deque(state["recent"], maxlen=self.recent[learner].maxlen)
         self.running[learner] = state["running"].numpy()
+
+    def success_state(self, learner: int) -> dict[str, Any]:
+        """Give what tasks said of success to one learner, who has one environment."""
+        [has_succeeded] = self.succeeded[learner].tolist()
+        return {"has_succeeded": has_succeeded, "successes": list(self.successes[learner])}
+
+    def load_success_state(self, learner: int, state: dict[str, Any]) -> None:
+        """Take back what tasks said of success to one learner."""
+        self.succeeded[learner] = state["has_succeeded"]
+        self.successes[learner] = deque(state["successes"], maxlen=self.successes[learner].maxlen)
 
 
 class BonusMean:

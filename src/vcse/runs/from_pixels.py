@@ -73,8 +73,6 @@ class PixelCohort:
         self.step_count = 0
         self.episodes = Episodes(1, 1, recent=RECENT_EPISODES)
         self.episode_begin = 0  # the step at which the present episode began
-        self.has_succeeded = False
-        self.successes: list[bool] = []  # of the last episodes
         self.new_frames: list[np.ndarray] = []  # that are not on disk yet
         self.new_steps: list[np.ndarray] = []
         self.bonus_mean = BonusMean(1, torch.zeros(1, dtype=torch.int64, device=self.agent.device))
@@ -148,7 +146,6 @@ class PixelCohort:
     def begin(self) -> None:
         """Begin an episode, whose seed follows from the run's and the step."""
         self.episode_begin = self.step_count
-        self.has_succeeded = False
         frame = torch.from_numpy(self.environment.reset([self._episode_seed()])[0])
         self.replay.begin(frame)
         self._keep(frame, [0.0] * (self.action_size + 2))
@@ -219,10 +216,8 @@ class PixelCohort:
         self._keep(frame, [*action.tolist(), reward, float(terminated)])
         self.observation = torch.cat((self.observation[Pixels.frame_shape[0] :], frame))
         self.step_count += 1
-        self.has_succeeded |= bool(step.success[0])
-        self.episodes.take(slice(None), step.rewards, step.ended)
+        self.episodes.take(slice(None), step.rewards, step.ended, step.success)
         if step.ended[0]:
-            self.successes = [*self.successes, self.has_succeeded][-RECENT_EPISODES:]
             self.begin()
 
     def _keep(self, frame: UInt8[Tensor, "c h w"], step: list[float]) -> None:
@@ -245,7 +240,7 @@ class PixelCohort:
             "frame": self.frame,
             "episodes": self.episodes.finished[0],
             "return_mean": self.episodes.return_mean(0),
-            "success_rate": float(np.mean(self.successes)) if self.has_success and self.successes else math.nan,
+            "success_rate": self.episodes.success_rate(0) if self.has_success else math.nan,
             "bonus_mean": bonus_mean,
         }
         for name in ("return_mean", "success_rate"):
@@ -307,8 +302,7 @@ class PixelCohort:
                 "agent": self.agent.state_dict(),
                 "episodes": self.episodes.learner_state(0),
                 "episode_begin": self.episode_begin,
-                "has_succeeded": self.has_succeeded,
-                "successes": list(self.successes),
+                **self.episodes.success_state(0),
                 **self.bonus_mean.learner_state(0),
                 "latest": self._latest(),
                 "observation": self.observation.clone(),
@@ -327,10 +321,10 @@ class PixelCohort:
         """Go back to a checkpoint, and replay the episode that had begun."""
         state = states[0]
         self.step_count, self.episode_begin = state["step"], state["episode_begin"]
-        self.has_succeeded, self.successes = state["has_succeeded"], state["successes"]
         self.loaded_latest = state["latest"]
         self.agent.load_state_dict(state["agent"])
         self.episodes.load_learner_state(0, state["episodes"])
+        self.episodes.load_success_state(0, state)
         self.bonus_mean.load_learner_state(0, state)
         width, kept = self.action_size + 3, state["frames_kept"]
         steps = self.directory.read_log("steps.bin", kept * width, np.float32).reshape(-1, width)
@@ -354,8 +348,7 @@ class PixelCohort:
         method = self.config.method
         bonus = {method: self.bonus_mean.of_last_row[0]}
         if self.has_success:
-            rate = float(np.mean(self.successes)) if self.successes else math.nan
-            return Status(self.frame, frames, 1, frames_per_s, {method: rate}, bonus)
+            return Status(self.frame, frames, 1, frames_per_s, {method: self.episodes.success_rate(0)}, bonus)
         returns = {method: self.episodes.return_mean(0)}
         return Status(self.frame, frames, 1, frames_per_s, returns, bonus, "return")
 
