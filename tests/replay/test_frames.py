@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from vcse.replay.frames import STACK, Between, FrameReplay, frame_bytes, frame_slots
+from vcse.replay.frames import STACK, Between, FrameReplay, frame_bytes, frame_slots, step_record
 from vcse.replay.transitions import distinct_places, uniforms_for
 
 SHAPE, ACTIONS, DISCOUNT = (3, 4, 5), 2, 0.9
@@ -70,11 +70,11 @@ class Lived:
         """Give what the run's files hold."""
         frames = np.stack([step.frame.numpy() for episode in self.episodes for step in episode])
         steps = [
-            [*step.action.tolist(), step.reward, float(step.terminated), position]
+            (step.action.numpy(), step.reward, step.terminated, position)
             for episode in self.episodes
             for position, step in enumerate(episode)
         ]
-        return frames, np.array(steps, dtype=np.float32)
+        return frames, np.array(steps, dtype=step_record(ACTIONS))
 
     def until(self, count):
         """Give all but the last frames."""
@@ -210,6 +210,12 @@ def test_what_is_restored_is_what_was_added_one_by_one(n_step, capacity, count):
             else:
                 each.add(step.action, step.reward, step.terminated, step.frame)
         assert_same_draws(again, replay)
+
+
+def test_a_step_on_disk_is_its_action_and_three_more_numbers():
+    steps = [([0.5, -0.25], 2.0, True, 7), ([0.1, 1.0], 0.0, False, 8)]
+    plain = np.array([[0.5, -0.25, 2, 1, 7], [0.1, 1, 0, 0, 8]], dtype=np.float32)
+    assert np.array(steps, dtype=step_record(ACTIONS)).tobytes() == plain.tobytes()
 
 
 def test_frames_in_a_file_are_those_in_memory(tmp_path):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 
 STACK = 3  # frames that an agent sees at once
@@ -35,6 +35,18 @@ class Between(NamedTuple):
     observations: UInt8[Tensor, "s n c h w"]  # at which the step begins
     rewards: Float[Tensor, "s n"]  # of the step
     discounts: Float[Tensor, "s n"]  # what the step counts
+
+
+def step_record(action_size: int) -> np.dtype[np.void]:
+    """Give the record of what led to a frame, all of it zeros where an episode begins, as it is kept on disk."""
+    return np.dtype(
+        [
+            ("action", np.float32, (action_size,)),
+            ("reward", np.float32),
+            ("terminated", np.float32),  # 1 where that ended the task
+            ("position", np.float32),  # of the frame in its episode; the first is 0
+        ]
+    )
 
 
 class FrameReplay:
@@ -131,23 +143,25 @@ class FrameReplay:
         while self.size and int(self._starts[self._first_start % self.slots]) - (STACK - 1) < oldest:
             self._first_start += 1
 
-    def restore(self, frames: UInt8[np.ndarray, "t c h w"], steps: Float[np.ndarray, "t w"]) -> None:
+    def restore(self, frames: UInt8[np.ndarray, "t c h w"], steps: Shaped[np.ndarray, " t"]) -> None:
         """Take back all frames that were ever added, in order, with what led to each.
 
         Args:
             frames: Of which the last are read.
-            steps: Action, reward, whether that ended the task, and the frame's position in its episode.
+            steps: As `step_record` has them.
         """
         self.count = len(steps)
         oldest = max(0, self.count - self.slots)
         index = np.arange(oldest, self.count)
         for some in np.array_split(index, max(1, len(index) // 1000)):
             self.frames[torch.from_numpy(some % self.slots)] = torch.from_numpy(frames[some]).to(self.frames.device)
-        slots, kept = torch.from_numpy(index % self.slots), torch.from_numpy(steps[oldest:].copy())
-        self.actions[slots], self.rewards[slots], self.terminated[slots] = kept[:, :-3], kept[:, -3], kept[:, -2]
-        self.positions[slots] = kept[:, -1].long()
-        self._position = int(steps[-1, -1])
-        starts = index[steps[oldest:, -1] >= self.n_step] - self.n_step
+        slots, kept = torch.from_numpy(index % self.slots), steps[oldest:]
+        self.actions[slots] = torch.from_numpy(kept["action"].copy())
+        self.rewards[slots] = torch.from_numpy(kept["reward"].copy())
+        self.terminated[slots] = torch.from_numpy(kept["terminated"].copy())
+        self.positions[slots] = torch.from_numpy(kept["position"].astype(np.int64))
+        self._position = int(kept["position"][-1])
+        starts = index[kept["position"] >= self.n_step] - self.n_step
         starts = starts[starts - (STACK - 1) >= self.count - self.slots]
         self._first_start, self._next_start = 0, len(starts)
         self._starts[: len(starts)] = torch.from_numpy(starts)

@@ -17,7 +17,7 @@ from torch import Tensor
 from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Config, DrQv2Spec
 from vcse.envs.pixels import ACTION_REPEAT, Pixels, pixel_spec
 from vcse.nets.augment import SHIFTS
-from vcse.replay.frames import STACK, FrameReplay, PictureBatch, frame_bytes
+from vcse.replay.frames import STACK, FrameReplay, PictureBatch, frame_bytes, step_record
 from vcse.replay.transitions import distinct_places, uniforms_for
 from vcse.runs.draws import ActionDraws
 from vcse.runs.episodes import BonusMean, Episodes
@@ -50,6 +50,7 @@ class PixelCohort:
         self.device = device
         spec = pixel_spec(self.config.task)
         self.action_size, self.has_success = spec.action_size, spec.has_success
+        self.step_record = step_record(spec.action_size)
         check_n_step(self.settings, self.config.task)
         steps = -(-self.config.frames // ACTION_REPEAT)
         capacity = max(min(self.settings.replay_capacity, steps), self.settings.drawn)
@@ -148,7 +149,7 @@ class PixelCohort:
         self.episode_begin = self.step_count
         frame = torch.from_numpy(self.environment.reset([self._episode_seed()])[0])
         self.replay.begin(frame)
-        self._keep(frame, [0.0] * (self.action_size + 2))
+        self._keep(frame, torch.zeros(self.action_size), 0.0, False)
         self.observation = frame.repeat(STACK, 1, 1)
 
     def step(self) -> None:
@@ -213,17 +214,20 @@ class PixelCohort:
         frame = torch.from_numpy(step.arrived[0])
         reward, terminated = float(step.rewards[0]), bool(step.terminated[0])
         self.replay.add(action, reward, terminated, frame)
-        self._keep(frame, [*action.tolist(), reward, float(terminated)])
+        self._keep(frame, action, reward, terminated)
         self.observation = torch.cat((self.observation[Pixels.frame_shape[0] :], frame))
         self.step_count += 1
         self.episodes.take(slice(None), step.rewards, step.ended, step.success)
         if step.ended[0]:
             self.begin()
 
-    def _keep(self, frame: UInt8[Tensor, "c h w"], step: list[float]) -> None:
+    def _keep(
+        self, frame: UInt8[Tensor, "c h w"], action: Float[Tensor, " a"], reward: float, terminated: bool
+    ) -> None:
         """Remember a frame for the run's files: what led to it, and its place in the episode."""
         self.new_frames.append(frame.numpy())
-        self.new_steps.append(np.array([*step, self.replay.position], dtype=np.float32))
+        step = (action.numpy(), reward, terminated, self.replay.position)
+        self.new_steps.append(np.array(step, dtype=self.step_record))
 
     def _episode_seed(self) -> int:
         return episode_seeds(numbers(self.config.seed, "episodes", self.episode_begin), 1)[0]
@@ -314,7 +318,7 @@ class PixelCohort:
         kept = states[0]["frames_kept"] if frame > 0 else 0
         self.directory.cut(
             frame if frame > 0 else -1,
-            {"frames.bin": kept * FRAME_BYTES, "steps.bin": 4 * kept * (self.action_size + 3)},
+            {"frames.bin": kept * FRAME_BYTES, "steps.bin": kept * self.step_record.itemsize},
         )
 
     def load(self, states: Sequence[dict[str, Any]]) -> None:
@@ -326,15 +330,15 @@ class PixelCohort:
         self.episodes.load_learner_state(0, state["episodes"])
         self.episodes.load_success_state(0, state)
         self.bonus_mean.load_learner_state(0, state)
-        width, kept = self.action_size + 3, state["frames_kept"]
-        steps = self.directory.read_log("steps.bin", kept * width, np.float32).reshape(-1, width)
+        kept = state["frames_kept"]
+        steps = self.directory.read_log("steps.bin", kept, self.step_record)
         path = self.directory.path / "frames.bin"
         frames = np.memmap(path, dtype=np.uint8, mode="r", shape=(kept, *Pixels.frame_shape))
         self.replay.restore(frames, steps)
         # The environment cannot be saved: the same actions from the same seed bring it to where it was.
         frame = self.environment.reset([self._episode_seed()])[0]
         taken = self.step_count - self.episode_begin
-        for action in steps[len(steps) - taken :, : self.action_size]:
+        for action in steps["action"][len(steps) - taken :]:
             self.environment.send(action[None])
             frame = self.environment.receive().arrived[0]
         self.observation = state["observation"]
