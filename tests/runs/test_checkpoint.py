@@ -3,6 +3,7 @@ import hashlib
 import io
 import os
 import resource
+from pathlib import Path
 
 import pytest
 import torch
@@ -128,3 +129,14 @@ def test_checkpoints_after_a_frame_are_dropped_whole_or_damaged(tmp_path):
     (tmp_path / "frame000000000096.pt").write_bytes(b"damaged")
     checkpoint.drop_after(tmp_path, 32)
     assert checkpoint.frames(tmp_path) == [32]
+
+
+@pytest.mark.parametrize(("other_cause", "question"), [("", "then?"), (", or was it cold", "then, or was it cold?")])
+def test_an_environment_that_shows_something_else_is_refused(other_cause, question):
+    kept = torch.arange(6, dtype=torch.uint8).view(2, 3)
+    checkpoint.check_replayed(Path("out/run"), kept.clone(), kept, other_cause=other_cause)
+    for shown in (kept + 1, kept[:1]):
+        with pytest.raises(RuntimeError) as refused:
+            checkpoint.check_replayed(Path("out/run"), shown, kept, other_cause=other_cause)
+        assert str(refused.value).startswith("out/run: the environment, replayed, shows something else than when")
+        assert str(refused.value).endswith(f"was another version of the simulator installed {question}")

@@ -329,7 +329,7 @@ def test_actions_that_were_tampered_with_are_found_by_what_the_environments_show
         take_back(copy / config.name, 192)
     actions = copy / CONFIGS[1].name / "actions.bin"
     actions.write_bytes(bytes(6 for _ in actions.read_bytes()))  # "done", which does nothing
-    with pytest.raises(RuntimeError, match=r"vcse/seed1: the environments, replayed, show something else than when"):
+    with pytest.raises(RuntimeError, match=r"vcse/seed1: the environment, replayed, shows something else than when"):
         train(CONFIGS, copy)
 
 

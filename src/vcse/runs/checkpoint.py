@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 MAGIC = b"vcse checkpoint 1\n"
 KEPT = 2  # the previous one survives until the next but one is whole
@@ -135,6 +136,22 @@ def newest(directory: Path, *, otherwise: str) -> Checkpoint | None:
     for each in damaged:
         print(f"vcse: {each}; there is none before: {otherwise}", file=sys.stderr)
     return None
+
+
+def check_replayed(run: Path, shown: Tensor, kept: Tensor, *, other_cause: str = "") -> None:
+    """Refuse to go on where an environment, brought to where it was, does not show what its checkpoint holds.
+
+    Args:
+        run: The directory that is named.
+        shown: What the environment shows now.
+        kept: What it showed when the checkpoint was written.
+        other_cause: A question, beside that for another version of the simulator.
+    """
+    if not torch.equal(shown, kept):
+        raise RuntimeError(
+            f"{run}: the environment, replayed, shows something else than when the checkpoint was written; was another "
+            f"version of the simulator installed then{other_cause}?"
+        )
 
 
 def _newest_first(directory: Path) -> list[tuple[int, Path]]:

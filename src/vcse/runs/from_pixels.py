@@ -19,6 +19,7 @@ from vcse.envs.pixels import ACTION_REPEAT, Pixels, pixel_spec
 from vcse.nets.augment import SHIFTS
 from vcse.replay.frames import STACK, FrameReplay, PictureBatch, frame_bytes, step_record
 from vcse.replay.transitions import distinct_places, uniforms_for
+from vcse.runs.checkpoint import check_replayed
 from vcse.runs.draws import ActionDraws
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_pictures
@@ -342,11 +343,9 @@ class PixelCohort:
             self.environment.send(action[None])
             frame = self.environment.receive().arrived[0]
         self.observation = state["observation"]
-        if not np.array_equal(frame, self.observation[-Pixels.frame_shape[0] :].numpy()):
-            raise RuntimeError(
-                f"{self.directory.path}: the environment, replayed, shows something else than when the checkpoint was "
-                "written; was another version of the simulator installed then, or does another library draw now?"
-            )
+        newest = self.observation[-Pixels.frame_shape[0] :]
+        other_cause = ", or does another library draw now"
+        check_replayed(self.directory.path, torch.from_numpy(frame), newest, other_cause=other_cause)
 
     def _status(self, frames: int, frames_per_s: float) -> Status:
         method = self.config.method

@@ -19,6 +19,7 @@ from vcse.agents.sac import DRAWS, SAC, SACSpec
 from vcse.envs.dmc import DMCStates
 from vcse.envs.tasks import state_spec
 from vcse.replay.transitions import TransitionReplay, distinct_places, transition_bytes
+from vcse.runs.checkpoint import check_replayed
 from vcse.runs.draws import ActionDraws, UpdateDraws
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_states
@@ -327,11 +328,7 @@ class OffPolicyCohort:
         self.replay.restore(rows)
         self._replay_episodes(rows)
         for learner, state in enumerate(states):
-            if not torch.equal(self.observations[learner], state["observation"]):
-                raise RuntimeError(
-                    f"{self.directories[learner].path}: the environment, replayed, shows something else than when the "
-                    "checkpoint was written; was another version of the simulator installed then?"
-                )
+            check_replayed(self.directories[learner].path, self.observations[learner], state["observation"])
 
     def _replay_episodes(self, rows: Sequence[Float[np.ndarray, "t w"]]) -> None:
         """Bring the environments, which cannot be saved, to where they were: the same actions from the same seeds."""

@@ -16,6 +16,7 @@ from vcse.envs.minigrid import Backend
 from vcse.envs.protocol import Environments, Observations, Positions
 from vcse.envs.tasks import make_environments, task_spec
 from vcse.replay.rollouts import Rollouts
+from vcse.runs.checkpoint import check_replayed
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import evaluate
 from vcse.runs.progress import Status, by_method
@@ -310,11 +311,8 @@ class Cohort:
         self.visits = np.stack([state["visits"].numpy() for state in states])
         self._replay()
         for learner, state in enumerate(states):
-            if not np.array_equal(self._observations(learner), state["observations"].numpy()):
-                raise RuntimeError(
-                    f"{self.directories[learner].path}: the environments, replayed, show something else than when the "
-                    "checkpoint was written; was another version of the simulator installed then?"
-                )
+            shown = torch.from_numpy(self._observations(learner))
+            check_replayed(self.directories[learner].path, shown, state["observations"])
 
     def _replay(self) -> None:
         """Bring the environments, which cannot be saved, to where they were: the same actions from the start."""
