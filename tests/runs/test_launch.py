@@ -12,7 +12,7 @@ import pytest
 from vcse.runs import checkpoint, store
 from vcse.runs.config import a2c_config
 from vcse.runs.launch import StoppedError, train_runs
-from vcse.runs.on_policy import Cohort
+from vcse.runs.on_policy import OnPolicyCohort
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.store import RunDirectory, read_rows
 
@@ -169,8 +169,19 @@ def test_stopped_before_the_first_update_and_joined_by_another_run(tmp_path, uni
     assert_all_same(tmp_path, uninterrupted)
 
 
+def test_a_cohort_that_has_nothing_to_say_is_not_noted(tmp_path):
+    said = []
+
+    class Listening(Interrupting):
+        def note(self, text):
+            said.append(text)
+
+    train([make_config(frames=32, eval_episodes=0)], tmp_path, progress=Listening(0, lambda: None))
+    assert said == []
+
+
 def _stop_at_once(plan, **_):
-    cohort = Cohort(plan.directories)
+    cohort = OnPolicyCohort(plan.directories)
     assert not cohort.train(288, report=lambda status: None, should_stop=lambda: True)
     raise StoppedError(signal.SIGTERM)
 

@@ -9,7 +9,7 @@ import torch
 
 from vcse.runs.config import a2c_config
 from vcse.runs.launch import StoppedError
-from vcse.runs.on_policy import Cohort
+from vcse.runs.on_policy import OnPolicyCohort
 from vcse.runs.store import RunDirectory, read_rows
 
 from .small import (
@@ -34,7 +34,7 @@ def make_cohort(tmp_path):
 
     def make(*configs):
         directories.extend(RunDirectory(tmp_path / config.name, config) for config in configs)
-        return Cohort(directories)
+        return OnPolicyCohort(directories)
 
     yield make
     for directory in directories:
@@ -111,7 +111,7 @@ def test_saving_and_loading_goes_on_as_if_nothing_had_happened(make_cohort, tmp_
     for _ in range(2):
         cohort.step()
     cohort.save()
-    again = Cohort(cohort.directories)
+    again = OnPolicyCohort(cohort.directories)
     again.load([directory.newest_checkpoint().state for directory in cohort.directories])
     assert (again.update, again.frame) == (2, 2 * FRAMES_PER_UPDATE)
     for one in (cohort, again):

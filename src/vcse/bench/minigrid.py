@@ -19,7 +19,7 @@ import torch
 from vcse.envs.minigrid import TASKS
 from vcse.runs.config import RunConfig, a2c_config
 from vcse.runs.jobs import suitable_jobs
-from vcse.runs.on_policy import Cohort
+from vcse.runs.on_policy import OnPolicyCohort
 from vcse.runs.store import RunDirectory
 
 WARM_UP_UPDATES = 84  # fills the memory of 10,000 features that SE has, and captures what is captured
@@ -117,7 +117,7 @@ def _measure(
                         settings=a2c_config(bonus),
                     )
                     directories.append(RunDirectory(Path(scratch) / config.name, config))
-        cohort = Cohort(directories, device=device, threads=threads)
+        cohort = OnPolicyCohort(directories, device=device, threads=threads)
         for _ in range(WARM_UP_UPDATES):
             cohort.step()
         if start is not None:
@@ -135,7 +135,7 @@ def _measure(
     return answer
 
 
-def _shares(cohort: Cohort, device: str) -> dict[str, float]:
+def _shares(cohort: OnPolicyCohort, device: str) -> dict[str, float]:
     agent = cohort.agent
     agent.release_capture()
     seconds = dict.fromkeys(SHARES, 0.0)

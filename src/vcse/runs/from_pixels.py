@@ -314,13 +314,13 @@ class PixelCohort:
             },
         )
 
-    def cut(self, frame: int, states: Sequence[dict[str, Any]]) -> None:
-        """Drop what the run wrote after its checkpoint; without one all, also the first evaluation."""
-        kept = states[0]["frames_kept"] if frame > 0 else 0
-        self.directory.cut(
-            frame if frame > 0 else -1,
-            {"frames.bin": kept * FRAME_BYTES, "steps.bin": kept * self.step_record.itemsize},
-        )
+    def cut(self, states: Sequence[dict[str, Any]]) -> None:
+        """Drop what the run wrote after its checkpoint; without one, or at the beginning, also the first evaluation."""
+        frame, kept = -1, 0
+        if states and states[0]["step"] > 0:
+            frame, kept = ACTION_REPEAT * states[0]["step"], states[0]["frames_kept"]
+        logs = {"frames.bin": kept * FRAME_BYTES, "steps.bin": kept * self.step_record.itemsize}
+        self.directory.cut(frame, logs)
 
     def load(self, states: Sequence[dict[str, Any]]) -> None:
         """Go back to a checkpoint, and replay the episode that had begun."""

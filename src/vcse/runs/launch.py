@@ -19,16 +19,13 @@ from vcse.runs.checkpoint import Checkpoint
 from vcse.runs.config import RunConfig
 from vcse.runs.from_pixels import PixelCohort
 from vcse.runs.off_policy import OffPolicyCohort
-from vcse.runs.on_policy import Cohort
+from vcse.runs.on_policy import OnPolicyCohort
 from vcse.runs.progress import TrainingProgress
+from vcse.runs.protocol import Cohort
 from vcse.runs.store import RunDirectory, check_config
 from vcse.runs.words import counted
 
-_COHORTS: dict[str, type[Cohort] | type[OffPolicyCohort] | type[PixelCohort]] = {
-    "a2c": Cohort,
-    "sac": OffPolicyCohort,
-    "drqv2": PixelCohort,
-}
+_COHORTS: dict[str, type[Cohort]] = {"a2c": OnPolicyCohort, "sac": OffPolicyCohort, "drqv2": PixelCohort}
 
 
 class StoppedError(Exception):
@@ -102,11 +99,11 @@ def _train(plan: Plan, *, device: str, threads: int, progress: TrainingProgress,
     progress.start(f"{what}, {configs[0].agent}, {runs}", frames, plan.frame)
     cohort_class = _COHORTS[configs[0].agent]
     cohort = cohort_class(plan.directories, device=device, threads=threads)
-    if not isinstance(cohort, Cohort):
-        progress.note(cohort.describe())
+    if said := cohort.describe():
+        progress.note(said)
     try:
         states = [found.state for found in plan.checkpoints if found is not None]
-        cohort.cut(plan.frame, states)
+        cohort.cut(states)
         if plan.frame > 0:
             cohort.load(states)
     except BaseException:

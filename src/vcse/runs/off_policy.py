@@ -305,9 +305,9 @@ class OffPolicyCohort:
             }
             directory.save_checkpoint(self.frame, state)
 
-    def cut(self, frame: int, states: Sequence[dict[str, Any]]) -> None:
-        """Drop what runs wrote after the frame of checkpoints, none of which is the beginning."""
-        del states
+    def cut(self, states: Sequence[dict[str, Any]]) -> None:
+        """Drop what runs wrote after their checkpoints; without any, all."""
+        frame = states[0]["frame"] if states else 0
         for directory in self.directories:
             directory.cut(frame, {"replay.bin": frame * self.transition_bytes})
 

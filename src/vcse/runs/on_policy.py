@@ -44,7 +44,7 @@ class Group:
         self.observations, self.positions = environments.reset()
 
 
-class Cohort:
+class OnPolicyCohort:
     """Runs that are trained in lockstep.
 
     A run's numbers do not depend on the others. Runs of one task must stand side by side.
@@ -88,6 +88,10 @@ class Cohort:
     def frame(self) -> int:
         """Frames that every run has had so far."""
         return self.update * self.frames_per_update
+
+    def describe(self) -> str:
+        """Say nothing: what it takes of memory and disk is little."""
+        return ""
 
     def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
         """Go on until every run has had so many frames. False: stopped before, with a checkpoint."""
@@ -295,9 +299,9 @@ class Cohort:
                 directory.write_array("visits.npy", self.visits[learner, :-1])
             directory.save_checkpoint(self.frame, state)
 
-    def cut(self, frame: int, states: Sequence[dict[str, Any]]) -> None:
-        """Drop what runs wrote after the frame of checkpoints, none of which is the beginning."""
-        del states
+    def cut(self, states: Sequence[dict[str, Any]]) -> None:
+        """Drop what runs wrote after their checkpoints; without any, all."""
+        frame = self.frames_per_update * states[0]["update"] if states else 0
         for directory in self.directories:
             directory.cut(frame, {"actions.bin": frame})  # a byte per action, and one action per frame
 

@@ -1,0 +1,33 @@
+"""What a cohort is, whichever agent it trains."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from vcse.runs.progress import Status
+from vcse.runs.store import RunDirectory
+
+
+class Cohort(Protocol):
+    """Runs that are trained in lockstep, from their first frame or their last checkpoint to their last frame."""
+
+    def __init__(self, directories: Sequence[RunDirectory], *, device: str = "cpu", threads: int = 1) -> None:
+        """Build all that learns and simulates."""
+
+    @property
+    def frame(self) -> int:
+        """Frames that every run has had so far."""
+
+    def describe(self) -> str:
+        """Say what a user should know before it trains; nothing where there is nothing to say."""
+
+    def cut(self, states: Sequence[dict[str, Any]]) -> None:
+        """Drop what runs wrote after their checkpoints, all at the same frame; without any, all that they wrote."""
+
+    def load(self, states: Sequence[dict[str, Any]]) -> None:
+        """Go back to a checkpoint of every run, all at the same frame, none of which is the beginning."""
+
+    def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
+        """Go on until every run has had so many frames. False: stopped before, with a checkpoint."""
+
+    def close(self) -> None:
+        """End the simulators; training does so by itself."""
