@@ -18,9 +18,9 @@ from vcse.cli import main
 from vcse.envs.pixels import Pixels
 from vcse.runs import checkpoint, from_pixels, memory
 from vcse.runs.config import RunConfig
-from vcse.runs.from_pixels import BONUS_COLUMNS, PixelCohort
+from vcse.runs.from_pixels import PixelCohort
 from vcse.runs.launch import StoppedError
-from vcse.runs.store import RunDirectory, read_rows
+from vcse.runs.store import BONUS_COLUMNS, REWARD_COLUMNS, SHOWN_OF_BONUS, RunDirectory, read_rows
 from vcse.studies import catalog
 from vcse.studies.gathered import StudyFile
 from vcse.studies.local import take_out
@@ -132,11 +132,11 @@ def test_columns_are_the_same_for_every_bonus_and_empty_where_there_is_nothing_t
     rows = {config.method: read_rows(done / config.name / "train.csv") for config in (NONE, VCSE)}
     assert len({tuple(row) for each in rows.values() for row in each}) == 1
     names = ("critic_loss", "extrinsic_critic_loss", "critic_mean", "actor_loss", "curiosity_loss", "action_noise")
-    assert set(rows["none"][0]) >= {*names, "batch_reward", "beta", "reward_scale", *BONUS_COLUMNS}
+    assert set(rows["none"][0]) >= {*names, "batch_reward", "beta", "reward_scale", *SHOWN_OF_BONUS}
     plain, paid = (rows[method][-1] for method in ("none", "vcse"))
     assert known(plain) >= {*names, "eval_return_mean", "return_mean"}
-    assert not known(plain) & set(BONUS_COLUMNS)
-    assert known(paid) - known(plain) == set(BONUS_COLUMNS) - {"decided_by_reward_share"}
+    assert not known(plain) & set(SHOWN_OF_BONUS)
+    assert known(paid) - known(plain) == set(BONUS_COLUMNS)
     assert "success_rate" not in known(paid)
     assert (plain["bonus_mean"], plain["curiosity_loss"], plain["extrinsic_critic_loss"]) == (0, 0, 0)
     assert paid["curiosity_loss"] > 0
@@ -436,7 +436,9 @@ def test_metaworld_knows_success_and_normalises_its_rewards(lending, tmp_path, c
     assert math.isnan(rows[0]["success_rate"])
     assert (rows[1]["success_rate"], rows[1]["eval_success_rate"]) == (1, 1)
     assert rows[1]["reward_scale"] != 1
-    assert "decided_by_reward_share" in known(rows[1])
+    assert known(rows[1]) >= set(REWARD_COLUMNS)
+    assert rows[1]["reward_std"] > 0
+    assert not {"decided_by_value_share", "value_count_mean", "value_mean", "value_std"} & known(rows[1])
     assert [(row["frame"], row["success_rate"]) for row in read_rows(run / "eval.csv")] == [(48, 1)]
     for at in (18, 38):  # after success, within an episode
         with pytest.raises(StoppedError):

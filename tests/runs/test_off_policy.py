@@ -16,7 +16,7 @@ from vcse.envs import dmc
 from vcse.runs import checkpoint, memory, off_policy
 from vcse.runs.launch import StoppedError
 from vcse.runs.off_policy import OffPolicyCohort
-from vcse.runs.store import RunDirectory, read_rows
+from vcse.runs.store import REWARD_COLUMNS, RunDirectory, read_rows
 
 from .small import Interrupting, checkpoint_path, newest_state, train
 from .small_sac import CARTPOLE, EPISODE, FRAMES, SEED_FRAMES, Transitions, assert_same_run, make_config
@@ -96,7 +96,9 @@ def test_columns_are_the_same_for_every_bonus_and_empty_where_there_is_nothing_t
     assert "radius_mean" not in known["none"]
     assert known["none"] >= {"critic_loss", "actor_loss", "policy_entropy", "temperature", "eval_return_mean"}
     assert known["vcse"] - known["se"] >= {"value_count_mean", "decided_by_value_share", "value_mean", "value_std"}
-    assert "decided_by_reward_share" in known["rcse"]
+    assert known["rcse"] - known["se"] == set(REWARD_COLUMNS)
+    assert not set(REWARD_COLUMNS) & (known["none"] | known["se"] | known["vcse"])
+    assert last["rcse"]["reward_mean"] == pytest.approx(last["rcse"]["batch_reward"])
     assert last["none"]["temperature"] != rows["none"][-2]["temperature"]
     assert last["vcse"]["temperature"] == pytest.approx(0.001)
     before_learning = rows["vcse"][ROW_FRAMES.index(SEED_FRAMES)]

@@ -26,7 +26,7 @@ from vcse.runs.evaluate import play_pictures
 from vcse.runs.memory import GB, place_for
 from vcse.runs.progress import Status
 from vcse.runs.schedule import is_due
-from vcse.runs.store import BONUS_COLUMNS, REWARD_COLUMNS, RunDirectory
+from vcse.runs.store import SHOWN_OF_BONUS, RunDirectory
 from vcse.streams import episode_seeds, numbers
 
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
@@ -35,7 +35,6 @@ TIMING_FRAMES = 1000  # between rows of timing.csv
 SECONDS_BETWEEN_REPORTS = 1.0
 MOST_SECONDS_UNSAVED = 600.0
 FRAME_BYTES = math.prod(Pixels.frame_shape)
-SHOWN_OF_BONUS = (*BONUS_COLUMNS, *REWARD_COLUMNS)
 
 
 class PixelCohort:

@@ -26,7 +26,7 @@ from vcse.runs.evaluate import play_states
 from vcse.runs.memory import GB, place_for
 from vcse.runs.progress import Status, by_method
 from vcse.runs.schedule import is_due
-from vcse.runs.store import BONUS_COLUMNS, REWARD_COLUMNS, RunDirectory
+from vcse.runs.store import SHOWN_OF_BONUS, RunDirectory
 from vcse.streams import episode_seeds, numbers
 
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
@@ -36,7 +36,6 @@ RECENT_EPISODES = 10  # of which the training curve shows the mean
 ENVIRONMENTS_PER_PROCESS = 4
 SECONDS_BETWEEN_REPORTS = 1.0
 MOST_SECONDS_UNSAVED = 600.0  # where updates are slow, the frames between two checkpoints take hours
-SHOWN_OF_BONUS = (*BONUS_COLUMNS, *REWARD_COLUMNS)
 
 
 class OffPolicyCohort:

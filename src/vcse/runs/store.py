@@ -39,7 +39,7 @@ from vcse.runs.config import RunConfig, difference
 
 PACKAGES = ("torch", "numpy", "envpool", "minigrid", "gymnasium", "dm_control", "mujoco", "metaworld")
 CURVES = ("train.csv", "eval.csv", "timing.csv")
-# What train.csv shows of the bonus in the last batch; rows of RCSE have the reward where VCSE has the value.
+# What train.csv shows of the bonus in the last batch.
 BONUS_COLUMNS = (
     "bonus_std",
     "bonus_min",
@@ -51,7 +51,9 @@ BONUS_COLUMNS = (
     "value_mean",
     "value_std",
 )
-REWARD_COLUMNS = ("decided_by_reward_share",)
+# RCSE has the reward where VCSE has the value. A2C leaves these out: its tasks pay at the goal alone, and refuse RCSE.
+REWARD_COLUMNS = ("decided_by_reward_share", "reward_count_mean", "reward_mean", "reward_std")
+SHOWN_OF_BONUS = (*BONUS_COLUMNS, *REWARD_COLUMNS)
 LOGS = ("actions.bin", "replay.bin", "frames.bin", "steps.bin")  # that grow with a run
 LOCK_SECONDS = 0.5  # whoever looks whether a run is being written holds it for a moment
 
