@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,13 +73,12 @@ def test_tasks_and_methods_of_one_file_stand_apart_and_cannot_be_renamed_togethe
     assert (renamed.task, renamed.method) == ("dmc/hopper_hop", "drqv2")
 
 
-def test_the_evaluations_of_a_drqv2_run_need_names(tmp_path):
+def test_the_evaluations_of_a_drqv2_run_need_a_task(tmp_path):
     path = write(tmp_path / "eval.csv", RUN)
-    with pytest.raises(ValueError, match=r"eval\.csv does not say its task: give task"):
+    with pytest.raises(ValueError, match=r"eval\.csv does not say its task: give task, which is --overlay-task"):
         read_foreign(path)
-    with pytest.raises(ValueError, match="does not say its method: give method"):
-        read_foreign(path, task="hopper_hop")
     (curves,) = read_foreign(path, task="hopper_hop", method="VCSE")
+    assert (curves.task, curves.method) == ("hopper_hop", "VCSE")
     assert curves.frames.tolist() == [0, 20_000]
     assert curves.scores.tolist() == [[2.5, 7.5]]
 
@@ -89,11 +89,38 @@ def test_results_of_tdmpc2_are_named_by_file_and_folder(tmp_path):
     assert curves.frames.tolist() == [0, 100_000]
     assert curves.scores.tolist() == [[2.4, 275.1], [5.6, 150.2]]
     elsewhere = write(tmp_path / "mw-push.csv", TDMPC2.replace("reward", "success"))
-    with pytest.raises(ValueError, match="does not say its method"):
-        read_foreign(elsewhere)
     (curves,) = read_foreign(elsewhere, method="TD-MPC2", frames_per_step=2)
     assert (curves.task, curves.metric) == ("mw-push", "success_rate")
     assert curves.frames.tolist() == [0, 200_000]
+
+
+@pytest.mark.parametrize(
+    ("place", "method"),
+    [
+        ("PPO/monitor.csv", "PPO"),
+        ("PPO/seed1/monitor.csv", "PPO"),
+        ("PPO/run_2/0.monitor.csv", "PPO"),
+        ("PPO/Eval/eval.csv", "PPO"),
+        ("PPO/CartPole-v1.monitor.csv", "PPO"),  # which is the task
+        ("logs/PPO.monitor.csv", "PPO"),
+        ("logs/seeded.csv", "seeded"),
+    ],
+)
+def test_a_file_that_does_not_say_its_method_is_called_by_its_place(tmp_path, monkeypatch, place, method):
+    path = write(tmp_path / place, MONITOR + "1,2,3\n")
+    monkeypatch.chdir(path.parent)
+    for way in (path, Path(path.name), Path("..", path.parent.name, path.name)):
+        (curves,) = read_foreign(way)
+        assert (curves.task, curves.method) == ("CartPole-v1", method)
+    (curves,) = read_foreign(path, method="A2C")
+    assert curves.method == "A2C"
+
+
+def test_a_file_is_called_by_where_it_lies_and_not_by_what_it_links_to(tmp_path):
+    (tmp_path / "PPO").mkdir()
+    (tmp_path / "PPO" / "monitor.csv").symlink_to(write(tmp_path / "blobs" / "3fa9.csv", MONITOR + "1,2,3\n"))
+    (curves,) = read_foreign(tmp_path / "PPO" / "monitor.csv")
+    assert curves.method == "PPO"
 
 
 def test_frames_are_not_multiplied(tmp_path):

@@ -13,6 +13,8 @@ def report(
     out: Path | None = None,
     overlay: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE [FILE ...]")] = (),
     overlay_task: str | None = None,
+    overlay_method: str | None = None,
+    overlay_frames_per_step: int = 1,
 ) -> int:
     """Write a page about a study, about several, or about any runs: curves, numbers, and a verdict on each claim.
 
@@ -22,18 +24,37 @@ def report(
     Args:
         directory: A study, a directory of studies, a directory of runs, or an archive of them.
         out: Where the page goes; the folder report in the directory if it is not given.
-        overlay: Files of other people's curves, drawn as dashed lines on the tasks that they are about.
+        overlay: Files of other people's curves, drawn as dashed lines on the tasks that they are about: CSVs of DrQ-v2,
+            TD-MPC2 or with the columns task,method,seed,frame,return_mean, monitor.csv and evaluations.npz of
+            Stable-Baselines3, runs of vcse. Runs of the same method are one line.
         overlay_task: Which of the tasks here these curves are about, for files that do not say or have another name
             for it.
+        overlay_method: What to call the method of these curves. A file that does not say is otherwise called by its
+            own name, or by that of its folder, as in PPO/seed1/monitor.csv.
+        overlay_frames_per_step: How many frames a step takes in files that count steps: the action repeat.
     """
     try:
         from vcse.studies.foreign import join_runs, read_foreign
         from vcse.studies.report import write_report
     except ImportError as error:  # jinja2 and matplotlib are wanted here alone
         raise RuntimeError(f"the report needs {error.name}: pip install -e '.[report]'") from error
-    if overlay_task is not None and not overlay:
-        raise ValueError("--overlay-task names the task of --overlay, which is not given")
-    curves = join_runs(each for path in overlay for each in read_foreign(path, task=overlay_task))
+    if overlay_frames_per_step < 1:
+        raise ValueError(f"--overlay-frames-per-step must be at least 1, got {overlay_frames_per_step}")
+    is_given = {
+        "--overlay-task": overlay_task is not None,
+        "--overlay-method": overlay_method is not None,
+        "--overlay-frames-per-step": overlay_frames_per_step != 1,
+    }
+    if not overlay and any(is_given.values()):
+        options = ", ".join(option for option, given in is_given.items() if given)
+        raise ValueError(f"{options} must come with --overlay, whose files are meant")
+    curves = join_runs(
+        each
+        for path in overlay
+        for each in read_foreign(
+            path, task=overlay_task, method=overlay_method, frames_per_step=overlay_frames_per_step
+        )
+    )
     page = write_report(
         directory,
         out,

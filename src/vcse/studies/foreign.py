@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -74,7 +76,8 @@ OTHERS = (
     "scores in JSON (a list of task, method, seed, steps, success_rates)",
     "the directory of a run of ours",
 )
-TDMPC2_METHODS = ("tdmpc2", "tdmpc", "dreamerv3", "sac")  # the folders in which its results are published
+# Names that say which file of a run it is, or which run, but not what was run.
+_SAYS_NO_METHOD = re.compile(r"monitor|evaluations|eval|train|(seed|run)?[-_=]?\d*", re.IGNORECASE)
 
 
 class _Row(NamedTuple):
@@ -96,7 +99,8 @@ def read_foreign(
         path: A file, or the directory of a run of ours, of which `train.csv` is read, or `eval.csv` if there is none.
         task: What to call the task, for a file that does not say or has another name for it. TD-MPC2's results are
             named by their file.
-        method: What to call the method, likewise. TD-MPC2's results are named by their folder, if it is one of theirs.
+        method: What to call the method, likewise. A file that does not say is called by its own name, or by that of its
+            folder where the file's says nothing, as in `PPO/seed1/monitor.csv`.
         frames_per_step: For files that count the agent's steps: how many frames each takes, which is the action
             repeat. TD-MPC2's own logs of DMControl need 2; its published curves already count frames, as 1 leaves them.
     """
@@ -165,8 +169,7 @@ def _read_table(path: Path, text: str, frames_per_step: int) -> list[ForeignCurv
             points[frame] = _number(path, line, column, cells[column]) if cells[column] else np.nan
     curves = _gathered(path, found)
     if layout.name.startswith("TD-MPC2"):
-        folder = path.absolute().parent.name
-        return [each._replace(task=path.stem, method=folder if folder in TDMPC2_METHODS else "") for each in curves]
+        return [each._replace(task=path.stem) for each in curves]
     if layout.also == ("episodes",) and (path.parent / "config.json").exists():
         config = read_config(path.parent)
         return [each._replace(task=config.task, method=config.method) for each in curves]
@@ -333,13 +336,21 @@ def _carried(
 
 
 def _labelled(path: Path, curves: list[ForeignCurves], task: str | None, method: str | None) -> list[ForeignCurves]:
+    curves = [each if each.method else each._replace(method=_method_by_place(path, each.task)) for each in curves]
+    if task is None and not all(each.task for each in curves):
+        raise ValueError(f"{path} does not say its task: give task, which is --overlay-task of vcse report")
     for field, given in (("task", task), ("method", method)):
         names = list(dict.fromkeys(each.task if field == "task" else each.method for each in curves))
-        if given is None and "" in names:
-            raise ValueError(f"{path} does not say its {field}: give {field}")
         if given is not None and len(names) > 1:
             raise ValueError(f"{field} is {given!r}, but {path} holds {len(names)} of them: {', '.join(names)}")
     return [each._replace(task=task or each.task, method=method or each.method) for each in curves]
+
+
+def _method_by_place(path: Path, task: str) -> str:
+    """Give the name of a file, or of the nearest folder above it that says more than which task or run this is."""
+    whole = Path(os.path.abspath(path))  # not resolve(): what a link points to may have any name
+    names = (whole.stem.removesuffix(".monitor"), *(folder.name for folder in whole.parents))
+    return next((name for name in names if name != task and not _SAYS_NO_METHOD.fullmatch(name)), whole.stem)
 
 
 def _known() -> str:

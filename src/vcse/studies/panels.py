@@ -176,13 +176,12 @@ def lay_over(
     """Add other people's lines to the panels of their tasks, and give their entries of the legend."""
     names = list(methods)
     added: dict[str, Series] = {}
-    drawn: set[str] = set()
+    drawn: set[str] = set()  # files of which there is something
     undrawn: dict[str, list[ForeignCurves]] = {}
     for each in overlays:
         wanted = [panel for panel in panels if each.task in (panel.task, panel.short)]
-        source = ", ".join(Path(part).name for part in each.source.split(", "))
         if not wanted or each.metric != metric.removeprefix("eval_"):  # others evaluate too
-            undrawn.setdefault(source, []).append(each)
+            undrawn.setdefault(each.source, []).append(each)
             continue
         if each.method not in names:
             names.append(each.method)
@@ -191,14 +190,15 @@ def lay_over(
             kept = np.linspace(0, len(frames) - 1, MOST_POINTS).round().astype(int)
             frames, scores = frames[kept], scores[:, kept]
         line = draw(frames.astype(np.int64), scores.astype(np.float64), ~np.isnan(scores))
+        source = _file_names(each.source)
         name = f"{each.method}, {source}" if each.method else source
-        drawn.add(source)
+        drawn.update(each.source.split(", "))
         for panel in wanted:
             panel.lines[name] = line
         added[name] = Series(name, f"read from {source}", plots.method_colour(each.method, names), is_dashed=True)
     ours = [panel.task for panel in panels]
     for source, curves in undrawn.items():
-        if source in drawn:
+        if drawn.issuperset(source.split(", ")):
             continue
         tasks, metrics = (
             ", ".join(dict.fromkeys(each)) for each in zip(*((c.task, c.metric) for c in curves), strict=True)
@@ -206,8 +206,14 @@ def lay_over(
         here = metric
         if not any(each.task in (task, short_name(task)) for each in curves for task in ours):
             here += f" on {', '.join(ours)}; --overlay-task says which of these tasks it is about"
-        problems.append(f"Nothing of {source} is drawn: it has {metrics} on {tasks}, and here is {here}.")
+        names_of_files = _file_names(source)
+        problems.append(f"Nothing of {names_of_files} is drawn: it has {metrics} on {tasks}, and here is {here}.")
     return list(added.values())
+
+
+def _file_names(source: str) -> str:
+    """Name files without their folders, and those of the same name once: every run may have a monitor.csv."""
+    return ", ".join(dict.fromkeys(Path(part).name for part in source.split(", ")))
 
 
 def make_tables(
