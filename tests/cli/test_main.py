@@ -1,3 +1,4 @@
+import ctypes.util
 import json
 import os
 import subprocess
@@ -8,8 +9,13 @@ import pytest
 
 from vcse import __version__
 from vcse.cli import main
+from vcse.envs.tasks import state_spec
 from vcse.estimators import kl_entropy
 
+needs_gl = pytest.mark.skipif(
+    not (ctypes.util.find_library("OSMesa") or ctypes.util.find_library("EGL")),
+    reason="no library that draws is here: apt install libosmesa6",
+)
 SOURCE = Path(__file__).parents[2] / "src"
 
 
@@ -79,15 +85,38 @@ def test_doctor_fails_where_the_simulator_does(capsys, monkeypatch):
 
 
 def test_doctor_says_what_to_install_where_nothing_draws(capsys, monkeypatch):
-    def find_no_library(*_tasks, **_settings):
-        raise RuntimeError("pictures need a library that draws")
-
     monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"dmc": ("dm_control", "mujoco")})
-    monkeypatch.setattr("vcse.cli.doctor.Pixels", find_no_library)
+    monkeypatch.setattr("vcse.envs.rendering._loads", lambda _library: False)
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
     assert main(["doctor", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)[-1]
     assert (row["what"], row["status"]) == ("picture of dmc-pixels/hopper_stand", "missing")
-    assert "apt install libosmesa6" in row["remedy"]
+    assert "EGL" in row["found"]
+    assert row["remedy"].startswith("apt install lib")
+
+
+@needs_gl
+def test_doctor_fails_where_an_installed_simulator_draws_nothing(capsys, monkeypatch, tmp_path):
+    state_spec("dmc/hopper_stand")  # this process has imported what works, and the one that draws begins anew
+    (tmp_path / "mujoco.py").write_text("raise ImportError('libmujoco.so.3 is damaged')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"dmc": ("dm_control", "mujoco")})
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    assert main(["doctor", "--json"]) == 1
+    row = json.loads(capsys.readouterr().out)[-1]
+    assert (row["what"], row["status"]) == ("picture of dmc-pixels/hopper_stand", "broken")
+    assert "libmujoco.so.3 is damaged" in row["found"]
+    assert row["remedy"] == "in a clone of vcse: pip install -c constraints.txt -e '.[dmc]'"
+
+
+def test_doctor_fails_where_drawing_is_turned_off(capsys, monkeypatch):
+    monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"dmc": ("dm_control", "mujoco")})
+    monkeypatch.setenv("MUJOCO_GL", "off")
+    assert main(["doctor", "--json"]) == 1
+    row = json.loads(capsys.readouterr().out)[-1]
+    assert row["status"] == "broken"
+    assert "MUJOCO_GL=off turns drawing off" in row["found"]
+    assert row["remedy"] == "vcse doctor in a new shell, with no MUJOCO_GL"
 
 
 def test_doctor_fails_where_an_installed_extra_is_broken(capsys, monkeypatch, tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vcse.envs import rendering
-from vcse.envs.rendering import choose_gl_backend
+from vcse.envs.rendering import choose_gl_backend, missing_library
 
 needs_gl = pytest.mark.skipif(
     not (ctypes.util.find_library("OSMesa") or ctypes.util.find_library("EGL")),
@@ -72,6 +72,25 @@ class TestBackend:
         with pytest.raises(RuntimeError, match="neither OSMesa nor EGL is here: apt install libosmesa6"):
             choose_gl_backend("cpu")
         assert "MUJOCO_GL" not in os.environ
+
+    @pytest.mark.parametrize(
+        ("device", "libraries", "install"),
+        [
+            ("cpu", ("OSMesa",), None),
+            ("cpu", ("EGL",), None),
+            ("cpu", (), "libosmesa6"),
+            ("cuda", ("EGL",), None),
+            ("cuda", ("OSMesa",), "libegl1"),
+        ],
+    )
+    def test_what_is_missing_can_be_asked_and_changes_nothing(self, monkeypatch, device, libraries, install):
+        have(monkeypatch, *libraries)
+        before = dict(os.environ)
+        missing = missing_library(device)
+        assert missing is None if install is None else missing.install.startswith(f"apt install {install}")
+        assert dict(os.environ) == before
+        os.environ["MUJOCO_GL"] = "glfw"  # which draws on a display, and none of these libraries
+        assert missing_library(device) is None
 
     def test_drawing_may_be_turned_off(self):
         os.environ["MUJOCO_GL"] = "off"

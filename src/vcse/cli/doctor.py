@@ -19,7 +19,7 @@ from rich.table import Table
 import vcse
 from vcse.envs.dmc import DMCStates
 from vcse.envs.pixels import Pixels
-from vcse.envs.rendering import INSTALL
+from vcse.envs.rendering import missing_library
 from vcse.estimators import value_conditional_reward
 
 # Each extra of this package, and the modules that it brings.
@@ -81,9 +81,9 @@ def diagnose() -> Iterator[Finding]:
         yield finding
         if extra == "dmc" and finding.status == "ok":
             yield _step_of_hopper()
-            yield _picture_of("dmc-pixels/hopper_stand")
+            yield _picture_of("dmc-pixels/hopper_stand", extra)
         if extra == "metaworld" and finding.status == "ok":
-            yield _picture_of("metaworld/door-open")
+            yield _picture_of("metaworld/door-open", extra)
 
 
 def _estimators_on(device: str) -> Finding:
@@ -124,30 +124,35 @@ def _step_of_hopper() -> Finding:
         environments.send(np.zeros((1, environments.action_size), dtype=np.float32))
         [reward] = environments.receive().rewards
     except Exception as error:  # whatever it is, the diagnosis goes on and names it
-        remedy = "in a clone of vcse: pip install -c constraints.txt -e '.[dmc]'"
-        return Finding(what, "broken", f"{type(error).__name__}: {error}", remedy)
+        return Finding(what, "broken", f"{type(error).__name__}: {error}", _install_again("dmc"))
     return Finding(what, "ok", f"one step of the simulator earns {reward:.1f}")
 
 
-def _picture_of(task: str) -> Finding:
+def _picture_of(task: str, extra: str) -> Finding:
     """Draw one picture, on the GPU where there is one, in a process of its own."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device: Literal["cpu", "cuda"] = "cuda" if torch.cuda.is_available() else "cpu"
     what = f"picture of {task}"
+    # This is asked first: what fails in that process would not tell a library that is not here from one that is broken.
+    missing = missing_library(device)
+    if missing is not None:
+        return Finding(what, "missing", missing.reason, missing.install)
     try:
         environments = Pixels([task], rendering="light", device=device)
         try:
             [picture] = environments.reset([0])
         finally:
             environments.close()
-    except RuntimeError as error:  # no library that draws
-        return Finding(what, "missing", str(error), INSTALL)
     except Exception as error:  # whatever it is, the diagnosis goes on and names it
-        return Finding(
-            what, "broken", f"{type(error).__name__}: {error}", "vcse doctor in a new shell, with no MUJOCO_GL"
-        )
+        was_told = "MUJOCO_GL" in os.environ
+        remedy = "vcse doctor in a new shell, with no MUJOCO_GL" if was_told else _install_again(extra)
+        return Finding(what, "broken", f"{type(error).__name__}: {error}", remedy)
     if picture.min() == picture.max():
         return Finding(what, "broken", "the picture is empty", "set MUJOCO_GL to egl or osmesa")
     return Finding(what, "ok", f"drawn by {environments.gl_backend} on {device}")
+
+
+def _install_again(extra: str) -> str:
+    return f"in a clone of vcse: pip install -c constraints.txt -e '.[{extra}]'"
 
 
 def _package(module: str) -> str:

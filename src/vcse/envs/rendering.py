@@ -13,7 +13,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
@@ -29,6 +29,29 @@ _BACKENDS = {"egl": "egl", "osmesa": "osmesa", "glx": "glfw"} | dict.fromkeys(
     ("glfw", "on", "enable", "enabled", "true", "1", ""), "glfw"
 )
 _OFF = ("off", "disable", "disabled", "false", "0")
+# The library behind each backend that draws on a device without a display, best first.
+_LIBRARIES = {"cpu": {"osmesa": "OSMesa", "egl": "EGL"}, "cuda": {"egl": "EGL"}}
+
+
+class MissingLibrary(NamedTuple):
+    """What there is to say where nothing draws."""
+
+    reason: str
+    install: str  # the command
+
+
+_MISSING = {
+    "cpu": MissingLibrary("pictures need a library that draws, and neither OSMesa nor EGL is here", INSTALL),
+    "cuda": MissingLibrary("a GPU draws with EGL, which is not here", "apt install libegl1, beside the GPU's driver"),
+}
+
+
+def missing_library(device: Literal["cpu", "cuda"]) -> MissingLibrary | None:
+    """Say which library that draws is missing on a device; None where there is one.
+
+    Nothing is chosen yet. What MUJOCO_GL names is taken to be there: whether it works is seen when it draws.
+    """
+    return None if "MUJOCO_GL" in os.environ or _first_here(device) else _MISSING[device]
 
 
 def choose_gl_backend(device: Literal["cpu", "cuda"], index: int = 0) -> str:
@@ -40,16 +63,9 @@ def choose_gl_backend(device: Literal["cpu", "cuda"], index: int = 0) -> str:
         device: The CPU draws with the first library of software that is there: OSMesa, then EGL.
         index: Of the GPU, as EGL counts them, which is not always as CUDA does. MUJOCO_EGL_DEVICE_ID has the last word.
     """
-    if "MUJOCO_GL" in os.environ:
-        backend = _said(os.environ["MUJOCO_GL"])
-    elif device == "cuda":
-        backend = "egl"
-        if not _loads("EGL"):
-            raise RuntimeError("a GPU draws with EGL, which is not here: apt install libegl1, beside the GPU's driver")
-    else:
-        backend = next((name for name, library in (("osmesa", "OSMesa"), ("egl", "EGL")) if _loads(library)), "")
-        if not backend:
-            raise RuntimeError(f"pictures need a library that draws, and neither OSMesa nor EGL is here: {INSTALL}")
+    backend = _said(os.environ["MUJOCO_GL"]) if "MUJOCO_GL" in os.environ else _first_here(device)
+    if backend is None:
+        raise RuntimeError(": ".join(_MISSING[device]))
     _check_is_not_fixed(backend)
     if device == "cuda" and backend == "egl":
         os.environ.setdefault("MUJOCO_EGL_DEVICE_ID", str(index))
@@ -162,6 +178,11 @@ def _check_is_not_fixed(backend: str) -> None:
             f"this process draws with {fixed or 'what PyOpenGL chose'} already and cannot change to {backend}: "
             f"choose_gl_backend() must run before dm_control is imported, or MUJOCO_GL={fixed or backend} be set"
         )
+
+
+def _first_here(device: str) -> str | None:
+    """Give the best backend whose library is here."""
+    return next((backend for backend, library in _LIBRARIES[device].items() if _loads(library)), None)
 
 
 def _loads(library: str) -> bool:
