@@ -1,16 +1,17 @@
 import json
+from pathlib import Path
 
 import pytest
 import tyro
 
 from vcse.cli.evaluate import evaluate_runs
-from vcse.runs.config import RunConfig, a2c_config
+from vcse.runs.config import DEFAULT_SCHEDULES, RunConfig, Schedule, a2c_config
 from vcse.runs.launch import train_runs
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.store import RunDirectory, read_config, read_rows
 
 
-def make_config(bonus, seed):
+def make_config(bonus, seed, eval_episodes=6):
     # Hardly trained policies reach this goal now and then: returns are not all 0.
     return RunConfig(
         task="minigrid/Empty-5x5",
@@ -20,21 +21,24 @@ def make_config(bonus, seed):
         reading="release",
         frames=64,
         settings=a2c_config(bonus, environments=4),
-        eval_episodes=6,
+        eval_episodes=eval_episodes,
     )
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
-    configs = [make_config(bonus, seed) for bonus in ("none", "vcse") for seed in (0, 10, 2)]
-    with TrainingProgress(quiet=True) as progress:
-        train_runs(configs, out, device="cpu", threads=1, progress=progress)
+    train([make_config(bonus, seed) for bonus in ("none", "vcse") for seed in (0, 10, 2)], out)
     return out
 
 
+def train(configs, out):
+    with TrainingProgress(quiet=True) as progress:
+        train_runs(configs, out, device="cpu", threads=1, progress=progress)
+
+
 def test_rows_are_those_that_training_ended_with(runs, capsys):
-    assert evaluate_runs(runs, episodes=6, json=True) == 0
+    assert evaluate_runs(runs, json=True) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["method"], row["seed"]) for row in rows] == [(m, s) for m in ("none", "vcse") for s in (0, 2, 10)]
     assert any(row["return_mean"] > 0 for row in rows)
@@ -43,6 +47,21 @@ def test_rows_are_those_that_training_ended_with(runs, capsys):
         (at_the_end,) = read_rows(path / "eval.csv")
         assert {name: row[name] for name in at_the_end} == at_the_end
         assert (row["run"], row["task"]) == (str(path), "minigrid/Empty-5x5")
+
+
+def test_every_run_plays_as_many_episodes_as_in_training_and_one_that_played_none_as_many_as_is_usual(
+    tmp_path, capsys, monkeypatch, without_type_checks
+):
+    monkeypatch.setitem(DEFAULT_SCHEDULES, "a2c", Schedule(5_000, 0, eval_episodes=3))
+    train([make_config("none", seed, episodes) for seed, episodes in enumerate((2, 5, 0))], tmp_path)
+    assert evaluate_runs(tmp_path, json=True) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["seed"], row["episodes"]) for row in rows] == [(0, 2), (1, 5), (2, 3)]
+    for row in rows[:2]:
+        (at_the_end,) = read_rows(Path(row["run"], "eval.csv"))
+        assert {name: row[name] for name in at_the_end} == at_the_end
+    assert evaluate_runs(tmp_path) == 0
+    assert "minigrid/Empty-5x5: 2 to 5 episodes of each run" in capsys.readouterr().out
 
 
 def test_one_run_gives_the_numbers_that_it_gives_among_others(runs, capsys):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from agents.contract import assert_same_state
 
-from vcse.cli import evaluate
 from vcse.envs.pixels import Pixels, pixel_spec
 from vcse.runs import from_pixels
 from vcse.runs.config import RunConfig, drqv2_config
@@ -76,8 +75,8 @@ class Lending:
 def shorten(patch, pixels):
     """Let episodes be short, and every frame be reported."""
     patch.setattr(from_pixels, "Pixels", pixels)
-    patch.setattr(evaluate, "Pixels", pixels)
-    patch.setattr(evaluate, "cores", lambda: 1)
+    patch.setattr("vcse.runs.evaluate.Pixels", pixels)
+    patch.setattr("vcse.cli.evaluate.cores", lambda: 1)
     patch.setattr(from_pixels, "pixel_spec", lambda task: dataclasses.replace(pixel_spec(task), most_steps=EPISODE))
     patch.setattr(from_pixels, "SECONDS_BETWEEN_REPORTS", -1)
 

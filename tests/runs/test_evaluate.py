@@ -1,11 +1,13 @@
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
 from vcse.agents.a2c import A2C, A2CSpec
 from vcse.runs import evaluate as module
-from vcse.runs.evaluate import Evaluation, evaluate
+from vcse.runs.evaluate import Evaluation, evaluate_policies, play_grids
+from vcse.runs.load import Policies
 
 from .small import EMPTY, LAVA, make_config
 
@@ -17,7 +19,7 @@ def make_agent(configs):
 
 def play(configs, **changes):
     settings = {"frame": 128, "episodes": 6, "sampled": True} | changes
-    return evaluate(make_agent(configs), configs, **settings)
+    return play_grids(make_agent(configs), configs, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +63,20 @@ def test_the_likeliest_actions_need_no_random_numbers(monkeypatch):
         return act(observations, uniforms, learners)
 
     monkeypatch.setattr(agent, "act", noticing)
-    likeliest = evaluate(agent, configs, frame=0, episodes=2, sampled=False)
+    likeliest = play_grids(agent, configs, frame=0, episodes=2, sampled=False)
     assert set(asked) == {None}
-    assert evaluate(agent, configs, frame=0, episodes=2, sampled=True) != likeliest
+    assert play_grids(agent, configs, frame=0, episodes=2, sampled=True) != likeliest
     assert all(isinstance(each, torch.Tensor) for each in asked if each is not None)
+
+
+def test_policies_play_both_ways_in_the_order_of_their_runs(cohort):
+    configs, sampled = cohort
+    policies = Policies(make_agent(configs), configs, 128, [Path(config.name) for config in configs])
+    found = evaluate_policies(policies, episodes=6, threads=2)
+    assert [each.sampled for each in found] == sampled
+    assert [each.likeliest for each in found] == play(configs, sampled=False)
+    with pytest.raises(ValueError, match="episodes must be at least 1, got 0"):
+        evaluate_policies(policies, episodes=0)
 
 
 def test_no_episodes_are_no_numbers():

@@ -356,7 +356,7 @@ def test_what_is_said_of_a_run(tmp_path):
 
 
 def test_vcse_eval_gives_the_last_evaluation_again(done, capsys):
-    assert main(["eval", str(done), "--episodes", "1", "--json"]) == 0
+    assert main(["eval", str(done), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["method"] for row in rows] == ["none", "vcse"]
     for row in rows:
@@ -366,7 +366,7 @@ def test_vcse_eval_gives_the_last_evaluation_again(done, capsys):
         }
         assert 0 <= row["sampled_return_mean"] <= 2 * EPISODE
         assert (row["success_rate"], row["sampled_success_rate"]) == (None, None)
-    assert main(["eval", str(done), "--episodes", "1"]) == 0
+    assert main(["eval", str(done)]) == 0
     assert "return" in capsys.readouterr().out
 
 
@@ -446,7 +446,7 @@ def test_metaworld_knows_success_and_normalises_its_rewards(lending, tmp_path, c
     assert newest_state(tmp_path / "again" / config.name).state["successes"] == [True]
     train([config], tmp_path / "again")
     assert_same_run(tmp_path / "again" / config.name, run)
-    assert main(["eval", str(run), "--episodes", "1", "--json"]) == 0
+    assert main(["eval", str(run), "--json"]) == 0
     [row] = json.loads(capsys.readouterr().out)
     assert row["return_mean"] == read_rows(run / "eval.csv")[-1]["return_mean"]
     assert (row["success_rate"], row["sampled_success_rate"]) == (1, 1)

@@ -9,7 +9,7 @@ from vcse.runs.load import load_policies, newest_checkpoint
 from vcse.runs.store import RunDirectory
 
 
-def make_run(out, *, task="minigrid/LavaGapS5", bonus="vcse", seed=0, frames=(128,), environments=2):
+def make_run(out, *, task="minigrid/LavaGapS5", bonus="vcse", seed=0, frames=(128,), environments=2, eval_episodes=100):
     """Write a run with an untrained agent's checkpoints; gives its directory and the agent of the last."""
     config = RunConfig(
         task=task,
@@ -19,6 +19,7 @@ def make_run(out, *, task="minigrid/LavaGapS5", bonus="vcse", seed=0, frames=(12
         reading="release",
         frames=max(frames, default=128),
         settings=a2c_config(bonus, environments=environments, position_features=task.startswith("minigrid-full")),
+        eval_episodes=eval_episodes,
     )
     spec = task_spec(task)
     agent = A2C(A2CSpec(spec.observation_shape, spec.actions), [config.a2c], [seed])
@@ -62,6 +63,12 @@ def test_other_shapes_and_other_frames_are_other_agents(tmp_path):
         [("minigrid/LavaGapS5", 2, 256)],
         [("minigrid-full/LavaGapS7", 0, 128)],
     ]
+
+
+def test_runs_that_share_an_agent_agree_in_how_many_episodes_evaluate_them(tmp_path):
+    paths = [make_run(tmp_path, seed=seed, eval_episodes=count)[0] for seed, count in enumerate((20, 5, 20, 0))]
+    found = [([c.seed for c in each.configs], each.eval_episodes) for each in load_policies(paths)]
+    assert found == [([0, 2], 20), ([1], 5), ([3], 100)]
 
 
 def test_a_run_that_is_being_written_can_be_read(tmp_path):

@@ -324,7 +324,7 @@ def test_runs_in_worker_processes_are_the_run_alone(tmp_path):
 
 def test_vcse_eval_gives_the_last_evaluation_again(four, capsys, monkeypatch):
     monkeypatch.setattr(evaluate, "cores", lambda: 1)  # other processes would play whole episodes
-    assert main(["eval", str(four), "--episodes", "1", "--json"]) == 0
+    assert main(["eval", str(four), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["method"] for row in rows] == ["none", "rcse", "se", "vcse"]
     for row in rows:

@@ -2,32 +2,26 @@
 
 import json as json_format
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 import tyro
 from rich.console import Console
 from rich.table import Table
 
-from vcse.agents.a2c import A2C
-from vcse.agents.drqv2 import DrQv2
-from vcse.agents.sac import SAC
 from vcse.cli.devices import Device, cores, resolve_device
-from vcse.envs.dmc import DMCStates
-from vcse.envs.pixels import Pixels
 from vcse.runs.config import RunConfig
-from vcse.runs.evaluate import evaluate, play_pictures, play_states
-from vcse.runs.load import Policies, load_policies
+from vcse.runs.evaluate import TwoEvaluations, evaluate_policies
+from vcse.runs.load import load_policies
 from vcse.runs.store import readable_runs
 from vcse.runs.words import counted
 
 
 @dataclass(frozen=True)
-class Row:
+class DiscreteRow:
     """One run's evaluation, under the names of `eval.csv`: actions are sampled, or, for argmax, the likeliest."""
 
     run: str
@@ -43,7 +37,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class StateRow:
+class ContinuousRow:
     """One run's evaluation where actions are continuous: the policy's mean, or, for sampled, drawn from it."""
 
     run: str
@@ -58,8 +52,7 @@ class StateRow:
     sampled_success_rate: float | None = None
 
 
-# Of a run, if not given: as many as in training.
-EPISODES = {A2C: 100, SAC: 10, DrQv2: 10}
+Row = DiscreteRow | ContinuousRow
 
 
 def evaluate_runs(
@@ -71,32 +64,27 @@ def evaluate_runs(
 ) -> int:
     """Play episodes with the newest policy of every run, with sampled and again with likeliest actions.
 
-    As many episodes as in training give the last row of eval.csv again: layouts and actions depend on the run's
-    seed and its frame alone. A run that has saved nothing yet is named and passed over.
+    Layouts and actions depend on the run's seed and its frame alone, so that a run that has ended gives the last row
+    of its eval.csv again, unless --episodes asks for more or fewer. A run that has saved nothing yet is named and
+    passed over.
 
     Args:
         directory: A run, or a directory of runs.
-        episodes: For each run, and each of the two ways to act; 100 in MiniGrid and 10 otherwise if not given.
+        episodes: For each run, and each of the two ways to act; if not given, as many as the run is evaluated with in
+            training, and where that is 0, 100 in MiniGrid and 10 otherwise.
         device: Where the networks live.
         json: Print a list of flat rows, one per run, on standard output and nothing else there.
     """
     if episodes is not None and episodes < 1:
         raise ValueError(f"--episodes must be at least 1, got {episodes}")
-    resolved = resolve_device(device)
-    torch.set_num_threads(1)  # as in training: the networks are small, and the numbers are the same again
-    loaded = load_policies(list(readable_runs(directory)), resolved)
-    rows: list[Row | StateRow] = []
-    for policies in loaded:
-        agent = policies.agent
-        count = EPISODES[type(agent)] if episodes is None else episodes
+    rows: list[Row] = []
+    for policies in load_policies(list(readable_runs(directory)), resolve_device(device)):
+        count = policies.eval_episodes if episodes is None else episodes
         runs = counted(len(policies.configs), "run")
-        print(f"vcse: {runs} at frame {policies.frame:,}, {count} episodes each, twice", file=sys.stderr)
-        if isinstance(agent, SAC):
-            rows += _play_states(policies, agent, count)
-        elif isinstance(agent, DrQv2):
-            rows.append(_play_pictures(policies, agent, count, resolved))
-        else:
-            rows += _play(policies, agent, count)
+        print(f"vcse: {runs} at frame {policies.frame:,}, {counted(count, 'episode')} each, twice", file=sys.stderr)
+        found = evaluate_policies(policies, episodes=count, threads=cores())
+        for path, config, each in zip(policies.paths, policies.configs, found, strict=True):
+            rows.append(_row(path, config, policies.frame, each))
     rows.sort(key=lambda row: (row.task, row.method, row.seed))
     if json:
         print(json_format.dumps([asdict(row) for row in rows], indent=1))
@@ -106,76 +94,41 @@ def evaluate_runs(
     return 0
 
 
-def _identity(path: Path, config: RunConfig, frame: int, episodes: int) -> dict[str, Any]:
-    """Give what every row begins with."""
-    return {
+def _row(path: Path, config: RunConfig, frame: int, found: TwoEvaluations) -> Row:
+    sampled, likeliest = found
+    identity: dict[str, Any] = {
         "run": str(path),
         "task": config.task,
         "method": config.method,
         "seed": config.seed,
         "frame": frame,
-        "episodes": episodes,
+        "episodes": len(sampled.returns),
     }
-
-
-def _play_states(policies: Policies, agent: SAC, episodes: int) -> Iterable[StateRow]:
-    tasks = [config.task.partition("/")[2] for config in policies.configs for _ in range(episodes)]
-    environments = DMCStates(tasks, processes=min(cores(), len(tasks)))
-    try:
-        mean, sampled = (
-            play_states(agent, policies.configs, environments, frame=policies.frame, episodes=episodes, sampled=way)
-            for way in (False, True)
+    if config.agent == "a2c":
+        return DiscreteRow(
+            **identity,
+            return_mean=sampled.return_mean,
+            success_rate=sampled.success_rate,
+            argmax_return_mean=likeliest.return_mean,
+            argmax_success_rate=likeliest.success_rate,
         )
-    finally:
-        environments.close()
-    for path, config, one, other in zip(policies.paths, policies.configs, mean, sampled, strict=True):
-        yield StateRow(
-            **_identity(path, config, policies.frame, episodes),
-            return_mean=one.return_mean,
-            sampled_return_mean=other.return_mean,
-        )
-
-
-def _play_pictures(policies: Policies, agent: DrQv2, episodes: int, device: str) -> StateRow:
-    config, path = policies.configs[0], policies.paths[0]
-    rendering: Any = config.rendering
-    processes = min(cores(), episodes)
-    environments = Pixels([config.task] * episodes, rendering=rendering, device=device, processes=processes)
-    try:
-        mean, sampled = (
-            play_pictures(agent, config, environments, frame=policies.frame, sampled=way) for way in (False, True)
-        )
-    finally:
-        environments.close()
-    return StateRow(
-        **_identity(path, config, policies.frame, episodes),
-        return_mean=mean.return_mean,
+    return ContinuousRow(
+        **identity,
+        return_mean=likeliest.return_mean,
         sampled_return_mean=sampled.return_mean,
-        success_rate=mean.success_rate if environments.has_success else None,
-        sampled_success_rate=sampled.success_rate if environments.has_success else None,
+        success_rate=None if likeliest.successes is None else likeliest.success_rate,
+        sampled_success_rate=None if sampled.successes is None else sampled.success_rate,
     )
 
 
-def _play(policies: Policies, agent: A2C, episodes: int) -> Iterable[Row]:
-    sampled, likeliest = (
-        evaluate(agent, policies.configs, frame=policies.frame, episodes=episodes, sampled=way) for way in (True, False)
-    )
-    for path, config, one, other in zip(policies.paths, policies.configs, sampled, likeliest, strict=True):
-        yield Row(
-            **_identity(path, config, policies.frame, episodes),
-            return_mean=one.return_mean,
-            success_rate=one.success_rate,
-            argmax_return_mean=other.return_mean,
-            argmax_success_rate=other.success_rate,
-        )
-
-
-def _table(task: str, rows: Sequence[Row | StateRow]) -> Table:
-    title = f"{task}: {rows[0].episodes} episodes of each run"
+def _table(task: str, rows: Sequence[Row]) -> Table:
+    fewest, most = min(row.episodes for row in rows), max(row.episodes for row in rows)
+    episodes = counted(most, "episode") if fewest == most else f"{fewest} to {counted(most, 'episode')}"
+    title = f"{task}: {episodes} of each run"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("method", no_wrap=True)
     scores: tuple[str, ...] = ("success,\nsampled", "success,\nlikeliest", "return,\nsampled", "return,\nlikeliest")
-    if isinstance(rows[0], StateRow):
+    if isinstance(rows[0], ContinuousRow):
         scores = ("return,\nmean action", "return,\nsampled")
         if rows[0].success_rate is not None:
             scores = ("success,\nmean action", "success,\nsampled", *scores)
@@ -189,11 +142,11 @@ def _table(task: str, rows: Sequence[Row | StateRow]) -> Table:
     return table
 
 
-def _numbers(rows: Sequence[Row | StateRow]) -> tuple[str, ...]:
+def _numbers(rows: Sequence[Row]) -> tuple[str, ...]:
     def mean(name: str) -> float:
         return float(np.mean([getattr(row, name) for row in rows]))
 
-    if isinstance(rows[0], StateRow):
+    if isinstance(rows[0], ContinuousRow):
         returns = f"{mean('return_mean'):.1f}", f"{mean('sampled_return_mean'):.1f}"
         if rows[0].success_rate is None:
             return returns

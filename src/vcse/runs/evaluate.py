@@ -1,7 +1,9 @@
 """Evaluation: whole episodes of a policy in environments of their own, sampled or by the likeliest action."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from contextlib import closing
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +15,9 @@ from vcse.envs.dmc import DMCStates
 from vcse.envs.pixels import Pixels
 from vcse.envs.tasks import make_environments
 from vcse.replay.frames import STACK
+from vcse.runs.arithmetic import computing_as
 from vcse.runs.config import RunConfig
+from vcse.runs.load import Policies
 from vcse.streams import episode_seeds, numbers
 
 MOST_ENVIRONMENTS = 25
@@ -38,49 +42,89 @@ class Evaluation(NamedTuple):
         return float(np.mean(reached)) if reached else float("nan")
 
 
-def evaluate(
+class TwoEvaluations(NamedTuple):
+    """What one run reached with each of the two ways to act."""
+
+    sampled: Evaluation
+    likeliest: Evaluation  # where actions are continuous, the mean
+
+
+def evaluate_policies(policies: Policies, *, episodes: int, threads: int = 1) -> list[TwoEvaluations]:
+    """Play episodes with loaded policies, in environments that are made for this, and give what each run reached.
+
+    With as many episodes as in training, the numbers are those of the evaluation that the run made at this frame.
+
+    Args:
+        policies: Of one agent.
+        episodes: For each run, and each of the two ways to act.
+        threads: That step the environments; processes, where those are simulated in processes.
+    """
+    if episodes < 1:
+        raise ValueError(f"episodes must be at least 1, got {episodes}")
+    with computing_as(policies.configs[0].agent, policies.agent.device.type):
+        sampled, likeliest = _play_both_ways(policies, episodes, threads)
+    return [TwoEvaluations(*each) for each in zip(sampled, likeliest, strict=True)]
+
+
+def _play_both_ways(policies: Policies, episodes: int, threads: int) -> list[list[Evaluation]]:
+    agent, configs, frame = policies.agent, policies.configs, policies.frame
+    ways = (True, False)  # sampled, then likeliest
+    if isinstance(agent, A2C):
+        return [
+            play_grids(agent, configs, frame=frame, episodes=episodes, sampled=way, threads=threads) for way in ways
+        ]
+    if isinstance(agent, SAC):
+        tasks = [config.task.partition("/")[2] for config in configs for _ in range(episodes)]
+        with closing(DMCStates(tasks, processes=min(threads, len(tasks)))) as states:
+            return [play_states(agent, configs, states, frame=frame, episodes=episodes, sampled=way) for way in ways]
+    (config,) = configs
+    rendering: Any = config.rendering
+    device, processes = str(agent.device), min(threads, episodes)
+    with closing(Pixels([config.task] * episodes, rendering=rendering, device=device, processes=processes)) as pictures:
+        return [[play_pictures(agent, config, pictures, frame=frame, sampled=way)] for way in ways]
+
+
+def play_grids(
     agent: A2C, configs: Sequence[RunConfig], *, frame: int, episodes: int, sampled: bool, threads: int = 1
 ) -> list[Evaluation]:
-    """Play episodes with every learner.
+    """Play episodes with every learner. Learners of one task stand side by side, and play together.
 
     Each environment plays a fixed number of episodes, so that short ones do not crowd out long ones. Layouts and
     actions depend on the run's seed and the frame alone.
     """
-    results = [Evaluation([], []) for _ in configs]
-    width = min(MOST_ENVIRONMENTS, episodes)
-    start = 0
-    while start < len(configs):
-        stop = start
-        while stop < len(configs) and configs[stop].task == configs[start].task:
-            stop += 1
-        _play(agent, configs, slice(start, stop), results, frame, (width, episodes), sampled, threads)
-        start = stop
+    results: list[Evaluation] = []
+    for _, group in groupby(configs, key=lambda config: config.task):
+        mine = list(group)
+        learners = slice(len(results), len(results) + len(mine))
+        results += _play_task(agent, learners, mine, frame=frame, episodes=episodes, sampled=sampled, threads=threads)
     return results
 
 
-def _play(
+def _play_task(
     agent: A2C,
-    configs: Sequence[RunConfig],
     learners: slice,
-    results: list[Evaluation],
+    configs: Sequence[RunConfig],
+    *,
     frame: int,
-    widths: tuple[int, int],
+    episodes: int,
     sampled: bool,
     threads: int,
-) -> None:
-    width, episodes = widths
+) -> list[Evaluation]:
+    """Play episodes of one task with the learners that it belongs to."""
+    results = [Evaluation([], []) for _ in configs]
     if episodes == 0:
-        return
-    mine = configs[learners]
-    generators = [numbers(config.seed, "evaluation", frame) for config in mine]
+        return results
+    width = min(MOST_ENVIRONMENTS, episodes)
+    generators = [numbers(config.seed, "evaluation", frame) for config in configs]
     seeds = [seed for each in generators for seed in episode_seeds(each, width)]
-    environments = make_environments(mine[0].task, seeds, backend=mine[0].backend, threads=threads)  # type: ignore[arg-type]
+    backend: Any = configs[0].backend
+    environments = make_environments(configs[0].task, seeds, backend=backend, threads=threads)
     quota = np.array([episodes // width + (place < episodes % width) for place in range(width)])
-    left = np.tile(quota, len(mine))
+    left = np.tile(quota, len(configs))
     returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), dtype=np.int64)
     observations, _ = environments.reset()
     while (left > 0).any():
-        shown = torch.from_numpy(observations).view(len(mine), width, *observations.shape[1:]).to(agent.device)
+        shown = torch.from_numpy(observations).view(len(configs), width, *observations.shape[1:]).to(agent.device)
         noise = None
         if sampled:
             drawn = np.stack([each.random(width, dtype=np.float32) for each in generators])
@@ -90,13 +134,13 @@ def _play(
         returns += step.rewards
         lengths += 1
         for place in np.flatnonzero(step.ended & (left > 0)):
-            result = results[learners.start + place // width]
-            result.returns.append(float(returns[place]))
-            result.lengths.append(int(lengths[place]))
+            results[place // width].returns.append(float(returns[place]))
+            results[place // width].lengths.append(int(lengths[place]))
         left -= step.ended
         returns[step.ended], lengths[step.ended] = 0, 0
         observations = step.observations
     environments.close()
+    return results
 
 
 def play_states(

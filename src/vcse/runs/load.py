@@ -14,7 +14,7 @@ from vcse.envs.tasks import state_spec, task_spec
 from vcse.replay.frames import STACK
 from vcse.runs import checkpoint
 from vcse.runs.checkpoint import Checkpoint
-from vcse.runs.config import RunConfig
+from vcse.runs.config import DEFAULT_SCHEDULES, RunConfig
 from vcse.runs.store import read_config
 
 # What only training needs is left out, so that runs with other batches and bonuses fit the same agent.
@@ -29,6 +29,12 @@ class Policies(NamedTuple):
     configs: list[RunConfig]
     frame: int  # at which all of them were saved
     paths: list[Path]
+
+    @property
+    def eval_episodes(self) -> int:
+        """Episodes of an evaluation in training, in which all agree; as many as is usual where there were none."""
+        in_training = self.configs[0].eval_episodes
+        return in_training if in_training > 0 else DEFAULT_SCHEDULES[self.configs[0].agent].eval_episodes
 
 
 def newest_checkpoint(path: Path) -> Checkpoint | None:
@@ -45,8 +51,8 @@ def newest_checkpoint(path: Path) -> Checkpoint | None:
 def load_policies(paths: Sequence[Path], device: str = "cpu") -> list[Policies]:
     """Load the newest policy of every run, in as few agents as possible.
 
-    Runs share an agent where they have the same shapes, simulator and frame, whatever their batches and bonuses
-    were: those are not loaded. A run that has saved nothing yet is named and left out.
+    Runs share an agent where they have the same shapes, simulator, frame and episodes of an evaluation, whatever
+    their batches and bonuses were: those are not loaded. A run that has saved nothing yet is named and left out.
 
     Args:
         paths: Directories of runs.
@@ -61,12 +67,12 @@ def load_policies(paths: Sequence[Path], device: str = "cpu") -> list[Policies]:
             continue
         key: tuple[Any, ...]
         if isinstance(config.settings, SACConfig):
-            key = (state_spec(config.task), config.sac.hidden_units, newest.frame)
+            key = (state_spec(config.task), config.sac.hidden_units, newest.frame, config.eval_episodes)
         elif isinstance(config.settings, DrQv2Config):
             key = (path,)  # one learner each
         else:
             spec = task_spec(config.task)
-            key = (spec.observation_shape, spec.actions, config.backend, newest.frame)
+            key = (spec.observation_shape, spec.actions, config.backend, newest.frame, config.eval_episodes)
         alike.setdefault(key, []).append(_Saved(path, config, newest))
     if not alike:
         runs = f"{paths[0]} has no" if len(paths) == 1 else f"none of {len(paths)} runs ({paths[0]}, ...) has a"

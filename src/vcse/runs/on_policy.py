@@ -18,7 +18,7 @@ from vcse.envs.tasks import make_environments, task_spec
 from vcse.replay.rollouts import Rollouts
 from vcse.runs.checkpoint import check_replayed
 from vcse.runs.episodes import BonusMean, Episodes
-from vcse.runs.evaluate import evaluate
+from vcse.runs.evaluate import play_grids
 from vcse.runs.progress import Status, by_method
 from vcse.runs.schedule import is_due
 from vcse.runs.store import BONUS_COLUMNS, RunDirectory
@@ -257,8 +257,8 @@ class OnPolicyCohort:
         if episodes == 0:
             return
         settings: dict[str, Any] = {"frame": self.frame, "episodes": episodes, "threads": self.threads}
-        sampled = evaluate(self.agent, self.configs, sampled=True, **settings)
-        likeliest = evaluate(self.agent, self.configs, sampled=False, **settings)
+        sampled = play_grids(self.agent, self.configs, sampled=True, **settings)
+        likeliest = play_grids(self.agent, self.configs, sampled=False, **settings)
         for directory, one, other in zip(self.directories, sampled, likeliest, strict=True):
             directory.append_row(
                 "eval.csv",
