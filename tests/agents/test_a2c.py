@@ -280,3 +280,23 @@ def test_a_cohort_of_different_shapes_is_refused():
         A2C(SPEC, [NONE, dataclasses.replace(NONE, environments=8)], [0, 1])
     with pytest.raises(ValueError, match="one seed per configuration, got 1 and 2"):
         A2C(SPEC, [NONE], [0, 1])
+
+
+def test_how_well_the_critic_knows_exact_values_is_told_where_they_are_given():
+    agent, rollout = A2C(SPEC, [VCSE, VCSE, VCSE], [0, 0, 1]), make_rollout(0, learners=3)
+    assert "exact_value_rmse" not in agent.update(rollout)
+    seen = []
+    agent.weighted_bonus = lambda rollout, condition: seen.append(condition) or torch.zeros_like(rollout.rewards)
+    unknown = torch.full((3, 16, 8), torch.nan)
+    agent.update(rollout, unknown)
+    guessed = seen[0]  # of the critic, which stands for exact values that are not there
+    agent = A2C(SPEC, [VCSE, VCSE, VCSE], [0, 0, 1])
+    agent.update(rollout)
+    exact = unknown.clone()
+    exact[0], exact[1] = guessed[0] + 0.5, -3 * guessed[1]
+    told = agent.update(rollout, exact)
+    torch.testing.assert_close(told["exact_value_correlation"][:2], torch.tensor([1.0, -1.0]))
+    assert told["exact_value_rmse"][0].item() == pytest.approx(0.5)
+    assert told["exact_value_rmse"][1].item() == pytest.approx((4 * guessed[1]).square().mean().sqrt().item())
+    assert told["exact_value_rmse"][2].isnan()
+    assert told["exact_value_correlation"][2].isnan()

@@ -147,6 +147,9 @@ def test_exact_values_take_the_place_of_the_critics_and_survive_a_restart(tmp_pa
     rows = [read_rows(tmp_path / "together" / each.name / "train.csv")[0] for each in (exact, critic)]
     assert rows[0]["value_mean"] != rows[1]["value_mean"]
     assert 0 <= rows[0]["value_mean"] < 1  # of a policy that hardly finds the goal, and never less than nothing
+    assert rows[0]["exact_value_rmse"] > 0
+    assert -1 <= rows[0]["exact_value_correlation"] <= 1
+    assert "exact_value_rmse" not in rows[1]
     for frames in (192, 288):
         train([dataclasses.replace(exact, frames=frames)], tmp_path / "grown")
     grown, whole = tmp_path / "grown" / exact.name, tmp_path / "together" / exact.name

@@ -320,6 +320,7 @@ class A2C:
             "extrinsic_value_loss": extrinsic_loss.detach(),
             "critic_mean": critic.detach().mean((1, 2)),
             "gradient_norm": gradient_norm,
+            **({} if values is None else _agreement(extrinsic.flatten(1), values.flatten(1))),
         }
 
     def _ends(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
@@ -482,6 +483,14 @@ class _CapturedAct:
         self.observations.copy_(observations, non_blocking=True)
         self.uniforms.copy_(uniforms)
         return self.captured()
+
+
+def _agreement(guessed: Float[Tensor, "l m"], exact: Float[Tensor, "l m"]) -> dict[str, Float[Tensor, " l"]]:
+    """Say how well the extrinsic critic knows the exact values; NaN for learners that have none."""
+    error = (guessed - exact).square().mean(-1).sqrt()
+    apart, exact_apart = (each - each.mean(-1, keepdim=True) for each in (guessed, exact))
+    spread = apart.square().sum(-1).sqrt() * exact_apart.square().sum(-1).sqrt()
+    return {"exact_value_rmse": error, "exact_value_correlation": (apart * exact_apart).sum(-1) / spread}
 
 
 def _copy(tensor: Tensor) -> Tensor:

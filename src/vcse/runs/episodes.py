@@ -104,9 +104,9 @@ class BonusMean:
             self.sum.index_add_(0, self.paid, bonus.mean(-1))
         self.updates += 1
 
-    def of_row(self, *, dtype: torch.dtype = torch.float32) -> list[float]:
-        """Give the mean of each learner for a row, and begin anew. The sums are divided in a precision of their own."""
-        self.of_last_row = (self.sum.to(dtype) / max(self.updates, 1)).tolist()
+    def of_row(self) -> list[float]:
+        """Give the mean of each learner for a row, and begin anew; NaN where there was no update."""
+        self.of_last_row = (self.sum / self.updates if self.updates else self.sum + math.nan).tolist()
         self.sum.zero_()
         self.updates = 0
         return self.of_last_row

@@ -238,7 +238,7 @@ class PixelCohort:
     def _write_row(self, *, is_last: bool) -> None:
         self._check_finite()
         self._write_new()
-        [bonus_mean] = self.bonus_mean.of_row(dtype=torch.float64)  # the precision of all curves so far
+        [bonus_mean] = self.bonus_mean.of_row()
         is_evaluated = self._is_due(self.config.eval_every_frames) or is_last
         row: dict[str, Any] = {
             "frame": self.frame,

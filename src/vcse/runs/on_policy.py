@@ -25,6 +25,7 @@ from vcse.runs.store import BONUS_COLUMNS, RunDirectory
 from vcse.streams import uniforms
 
 ENVIRONMENT_SEED_STRIDE = 10_000  # environment i of a run has seed + 10,000 i, as in the release
+OF_EXACT = ("exact_value_rmse", "exact_value_correlation")  # columns of runs that condition on exact values
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
 MAP_SIDE = 25  # no MiniGrid is larger
 
@@ -139,9 +140,12 @@ class OnPolicyCohort:
         self.bonus_mean.take(self.agent.bonus_output.reward if len(self.agent.paid) else None)
         self.seconds["update"] += time.perf_counter() - begin
 
+    def _has_exact(self, learner: int) -> bool:
+        return self.configs[learner].values != "network"
+
     def _exact_values(self) -> Tensor | None:
         """Give the exact values of a rollout's states under the present policies; NaN for learners without."""
-        wanted = torch.tensor([config.values != "network" for config in self.configs])
+        wanted = torch.tensor([self._has_exact(learner) for learner in range(len(self.configs))])
         if not wanted.any():
             return None
         actions = self.rollouts.rollout.actions
@@ -236,7 +240,9 @@ class OnPolicyCohort:
                 "success_rate": self.episodes.success_rate(learner),
                 "bonus_mean": bonus_mean[learner],
             }
-            row |= {name: each[learner] for name, each in metrics.items()}
+            # What is known of exact values is not for those who train beside.
+            mine = {name: each for name, each in metrics.items() if self._has_exact(learner) or name not in OF_EXACT}
+            row |= {name: each[learner] for name, each in mine.items()}
             for name in BONUS_COLUMNS:
                 has_it = learner in paid and name in diagnostics
                 row[name] = diagnostics[name][paid[learner]] if has_it else math.nan
