@@ -144,7 +144,7 @@ def test_columns_are_the_same_for_every_bonus_and_empty_where_there_is_nothing_t
     assert plain["action_noise"] == pytest.approx(1 - 0.9 * (STEPS - 2) / 100_000)
     before_learning = rows["vcse"][ROW_FRAMES.index(SEED_FRAMES)]
     assert math.isnan(before_learning["critic_loss"])
-    assert before_learning["bonus_mean"] == 0
+    assert math.isnan(before_learning["bonus_mean"])
 
 
 def test_the_evaluation_is_in_the_training_curve_where_there_was_one(done):
@@ -303,10 +303,27 @@ def test_actions_that_were_tampered_with_are_found_by_what_the_environments_show
 
 def test_a_replay_that_does_not_fit_is_refused_with_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda device: 10**10)
-    config = make_config(frames=10**7)
-    needed = r"the replay needs 21\.\d GB, but free are 10\.0 GB on cpu: .* with a smaller --replay-capacity"
+    monkeypatch.setattr(memory, "free_on_disk", lambda directory: 2 * 10**10)
+    config = make_config(frames=1_900_000)
+    needed = r"the replay needs 20\.\d GB, but free are 10\.0 GB on cpu and 20\.0 GB on disk: .* a smaller --replay-cap"
+    monkeypatch.setattr(from_pixels, "check_disk", lambda *asked: None)
     with pytest.raises(ValueError, match=needed):
         train([config], tmp_path)
+
+
+def test_frames_that_will_not_fit_on_disk_are_refused_with_numbers(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "free_on_disk", lambda directory: 10**10)
+    needed = r"the frames of .*vcse/seed0 will need 10\d\.\d GB on disk, but free are 10\.0 GB: "
+    with pytest.raises(ValueError, match=needed):
+        train([make_config(frames=10**7)], tmp_path)
+
+
+def test_a_replay_that_memory_has_no_room_for_lies_on_disk_and_learns_the_same(tmp_path, monkeypatch):
+    train([VCSE], tmp_path / "memory")
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
+    train([VCSE], tmp_path / "disk")
+    assert_same_run(tmp_path / "disk" / VCSE.name, tmp_path / "memory" / VCSE.name)
+    assert not list((tmp_path / "disk").rglob("replay.scratch"))
 
 
 def test_a_run_trains_alone(tmp_path):
@@ -350,7 +367,7 @@ def test_what_is_said_of_a_run(tmp_path):
     config = make_config("none", frames=10, eval_episodes=0)
     train([config], tmp_path, progress=Listening(0, None))
     [text] = said
-    assert text.startswith("replay: 6 steps, 0.00 GB in the memory of the host and on disk at the end; pictures: fast,")
+    assert text.startswith("replay: 6 steps, 0.00 GB in the memory of the host; 0.00 GB of frames on disk at the end; ")
     assert [status.frame for status in shown] == [2, 4, 6, 8, 10]
     assert (shown[-1].score, shown[-1].frames, shown[-1].runs) == ("return", 10, 1)
 

@@ -7,6 +7,7 @@ its action led to, so that the simulator draws while the networks learn. This is
 import math
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from vcse.runs.checkpoint import check_replayed
 from vcse.runs.draws import ActionDraws
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_pictures
-from vcse.runs.memory import GB, place_for
+from vcse.runs.memory import DISK, GB, check_disk, place_for
 from vcse.runs.progress import Status
 from vcse.runs.schedule import is_due
 from vcse.runs.store import SHOWN_OF_BONUS, RunDirectory
@@ -55,7 +56,11 @@ class PixelCohort:
         steps = -(-self.config.frames // ACTION_REPEAT)
         capacity = max(min(self.settings.replay_capacity, steps), self.settings.drawn)
         self.replay_bytes = frame_bytes(capacity, spec.most_steps, Pixels.frame_shape)
-        storage = place_for("the replay", self.replay_bytes, device)
+        path = self.directory.path
+        self.kept_bytes = frame_bytes(steps, spec.most_steps, Pixels.frame_shape)  # of all frames, in the run's file
+        check_disk(f"the frames of {self.config.name}", self.kept_bytes - _size(path / "frames.bin"), path)
+        self.place = place_for("the replay", self.replay_bytes, device, disk=path)
+        self.scratch = path / "replay.scratch" if self.place == DISK else None
         self.agent = DrQv2(
             DrQv2Spec(STACK * Pixels.frame_shape[0], spec.action_size), self.settings, self.config.seed, device=device
         )
@@ -67,7 +72,8 @@ class PixelCohort:
             n_step=self.settings.n_step,
             discount=self.settings.discount,
             device=device,
-            storage_device=storage,
+            storage_device="cpu" if self.place == DISK else self.place,
+            path=self.scratch,
             gives_next=self.settings.needs_next,
             gives_between=self.settings.needs_between,
         )
@@ -96,10 +102,15 @@ class PixelCohort:
 
     def describe(self) -> str:
         """Say what the replay takes, and what draws."""
-        where = "the host" if self.replay.frames.device.type == "cpu" else "the GPU"
+        where = {
+            "cuda": "in the memory of the GPU",
+            "cpu": "in the memory of the host",
+            DISK: "on disk, which is slower",
+        }
         return (
-            f"replay: {self.replay.capacity:,} steps, {self.replay_bytes / GB:.2f} GB in the memory of {where} and on "
-            f"disk at the end; pictures: {self.config.rendering}, drawn by {self.environment.gl_backend}"
+            f"replay: {self.replay.capacity:,} steps, {self.replay_bytes / GB:.2f} GB {where[self.place]}; "
+            f"{self.kept_bytes / GB:.2f} GB of frames on disk at the end; pictures: {self.config.rendering}, drawn by "
+            f"{self.environment.gl_backend}"
         )
 
     def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
@@ -139,10 +150,12 @@ class PixelCohort:
         return True
 
     def close(self) -> None:
-        """End the simulators."""
+        """End the simulators, and drop what lay on disk in the place of memory."""
         self.environment.close()
         if self.evaluation_environments is not None:
             self.evaluation_environments.close()
+        if self.scratch is not None:
+            self.scratch.unlink(missing_ok=True)
 
     def begin(self) -> None:
         """Begin an episode, whose seed follows from the run's and the step."""
@@ -360,3 +373,7 @@ def check_n_step(settings: DrQv2Config, task: str) -> None:
     most = pixel_spec(task).most_steps
     if settings.n_step > most:
         raise ValueError(f"n_step must be at most {most}, the steps of an episode of {task}, got {settings.n_step}")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
