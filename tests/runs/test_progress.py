@@ -1,4 +1,5 @@
 import io
+import re
 import sys
 
 import pytest
@@ -61,3 +62,39 @@ def test_on_a_terminal_there_is_a_bar_with_how_well_each_method_does(monkeypatch
     assert "1,000 of 4,000 frames" in shown
     assert "600 frames/s, success none - vcse 25%, bonus none 0 vcse -5.83" in shown
     assert "\x1b[" in shown
+
+
+NARROW = "metaworld/peg-insert-side, drqv2, 1 run"
+
+
+def on_terminal(monkeypatch, columns, *statuses, frames=1_100_000):
+    """Give the lines that are left on a terminal of so many columns."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with TrainingProgress() as progress:
+        progress.start(NARROW, frames, 0)
+        for status in statuses:
+            progress.report(status)
+    last = terminal.getvalue().rpartition("\x1b[2K")[2]  # before each picture the one before is wiped out
+    return [line.rstrip() for line in re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", last).splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize("columns", [80, 120, 160])
+def test_frames_time_left_and_every_score_are_whole_on_a_terminal_of_any_width(monkeypatch, columns):
+    scores = {"none": 0.01, "se": 0.04, "se-matched": 0.12, "vcse": 0.25}
+    status = Status(1_000_000, 1_100_000, 4, 8_000.0, scores, dict.fromkeys(scores, -5.83))
+    title, bar, *note = on_terminal(monkeypatch, columns, status)
+    assert title == NARROW
+    assert re.fullmatch(r"━+[╸╺]?━* 1,000,000 of 1,100,000 frames 0:00:0\d 0:00:50 left", bar)
+    assert bar.count("━") >= 20
+    assert " ".join(note) == (
+        "8,000 frames/s, success none 1% se 4% se-matched 12% vcse 25%, "
+        "bonus none -5.83 se -5.83 se-matched -5.83 vcse -5.83"
+    )
+
+
+def test_when_all_is_done_no_time_is_left(monkeypatch):
+    done = STATUS._replace(frame=4096)
+    _, bar, _ = on_terminal(monkeypatch, 80, STATUS, done, frames=4000)
+    assert re.fullmatch(r"━+ 4,000 of 4,000 frames 0:00:0\d", bar)

@@ -3,11 +3,13 @@
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Literal, NamedTuple
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from vcse.runs.config import RunConfig
 
@@ -70,17 +72,14 @@ class TrainingProgress:
         if self.bar is not None:
             self.bar.stop()
         columns = (
-            TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TextColumn("{task.completed:,.0f} of {task.total:,.0f} frames"),
-            TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(elapsed_when_finished=True),
+            TextColumn("{task.fields[left]}"),
         )
-        self.bar = Progress(*columns, console=self.console)
+        self.bar = _BarBelowItsTitle(*columns, console=self.console)
         self.bar.start()
-        self.task = self.bar.add_task(title, total=frames, completed=frame, note="")
+        self.task = self.bar.add_task(title, total=frames, completed=frame, left="", note="")
 
     def note(self, text: str) -> None:
         """Say something once, beside the progress."""
@@ -93,17 +92,36 @@ class TrainingProgress:
             return
         note = f"{status.frames_per_s:,.0f} frames/s, {status.score} "
         note += _by_method(status.scores, _SCORE_FORMS[status.score])
+        note += f", bonus {_by_method(status.bonus, '{:.3g}')}"
+        frame = min(status.frame, status.frames)
+        left = (status.frames - frame) / max(status.frames_per_s / max(status.runs, 1), 1e-9)
         if self.bar is not None and self.task is not None:
-            note += f", bonus {_by_method(status.bonus, '{:.3g}')}"
-            self.bar.update(self.task, completed=min(status.frame, status.frames), note=note)
+            shown = f"{_clock(left)} left" if left > 0 else ""
+            self.bar.update(self.task, completed=frame, left=shown, note=note)
             return
         now = time.monotonic()
         if now - self.last_line >= SECONDS_BETWEEN_LINES or status.frame >= status.frames:
             self.last_line = now
-            left = (status.frames - status.frame) / max(status.frames_per_s / max(status.runs, 1), 1e-9)
-            line = f"{self.title}: {status.frame:,} of {status.frames:,} frames, {note}"
-            line += f", bonus {_by_method(status.bonus, '{:.3g}')}, {max(left, 0):.0f} s left"
+            line = f"{self.title}: {status.frame:,} of {status.frames:,} frames, {note}, {left:.0f} s left"
             print(line, file=sys.stderr, flush=True)
+
+
+class _BarBelowItsTitle(Progress):
+    """A bar between two lines of words, so that no terminal is too narrow for how far it is and how long it takes."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        for task in self.tasks:
+            yield Text(task.description)
+            yield self.make_tasks_table([task])
+            if task.fields["note"]:
+                yield Text(task.fields["note"])
+
+
+def _clock(seconds: float) -> str:
+    try:
+        return str(timedelta(seconds=math.ceil(seconds)))
+    except OverflowError:  # nothing has happened yet
+        return "-:--:--"
 
 
 def _by_method(numbers: dict[str, float], form: str) -> str:
