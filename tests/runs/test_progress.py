@@ -45,6 +45,26 @@ def test_lines_are_seconds_apart_but_the_last_always_comes(capsys, monkeypatch):
     assert lines[-1].endswith(", 0 s left")
 
 
+def test_the_time_left_follows_the_pace_of_the_last_reports_not_of_the_fast_random_frames_at_the_start(
+    capsys, monkeypatch
+):
+    now = [0.0]
+    monkeypatch.setattr("vcse.runs.progress.time.monotonic", lambda: now[0])
+    progress = TrainingProgress()
+    progress.start("dmc/hopper_stand, sac, 2 runs", 50_000, 0)
+    for second in range(1, 62):  # 1,000 frames/s without updates, then 2
+        frame = 1000 * second if second <= 5 else 5000 + 2 * (second - 5)
+        now[0] = float(second)
+        progress.report(Status(frame, 50_000, 2, 2 * frame / second, {"vcse": 0.5}, {"vcse": 0.5}, "return"))
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert ": 5,110 of 50,000 frames, 4 frames/s, return" in line
+    assert line.endswith(", 22445 s left")  # 44,890 frames, and not the 5 minutes of the mean of 85 frames/s
+    progress.report(Status(100, 50_000, 2, 20.0, {"vcse": 0.5}, {"vcse": 0.5}, "return"))  # the next cohort of a job
+    now[0] += 10
+    progress.report(Status(200, 50_000, 2, 20.0, {"vcse": 0.5}, {"vcse": 0.5}, "return"))
+    assert capsys.readouterr().err.splitlines()[-1].endswith(", 4980 s left")
+
+
 @pytest.mark.parametrize("file", [io.StringIO, Terminal])
 def test_quiet_is_silent(monkeypatch, file):
     shown = file()

@@ -3,6 +3,7 @@
 import math
 import sys
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Literal, NamedTuple
@@ -14,6 +15,7 @@ from rich.text import Text
 from vcse.runs.config import RunConfig
 
 SECONDS_BETWEEN_LINES = 10
+RECENT_SECONDS = 15.0  # over which the pace is taken
 Score = Literal["success", "return"]
 _SCORE_FORMS: dict[Score, str] = {"success": "{:.0%}", "return": "{:.1f}"}
 
@@ -53,6 +55,7 @@ class TrainingProgress:
         self.bar: Progress | None = None
         self.task: TaskID | None = None
         self.last_line = 0.0
+        self.pace = _Pace()
 
     def __enter__(self) -> "TrainingProgress":
         return self
@@ -64,6 +67,7 @@ class TrainingProgress:
     def start(self, title: str, frames: int, frame: int) -> None:
         """Begin a cohort."""
         self.title = title
+        self.pace = _Pace()
         if self.quiet:
             return
         if not self.console.is_terminal:
@@ -90,20 +94,44 @@ class TrainingProgress:
         """Show where a cohort is."""
         if self.quiet:
             return
-        note = f"{status.frames_per_s:,.0f} frames/s, {status.score} "
+        now = time.monotonic()
+        frames_per_s = self.pace.take(now, status)
+        note = f"{frames_per_s * status.runs:,.0f} frames/s, {status.score} "
         note += _by_method(status.scores, _SCORE_FORMS[status.score])
         note += f", bonus {_by_method(status.bonus, '{:.3g}')}"
         frame = min(status.frame, status.frames)
-        left = (status.frames - frame) / max(status.frames_per_s / max(status.runs, 1), 1e-9)
+        left = (status.frames - frame) / max(frames_per_s, 1e-9)
         if self.bar is not None and self.task is not None:
             shown = f"{_clock(left)} left" if left > 0 else ""
             self.bar.update(self.task, completed=frame, left=shown, note=note)
             return
-        now = time.monotonic()
         if now - self.last_line >= SECONDS_BETWEEN_LINES or status.frame >= status.frames:
             self.last_line = now
             line = f"{self.title}: {status.frame:,} of {status.frames:,} frames, {note}, {left:.0f} s left"
             print(line, file=sys.stderr, flush=True)
+
+
+class _Pace:
+    """How fast a run is at present.
+
+    The first frames of SAC and DrQ-v2 are random, and a hundred times faster than those with updates: a mean over all
+    that were made would promise an end that is hours too early.
+    """
+
+    def __init__(self) -> None:
+        self.reports: deque[tuple[float, int]] = deque()
+
+    def take(self, now: float, status: Status) -> float:
+        """Take a report in, and give the frames per second of one run over the last reports."""
+        if self.reports and status.frame < self.reports[-1][1]:  # other runs, from their start
+            self.reports.clear()
+        self.reports.append((now, status.frame))
+        while len(self.reports) > 2 and self.reports[1][0] <= now - RECENT_SECONDS:
+            self.reports.popleft()
+        began, first = self.reports[0]
+        if status.frame == first or now <= began:  # one report alone has no pace but its own
+            return status.frames_per_s / max(status.runs, 1)
+        return (status.frame - first) / (now - began)
 
 
 class _BarBelowItsTitle(Progress):
