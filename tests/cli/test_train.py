@@ -268,6 +268,7 @@ PENDULUM_SEEN = "dmc-pixels/pendulum_swingup"
         (["--hidden-units", "0"], "hidden_units must be at least 1, got 0"),
         (["--seed-frames", "0"], "seed_frames must be at least 1, got 0"),
         (["--bonus-batch-size", "100"], "bonus_batch_size 100 must not be below batch_size 256"),
+        (["--action-noise", "-1"], "action_noise must be finite and not negative, got -1"),
         (["--beta-decay", "1"], "beta_decay must be from 0 to below 1, got 1"),
         (["--replay-capacity", "100"], "replay_capacity 100 holds no batch of 256"),
     ],

@@ -24,7 +24,7 @@ def test_a_configuration_survives_json(bonus):
 
 
 def test_another_schema_is_refused():
-    with pytest.raises(ValueError, match="schema version 99; this release reads 1"):
+    with pytest.raises(ValueError, match="it has schema version 99; this release reads 1"):
         RunConfig.from_json(make_config().to_json() | {"schema_version": 99})
 
 

@@ -297,7 +297,10 @@ def test_with_every_checkpoint_damaged_a_run_starts_over_and_says_so(copy, unint
         damage(checkpoint_path(run, frame))
     train(CONFIGS, copy)
     told = [line for line in capsys.readouterr().err.splitlines() if "damaged" in line]
-    assert [line.endswith("there is none before: starting over from frame 0") for line in told] == [True, True]
+    assert [line.partition("; ")[2] for line in told] == [
+        "trying the one before",
+        "there is none before: starting over from frame 0",
+    ]
     assert_all_same(copy, uninterrupted)
 
 

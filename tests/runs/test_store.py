@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -193,6 +194,20 @@ def test_runs_below_a_directory_are_found(tmp_path):
 def test_a_configuration_that_cannot_be_read_is_a_value_error(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(ValueError, match=r"config\.json"):
+        read_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"schema_version": 7}, "it has schema version 7; this release reads 1"),
+        ({"agent": "ppo"}, "agent must be one of a2c, sac, drqv2, got 'ppo'"),
+        ({"frames": 0}, "frames must be at least 1, got 0"),
+    ],
+)
+def test_what_is_wrong_with_a_configuration_is_told_with_its_path(tmp_path, changes, problem):
+    (tmp_path / "config.json").write_text(json.dumps(make_config().to_json() | changes))
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path / 'config.json'} cannot be read: {problem}")):
         read_config(tmp_path)
 
 

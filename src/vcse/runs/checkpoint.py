@@ -133,8 +133,9 @@ def newest(directory: Path, *, otherwise: str) -> Checkpoint | None:
                 print(f"vcse: {each}; going back to frame {found.frame:,}", file=sys.stderr)
             return found
         damaged.append(found)
-    for each in damaged:
-        print(f"vcse: {each}; there is none before: {otherwise}", file=sys.stderr)
+    for place, each in enumerate(damaged, start=1):
+        then = "trying the one before" if place < len(damaged) else f"there is none before: {otherwise}"
+        print(f"vcse: {each}; {then}", file=sys.stderr)
     return None
 
 

@@ -1,6 +1,7 @@
 """What a run is: everything that decides its numbers, as it stands in `config.json`."""
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -121,7 +122,7 @@ class RunConfig:
         """Read it back."""
         version = content.get("schema_version")
         if version != SCHEMA_VERSION:
-            raise ValueError(f"config.json has schema version {version}; this release reads {SCHEMA_VERSION}")
+            raise ValueError(f"it has schema version {version}; this release reads {SCHEMA_VERSION}")
         fields = {name: value for name, value in content.items() if name != "schema_version"}
         agent = fields["agent"]
         if agent not in AGENTS:
@@ -271,6 +272,8 @@ def drqv2_config(
     name = _checked_name(bonus, reading, _PIXEL_VALUE_CRITIC, " for drqv2")
     family, _, short = task.partition("/")
     walks = short.startswith("walker_")
+    if action_noise is not None and not 0 <= action_noise < math.inf:
+        raise ValueError(f"action_noise must be finite and not negative, got {action_noise}")
     if action_noise is None and (bonus != "none" or family == "metaworld"):
         action_noise = BONUS_NOISE
     steps = 100_000 if short in _EASY_TASKS else 2_000_000 if short.startswith("humanoid") else 500_000

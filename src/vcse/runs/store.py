@@ -215,7 +215,7 @@ def read_config(path: Path) -> RunConfig:
     """Read the configuration of a run's directory."""
     try:
         return RunConfig.from_json(json.loads((path / "config.json").read_text()))
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path / 'config.json'} cannot be read: {error}") from error
 
 
