@@ -84,6 +84,12 @@ def test_code_in_a_checkpoint_is_never_run(tmp_path, monkeypatch):
     assert not (tmp_path / "the code ran").exists()
 
 
+def test_a_file_that_holds_no_names_is_no_checkpoint(tmp_path, without_type_checks):
+    path = checkpoint.save(tmp_path, 96, [torch.zeros(2)])
+    with pytest.raises(CorruptCheckpointError, match="holds no state by name, but a list"):
+        checkpoint.load(path)
+
+
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, call):
     path = tmp_path / "file"

@@ -83,7 +83,7 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_taken(tmp_path, caps
     path, _ = make_run(tmp_path, frames=(128, 256))
     newest = path / "checkpoint" / "frame000000000256.pt"
     newest.write_bytes(newest.read_bytes()[:-1])
-    assert newest_checkpoint(path).frame == 128
+    assert newest_checkpoint(path, "a2c").frame == 128
     assert "frame000000000256.pt is damaged" in capsys.readouterr().err
 
 
@@ -97,7 +97,7 @@ def test_a_checkpoint_that_is_dropped_while_it_is_read_is_looked_for_again(tmp_p
         return read(file)
 
     monkeypatch.setattr(checkpoint, "load", load_once_dropped)
-    assert newest_checkpoint(path).frame == 256
+    assert newest_checkpoint(path, "a2c").frame == 256
 
 
 def test_a_run_that_saved_nothing_is_named_and_left_out(tmp_path, capsys):
@@ -109,3 +109,22 @@ def test_a_run_that_saved_nothing_is_named_and_left_out(tmp_path, capsys):
         load_policies([without])
     with pytest.raises(ValueError, match=r"none of 2 runs \(.*seed1, ...\) has a whole checkpoint yet"):
         load_policies([without, without])
+
+
+@pytest.mark.parametrize(
+    ("state", "lacking"), [({"update": 3}, "agent"), ({"agent": 3}, "agent"), ({"agent": {}}, "agent.parameters")]
+)
+def test_a_checkpoint_without_a_policy_is_passed_over_like_a_damaged_one(tmp_path, capsys, state, lacking):
+    whole, odd = make_run(tmp_path)[0], make_run(tmp_path, seed=1)[0]
+    written = checkpoint.save(odd / "checkpoint", 256, state)
+    found = load_policies([whole, odd])
+    assert [(each.paths, each.frame) for each in found] == [([whole, odd], 128)]
+    told = capsys.readouterr().err
+    assert told.startswith(f"vcse: {written} holds no {lacking}")
+    assert told.endswith("; going back to frame 128\n")
+    checkpoint.drop_after(odd / "checkpoint", 0)
+    written = checkpoint.save(odd / "checkpoint", 256, state)
+    assert [each.paths for each in load_policies([whole, odd])] == [[whole]]
+    told = capsys.readouterr().err
+    assert "there is none before: there is no policy to load" in told
+    assert f"vcse: {odd} has no whole checkpoint yet and is left out" in told

@@ -6,7 +6,7 @@ import os
 import pickle
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,6 +80,8 @@ def load(path: Path) -> dict[str, Any]:
         state: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CorruptCheckpointError(f"{path} holds something else than tensors and numbers") from error
+    if not isinstance(state, dict):
+        raise CorruptCheckpointError(f"{path} holds no state by name, but a {type(state).__name__}")
     return state
 
 
@@ -124,10 +126,19 @@ def _path(directory: Path, frame: int) -> Path:
     return directory / f"frame{frame:012d}.pt"
 
 
-def newest(directory: Path, *, otherwise: str) -> Checkpoint | None:
-    """Read the newest whole checkpoint, and say which were passed over, and what is done if none is left."""
+def newest(directory: Path, *, otherwise: str, agent_needs: Sequence[str] = ()) -> Checkpoint | None:
+    """Read the newest whole checkpoint, and say which were passed over, and what is done if none is left.
+
+    Args:
+        directory: Where they are.
+        otherwise: What is done if none is left.
+        agent_needs: What the agent's state must hold; a checkpoint without is passed over like a damaged one.
+    """
     damaged: list[CorruptCheckpointError] = []
-    for found in whole(directory):
+    for read in whole(directory):
+        found = read
+        if isinstance(found, Checkpoint) and (lacking := _lacking(found.state, agent_needs)):
+            found = CorruptCheckpointError(f"{_path(directory, found.frame)} holds no {lacking}")
         if not isinstance(found, CorruptCheckpointError):
             for each in damaged:
                 print(f"vcse: {each}; going back to frame {found.frame:,}", file=sys.stderr)
@@ -153,6 +164,16 @@ def check_replayed(run: Path, shown: Tensor, kept: Tensor, *, other_cause: str =
             f"{run}: the environment, replayed, shows something else than when the checkpoint was written; was another "
             f"version of the simulator installed then{other_cause}?"
         )
+
+
+def _lacking(state: dict[str, Any], agent_needs: Sequence[str]) -> str:
+    """Name what a state does not hold of what an agent needs; empty where it holds all."""
+    if not agent_needs:
+        return ""
+    agent = state.get("agent")
+    if not isinstance(agent, dict):
+        return "agent"
+    return ", ".join(f"agent.{name}" for name in agent_needs if name not in agent)
 
 
 def _newest_first(directory: Path) -> list[tuple[int, Path]]:

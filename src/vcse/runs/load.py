@@ -20,6 +20,8 @@ from vcse.runs.store import read_config
 # What only training needs is left out, so that runs with other batches and bonuses fit the same agent.
 NO_BONUS = BonusChoice(name="none", reading="paper", k=1)
 POLICY_ALONE = A2CConfig(bonus=NO_BONUS)
+# What a policy is made of in the state of each agent.
+POLICY_OF = {"a2c": ("parameters", "squares"), "sac": ("actor",), "drqv2": ("encoder", "actor")}
 
 
 class Policies(NamedTuple):
@@ -37,15 +39,17 @@ class Policies(NamedTuple):
         return in_training if in_training > 0 else DEFAULT_SCHEDULES[self.configs[0].agent].eval_episodes
 
 
-def newest_checkpoint(path: Path) -> Checkpoint | None:
-    """Read the newest whole checkpoint of a run's directory, and say which were passed over."""
-    directory, otherwise = path / "checkpoint", "there is no policy to load"
+def newest_checkpoint(path: Path, agent: str) -> Checkpoint | None:
+    """Read the newest whole checkpoint of a run's directory with a policy, and say which were passed over."""
+
+    def read() -> Checkpoint | None:
+        needed = POLICY_OF[agent]
+        return checkpoint.newest(path / "checkpoint", otherwise="there is no policy to load", agent_needs=needed)
+
     try:
-        return checkpoint.newest(directory, otherwise=otherwise)
+        return read()
     except FileNotFoundError:
-        return checkpoint.newest(
-            directory, otherwise=otherwise
-        )  # a run that is training drops an old one now and then: what replaced it is there
+        return read()  # a run that is training drops an old one now and then: what replaced it is there
 
 
 def load_policies(paths: Sequence[Path], device: str = "cpu") -> list[Policies]:
@@ -61,7 +65,8 @@ def load_policies(paths: Sequence[Path], device: str = "cpu") -> list[Policies]:
     alike: dict[Any, list[_Saved]] = {}
     missing = []
     for path in paths:
-        config, newest = read_config(path), newest_checkpoint(path)
+        config = read_config(path)
+        newest = newest_checkpoint(path, config.agent)
         if newest is None:
             missing.append(path)
             continue
