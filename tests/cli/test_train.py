@@ -390,7 +390,9 @@ def test_resume_finds_nothing_to_do(copy, capsys):
 def test_resume_of_a_run_or_of_all_makes_them_longer_also_elsewhere(finished, tmp_path, capsys, below):
     moved = shutil.copytree(finished, tmp_path / "some" / "other" / "place")
     assert main(["resume", str(moved / below), "--frames", "80", "--threads", "1"]) == 0
-    assert capsys.readouterr().err.startswith(f"{TASK}, a2c, 1 run: 48 of 80 frames\n")
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first == f"{TASK}, a2c, 1 run: 48 of 80 frames"
+    assert last.startswith(f"1 run is in {moved / below}; look at ")
     assert (moved / RUN / "DONE").read_text() == "80\n"
     assert [row["frame"] for row in read_rows(moved / RUN / "train.csv")] == [48, 80]
 

@@ -9,6 +9,7 @@ import jaxtyping
 import pytest
 
 import vcse
+from vcse.runs import checkpoint
 from vcse.runs.jobs import suitable_jobs, together, train_in_jobs
 from vcse.runs.progress import Status, TrainingProgress
 
@@ -58,6 +59,22 @@ def test_a_failure_in_a_process_is_told_as_if_it_were_here(tmp_path):
     train([make_config(seed=1, checkpoint_every_frames=64)], tmp_path)
     with pytest.raises(ValueError, match="holds another run: checkpoint_every_frames is 64 there and 96 here"):
         train_in_jobs([good, bad], tmp_path, device="cpu", threads=2, jobs=2, progress=TrainingProgress(quiet=True))
+
+
+def test_runs_that_go_on_are_shown_from_the_lowest_frame_and_those_that_are_done_are_counted(tmp_path, capsys):
+    configs = [make_config(bonus="none", seed=seed, eval_episodes=0) for seed in range(3)]
+    train(configs, tmp_path)
+    for config, frame in zip(configs[:2], (192, 288), strict=True):
+        (tmp_path / config.name / "DONE").unlink()
+        checkpoint.drop_after(tmp_path / config.name / "checkpoint", frame)
+    capsys.readouterr()
+    shown = TrainingProgress()
+    assert len(train_in_jobs(configs, tmp_path, device="cpu", threads=2, jobs=2, progress=shown)) == 3
+    first, second, *_ = capsys.readouterr().err.splitlines()
+    assert first == f"1 of 3 runs in {tmp_path} are done"
+    assert second == "2 runs in 2 processes: 192 of 288 frames"
+    train_in_jobs(configs, tmp_path, device="cpu", threads=2, jobs=2, progress=shown)
+    assert capsys.readouterr().err == f"all 3 runs in {tmp_path} are done: nothing to do\n"
 
 
 def test_several_cohorts_are_as_far_as_the_slowest_and_as_fast_as_all():

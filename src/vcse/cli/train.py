@@ -34,9 +34,9 @@ from vcse.runs.config import (
     sac_config,
 )
 from vcse.runs.from_pixels import check_n_step
-from vcse.runs.jobs import suitable_jobs, train_in_jobs
+from vcse.runs.jobs import suitable_jobs, train_in_jobs, unfinished_runs
 from vcse.runs.progress import TrainingProgress
-from vcse.runs.store import done_frame, readable_runs
+from vcse.runs.store import readable_runs
 
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]
 
@@ -270,14 +270,11 @@ def train(
                 )
                 for seed in range(first_seed, first_seed + seeds)
             ]
-    is_done = all(done_frame(out / config.name) >= config.frames for config in configs)
+    has_work = bool(unfinished_runs(configs, out))
     with TrainingProgress(quiet=quiet) as progress:
         _train(configs, out, device=device, threads=threads, jobs=jobs, progress=progress, tensorboard=tensorboard)
-    if not quiet and not is_done:
-        runs = "1 run is" if len(configs) == 1 else f"{len(configs)} runs are"
-        print(
-            f"{runs} in {out}; look at them with vcse report {out}, vcse eval {out}, vcse watch {out}", file=sys.stderr
-        )
+    if has_work and not quiet:
+        _say_what_next(len(configs), out)
     return 0
 
 
@@ -307,11 +304,22 @@ def resume(
     found = readable_runs(directory)
     if frames is not None:
         found = {path: dataclasses.replace(config, frames=frames) for path, config in found.items()}
+    by_root: dict[Path, list[RunConfig]] = {}
+    for path, config in found.items():
+        by_root.setdefault(_root(path, config), []).append(config)
+    has_work = any(unfinished_runs(mine, root) for root, mine in by_root.items())
     with TrainingProgress(quiet=quiet) as progress:
-        for root in sorted({_root(path, config) for path, config in found.items()}):
-            mine = [config for path, config in found.items() if _root(path, config) == root]
+        for root, mine in sorted(by_root.items()):
             _train(mine, root, device=device, threads=threads, jobs=jobs, progress=progress, tensorboard=tensorboard)
+    if has_work and not quiet:
+        _say_what_next(len(found), directory)
     return 0
+
+
+def _say_what_next(runs: int, place: Path) -> None:
+    are = "1 run is" if runs == 1 else f"{runs} runs are"
+    looks = f"vcse report {place}, vcse eval {place}, vcse watch {place}"
+    print(f"{are} in {place}; look at them with {looks}", file=sys.stderr)
 
 
 def _root(path: Path, config: RunConfig) -> Path:
@@ -337,12 +345,13 @@ def _train(
         if number is not None and number < 1:
             raise ValueError(f"{option} must be at least 1, got {number}")
     resolved = resolve_device(device)
+    left = len(unfinished_runs(configs, out))
     train_in_jobs(
         configs,
         out,
         device=resolved,
         threads=threads or cores(),
-        jobs=jobs or suitable_jobs(len(configs), agent=configs[0].agent, device=resolved, cores=cores()),
+        jobs=jobs or suitable_jobs(left, agent=configs[0].agent, device=resolved, cores=cores()),
         progress=progress,
         tensorboard=tensorboard,
     )

@@ -7,6 +7,7 @@ the time, and a run's numbers do not depend on whom it shares a process with.
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,10 +17,11 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
+from vcse.runs import checkpoint
 from vcse.runs.config import RunConfig
 from vcse.runs.launch import StoppedError, stop_on_signals, train_runs
 from vcse.runs.progress import Status, TrainingProgress
-from vcse.runs.store import check_config
+from vcse.runs.store import check_config, done_frame
 
 ORPHAN_SECONDS = 10.0  # that a process has to save when the one that started it is gone
 # Runs per process; fewer are not worth the seconds that a process takes to start. An update of SAC is long.
@@ -41,15 +43,21 @@ def train_in_jobs(
     progress: TrainingProgress,
     tensorboard: bool = False,
 ) -> list[Path]:
-    """Train runs as `train_runs` does, dealt out to so many processes."""
-    jobs = min(jobs, len(configs))
-    if jobs <= 1:
-        return train_runs(configs, out, device=device, threads=threads, progress=progress, tensorboard=tensorboard)
+    """Train runs as `train_runs` does, dealt out to so many processes, and say how many are done before."""
     for config in configs:
         check_config(out / config.name, config)  # all of them, before anything is started
-    in_order = sorted(configs, key=lambda config: (config.task, config.method, config.seed))
-    frames = max(config.frames for config in configs)
-    progress.start(f"{len(configs)} runs in {jobs} processes", frames, 0)
+    paths = [out / config.name for config in configs]
+    unfinished = unfinished_runs(configs, out)
+    if len(unfinished) < len(configs):
+        print(_done_before(paths, len(unfinished), out), file=sys.stderr)
+    jobs = min(jobs, len(unfinished))
+    if jobs <= 1:
+        if unfinished:
+            train_runs(unfinished, out, device=device, threads=threads, progress=progress, tensorboard=tensorboard)
+        return paths
+    in_order = sorted(unfinished, key=lambda config: (config.task, config.method, config.seed))
+    frames = max(config.frames for config in unfinished)
+    progress.start(f"{len(unfinished)} runs in {jobs} processes", frames, min(_saved_frame(out, c) for c in unfinished))
     with stop_on_signals() as stopped:
         settings = {"device": device, "threads": max(1, threads // jobs), "tensorboard": tensorboard}
         started = [start_job(in_order[job::jobs], out, settings) for job in range(jobs)]
@@ -59,7 +67,25 @@ def train_in_jobs(
             end_jobs(started)
     if stopped():
         raise StoppedError(stopped())
-    return [out / config.name for config in configs]
+    return paths
+
+
+def unfinished_runs(configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:
+    """Give the runs that are not done."""
+    return [config for config in configs if done_frame(out / config.name) < config.frames]
+
+
+def _done_before(paths: Sequence[Path], unfinished: int, out: Path) -> str:
+    if len(paths) == 1:
+        return f"{paths[0]} is done: {done_frame(paths[0]):,} frames"
+    if unfinished:
+        return f"{len(paths) - unfinished} of {len(paths)} runs in {out} are done"
+    return f"all {len(paths)} runs in {out} are done: nothing to do"
+
+
+def _saved_frame(out: Path, config: RunConfig) -> int:
+    """Give the frame of a run's newest checkpoint, which is where it goes on if that is whole."""
+    return max(checkpoint.frames(out / config.name / "checkpoint"), default=0)
 
 
 @dataclass
