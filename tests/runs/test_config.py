@@ -32,7 +32,7 @@ def test_the_name_is_a_path_of_three_parts():
     assert make_config("minigrid-full/LavaGapS7", seed=12, method="mine").name == "minigrid-full-LavaGapS7/mine/seed12"
 
 
-def test_differences_are_named_with_both_values_and_length_is_none():
+def test_differences_are_named_with_both_values_and_length_and_cadence_of_checkpoints_are_none():
     config = make_config()
     other = dataclasses.replace(
         config,
@@ -41,7 +41,7 @@ def test_differences_are_named_with_both_values_and_length_is_none():
         settings=dataclasses.replace(config.a2c, bonus=BonusChoice("vcse", "paper", 4)),
     )
     assert difference(config, config) == ""
-    assert difference(config, dataclasses.replace(config, frames=5)) == ""
+    assert difference(config, dataclasses.replace(config, frames=5, checkpoint_every_frames=7)) == ""
     assert difference(config, other).split("; ") == [
         "a2c.bonus.reading is 'paper' there and 'release-a2c' here",
         "a2c.bonus.k is 4 there and 3 here",

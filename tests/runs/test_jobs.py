@@ -56,8 +56,8 @@ def test_runs_are_the_same_in_two_processes_as_in_one(tmp_path):
 
 def test_a_failure_in_a_process_is_told_as_if_it_were_here(tmp_path):
     good, bad = make_config(seed=0), make_config(seed=1)
-    train([make_config(seed=1, checkpoint_every_frames=64)], tmp_path)
-    with pytest.raises(ValueError, match="holds another run: checkpoint_every_frames is 64 there and 96 here"):
+    train([make_config(seed=1, eval_every_frames=64)], tmp_path)
+    with pytest.raises(ValueError, match="holds another run: eval_every_frames is 64 there and 160 here"):
         train_in_jobs([good, bad], tmp_path, device="cpu", threads=2, jobs=2, progress=TrainingProgress(quiet=True))
 
 

@@ -14,7 +14,7 @@ from vcse.runs.config import a2c_config
 from vcse.runs.launch import StoppedError, train_runs
 from vcse.runs.on_policy import OnPolicyCohort
 from vcse.runs.progress import TrainingProgress
-from vcse.runs.store import RunDirectory, read_rows
+from vcse.runs.store import RunDirectory, read_config, read_rows
 
 from .small import (
     EMPTY,
@@ -136,6 +136,26 @@ def test_one_run_that_is_refused_leaves_no_trace_of_the_others(copy):
     with pytest.raises(ValueError, match="vcse/seed1 holds another run: eval_episodes is 2 there and 3 here"):
         train([new, changed], copy)
     assert not (copy / new.name).exists()
+
+
+def test_a_run_goes_on_to_the_same_end_when_it_is_saved_more_often(copy, uninterrupted):
+    often = [dataclasses.replace(config, checkpoint_every_frames=32) for config in CONFIGS]
+    made = (copy / CONFIGS[0].name / "meta.json").read_bytes()
+    train(often[2:], copy)  # done: it stays as it was made
+    for config in CONFIGS[:2]:
+        take_back(copy / config.name, 192)
+    train(often[:2], copy)
+    assert_all_same(copy, uninterrupted)
+    written = [read_config(copy / config.name).checkpoint_every_frames for config in CONFIGS]
+    assert written == [32, 32, 96]
+    assert checkpoint.frames(copy / CONFIGS[0].name / "checkpoint") == [288, 256]
+    assert (copy / CONFIGS[0].name / "meta.json").read_bytes() == made
+
+
+def test_runs_that_are_saved_at_different_frames_are_no_cohort(tmp_path):
+    both = [make_config(bonus="none", seed=each, checkpoint_every_frames=each, eval_episodes=0) for each in (64, 96)]
+    train(both, tmp_path)
+    assert [runs_in_cohort(tmp_path / config.name) for config in both] == [{1}, {1}]
 
 
 def test_two_runs_of_one_name_are_refused(tmp_path):

@@ -66,7 +66,7 @@ class RunConfig:
     row_every_frames: int = 5_000
     eval_every_frames: int = 0  # 0: only at the end
     eval_episodes: int = 100
-    checkpoint_every_frames: int = 50_000
+    checkpoint_every_frames: int = 50_000  # may change: no number depends on it
     rendering: str | None = None  # quality of pictures, where the agent sees some
     visits_every_frames: int = 0  # count visits of each cell, in slices of so many frames; 0: do not count
 
@@ -335,12 +335,16 @@ def _checked_name(bonus: str, reading: str, readings: Iterable[str], whose: str 
     return bonus
 
 
+# How long a run is and how often it is saved: no number up to a frame depends on either.
+_MAY_CHANGE = ("frames", "checkpoint_every_frames")
+
+
 def difference(mine: RunConfig, theirs: RunConfig) -> str:
-    """Say in which settings, other than how long they are, two configurations differ; empty where in none."""
+    """Say in which settings that decide its numbers two configurations of a run differ; empty where in none."""
     found = []
     for name, value in flat(mine.to_json()).items():
         other = flat(theirs.to_json()).get(name)
-        if other != value and name != "frames":
+        if other != value and name not in _MAY_CHANGE:
             found.append(f"{name} is {other!r} there and {value!r} here")
     return "; ".join(found)
 

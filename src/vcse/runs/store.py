@@ -184,17 +184,21 @@ class RunDirectory:
 
     def _write_config(self) -> None:
         there = check_config(self.path, self.config)
-        if there is not None and there.frames >= self.config.frames:
+        grows = there is None or there.frames < self.config.frames
+        if not grows and (there == self.config or self.done_frame >= self.config.frames):
             return
+        if grows:  # and is not only saved more or less often
+            machine = describe_machine(self.config.agent, self.device)
+            write_atomically(self.path / "meta.json", json.dumps(machine, indent=1).encode())
         # What makes the directory a run comes last.
-        write_atomically(
-            self.path / "meta.json", json.dumps(describe_machine(self.config.agent, self.device), indent=1).encode()
-        )
         write_atomically(self.path / "config.json", json.dumps(self.config.to_json(), indent=1).encode())
 
 
 def check_config(path: Path, config: RunConfig) -> RunConfig | None:
-    """Refuse a directory that holds another run than this or a longer one; gives the configuration there, if any."""
+    """Refuse a directory that holds another run than this or a longer one; gives the configuration there, if any.
+
+    Another cadence of checkpoints makes no other run.
+    """
     if not (path / "config.json").exists():
         strange = [name for name in (*CURVES, *LOGS, "checkpoint", "DONE") if (path / name).exists()]
         if strange:
@@ -203,7 +207,10 @@ def check_config(path: Path, config: RunConfig) -> RunConfig | None:
     there = read_config(path)
     different = difference(config, there)
     if different:
-        raise ValueError(f"{path} holds another run: {different}")
+        raise ValueError(
+            f"{path} holds another run: {different}; choose another --out or --method, or go on with that one by "
+            f"vcse resume {path} --frames N"
+        )
     if there.frames > config.frames > done_frame(path):
         raise ValueError(
             f"{path} is a run of {there.frames:,} frames, which may grow but not shrink to {config.frames:,}"
