@@ -8,7 +8,7 @@ import torch
 from minigrid.core.grid import Grid
 from scipy.stats import chi2_contingency
 
-from vcse.envs import minigrid
+from vcse.envs import minigrid, tasks
 from vcse.envs.minigrid import (
     ACTIONS,
     AGENT,
@@ -461,6 +461,19 @@ class TestChoice:
         with pytest.raises(ValueError, match="task 'minigrid/LavaGap' does not exist") as caught:
             make("LavaGap", [0])
         assert all(f"minigrid/{task}" in str(caught.value) for task in TASKS)
+
+    @pytest.mark.parametrize("name", ["LavaGapS77", "lavagaps7", "MiniGrid-LavGapS7-v0"])
+    def test_unknown_tasks_are_refused_with_the_nearest(self, name):
+        message = f"task 'minigrid-full/{name}' does not exist; nearest are minigrid-full/LavaGapS7, "
+        with pytest.raises(ValueError, match=message):
+            tasks.check_task(f"minigrid-full/{name}")
+
+    @pytest.mark.parametrize(
+        "task", ["MiniGrid-LavaGapS7-v0", "minigrid/MiniGrid-LavaGapS7-v0", "minigrid/LavaGapS7-v0"]
+    )
+    def test_names_of_gymnasium_are_answered_with_ours(self, task):
+        with pytest.raises(ValueError, match=r"is spelt as in Gymnasium: write minigrid/LavaGapS7$"):
+            tasks.check_task(task)
 
     def test_no_seeds_are_refused(self):
         with pytest.raises(ValueError, match="at least one environment is needed, got no seeds"):

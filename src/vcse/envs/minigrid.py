@@ -5,6 +5,7 @@ Two backends give the same worlds. EnvPool steps thousands of grids in C++ threa
 installed, at about a tenth of the speed. A seed gives other layouts in the one than in the other.
 """
 
+import difflib
 import importlib.util
 import re
 import sys
@@ -19,6 +20,7 @@ from vcse.envs.protocol import Environments, Observations, Positions, Step
 from vcse.extras import install
 
 TASKS = ("LavaGapS7", "Empty-16x16", "DoorKey-6x6", "DoorKey-8x8", "Unlock", "SimpleCrossingS9N1")
+ID_PREFIX = "MiniGrid-"  # of the names under which Gymnasium knows the tasks
 ACTIONS = 7  # left, right, forward, pick up, drop, toggle, done
 FORWARD = 2
 VIEW = (7, 7, 3)
@@ -71,14 +73,26 @@ def fastest_backend() -> Literal["envpool", "minigrid"]:
     return "minigrid"
 
 
-def check_task(task: str) -> None:
-    """Refuse a task that MiniGrid does not have, and list those of the paper."""
+def check_task(name: str, *, family: str = "minigrid") -> None:
+    """Refuse a task that MiniGrid does not have, and name those that are written most like it and the paper's."""
     known = registered_tasks()
-    if task not in known:
-        raise ValueError(
-            f"task 'minigrid/{task}' does not exist; the paper's are {', '.join(f'minigrid/{name}' for name in TASKS)}"
-            f" (and {len(known)} ids of MiniGrid are registered)"
-        )
+    if name in known:
+        return
+    plain = _plain(name)
+    if plain in known:
+        raise ValueError(f"task {name!r} is spelt as in Gymnasium: write {family}/{plain}")
+    in_small = {each.lower(): each for each in known}
+    likest = [in_small[each] for each in difflib.get_close_matches(plain.lower(), in_small, n=3, cutoff=0)]
+    nearest, paper = (", ".join(f"{family}/{each}" for each in some) for some in (likest, TASKS))
+    raise ValueError(
+        f"task '{family}/{name}' does not exist; nearest are {nearest} (there are {len(known)}); the paper's are "
+        f"{paper}"
+    )
+
+
+def _plain(name: str) -> str:
+    """Take off what Gymnasium writes around the name of a task: MiniGrid-NAME-v0."""
+    return name.removeprefix(ID_PREFIX).removesuffix("-v0")
 
 
 def registered_tasks() -> tuple[str, ...]:
@@ -94,7 +108,7 @@ def registered_tasks() -> tuple[str, ...]:
         ids = list(gymnasium.registry)
     else:
         raise RuntimeError(f"neither EnvPool nor minigrid is installed: {INSTALL}")
-    return tuple(sorted(name[len("MiniGrid-") :].removesuffix("-v0") for name in ids if name.startswith("MiniGrid-")))
+    return tuple(sorted(_plain(name) for name in ids if name.startswith(ID_PREFIX)))
 
 
 class EnvPoolMiniGrid:

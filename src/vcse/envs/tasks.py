@@ -28,6 +28,8 @@ class TaskSpec:
 def check_task(task: str) -> None:
     """Refuse a task that does not exist, and say which do."""
     family, _, name = task.partition("/")
+    if task.startswith(minigrid.ID_PREFIX):
+        minigrid.check_task(task)
     if family not in AGENT_OF_FAMILY or not name:
         paper = ", ".join([*(f"minigrid/{each}" for each in minigrid.TASKS), "dmc/hopper_stand", "metaworld/door-open"])
         raise ValueError(f"task {task!r} does not exist; tasks are written family/name, such as {paper}")
@@ -38,7 +40,7 @@ def check_task(task: str) -> None:
     elif family in pixels.FAMILIES:
         pixels.check_task(family, name)
     else:
-        minigrid.check_task(name)
+        minigrid.check_task(name, family=family)
 
 
 def agent_of(task: str) -> str:
