@@ -259,7 +259,7 @@ def train(
                     reading=reading,
                     frames=frames,
                     settings=settings,
-                    backend=_backend(family, backend),
+                    backend=_backend(each_task, backend),
                     values=values if each_bonus == "vcse" else "network",
                     row_every_frames=schedule.row_every_frames,
                     eval_every_frames=schedule.eval_every_frames if eval_every_frames is None else eval_every_frames,
@@ -392,10 +392,16 @@ def _check_bonus(bonus: str, task: str, values: ValueSource) -> None:
         raise ValueError(f"--values {values} needs a task that is enumerated, minigrid-table/..., not {task}")
 
 
-def _backend(family: str, backend: str) -> str:
+def _backend(task: str, backend: str) -> str:
+    """Give what simulates a task; a choice that cannot be served is refused."""
+    family = task.partition("/")[0]
     if family == "minigrid-table":
+        if backend != "auto":
+            raise ValueError(f"--backend {backend} does not step {task}, which is a table: leave it out")
         return "table"
     if family == "minigrid-full":
+        if backend == "envpool":
+            raise ValueError(f"--backend envpool does not show the whole map of {task}: use --backend minigrid")
         return "minigrid"
     if family in ("dmc", "dmc-pixels"):
         return "dm_control"
