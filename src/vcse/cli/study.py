@@ -14,6 +14,7 @@ from tyro.extras import SubcommandApp
 
 from vcse.agents.drqv2 import DrQv2Config
 from vcse.agents.sac import SACConfig
+from vcse.cli.counts import FramesIfGiven
 from vcse.cli.devices import Device, cores, resolve_device
 from vcse.envs.pixels import Pixels, pixel_spec
 from vcse.envs.rendering import Rendering
@@ -141,7 +142,7 @@ def run_study(
     /,
     seeds: int | None = None,
     first_seed: int = 0,
-    frames: int | None = None,
+    frames: FramesIfGiven = None,
     tasks: Names = (),
     bonuses: Names = (),
     out: Path | None = None,

@@ -18,6 +18,7 @@ from vcse.bonuses.named import (
     ValueNormalization,
     make_bonus,
 )
+from vcse.cli.counts import Frames, FramesIfGiven
 from vcse.cli.devices import Device, cores, resolve_device
 from vcse.envs.rendering import Rendering
 from vcse.envs.tasks import agent_of, task_spec
@@ -47,7 +48,7 @@ def train(
     agent: str | None = None,
     seeds: int = 1,
     first_seed: int = 0,
-    frames: int = 100_000,
+    frames: Frames = 100_000,
     out: Path = Path("runs"),
     method: str | None = None,
     reading: Reading = "release",
@@ -67,7 +68,7 @@ def train(
     extrinsic_entropy: bool | None = None,
     hidden_units: int | None = None,
     batch_size: int | None = None,
-    seed_frames: int | None = None,
+    seed_frames: FramesIfGiven = None,
     updates_per_step: float | None = None,
     replay_capacity: int | None = None,
     rendering: Rendering | None = None,
@@ -78,10 +79,10 @@ def train(
     bonus_batch_size: int | None = None,
     beta_decay: float | None = None,
     normalize_reward: bool | None = None,
-    eval_every_frames: int | None = None,
+    eval_every_frames: FramesIfGiven = None,
     eval_episodes: int | None = None,
-    checkpoint_every_frames: int = 50_000,
-    visits_every_frames: int = 0,
+    checkpoint_every_frames: Frames = 50_000,
+    visits_every_frames: Frames = 0,
     jobs: int | None = None,
     threads: int | None = None,
     device: Device = "cpu",
@@ -98,7 +99,8 @@ def train(
             if not given, the one for the task.
         seeds: How many runs of each.
         first_seed: The seed of the first; the others follow.
-        frames: How long each run is. In a2c 128 frames make an update, and the last one is made whole.
+        frames: How long each run is; 100k and 1M are read too. In a2c 128 frames make an update, and the last one is
+            made whole.
         out: Where the runs are written: OUT/TASK/METHOD/seedN.
         method: The label of the runs in comparisons; the bonus' name if not given.
         reading: Whose definitions are followed: release made the paper's curves, paper is what the paper prints,
@@ -281,7 +283,7 @@ def train(
 def resume(
     directory: Annotated[Path, tyro.conf.Positional],
     /,
-    frames: int | None = None,
+    frames: FramesIfGiven = None,
     jobs: int | None = None,
     threads: int | None = None,
     device: Device = "cpu",

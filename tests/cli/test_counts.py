@@ -1,0 +1,57 @@
+import re
+
+import pytest
+
+from vcse.cli import main
+from vcse.cli.counts import count_of
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        *((text, 100_000) for text in ("100000", "100_000", "100,000", "1e5", "1E+5", "100k", "0.1M")),
+        ("1M", 1_000_000),
+        ("1.5M", 1_500_000),
+        ("1_234_567", 1_234_567),
+        ("0", 0),
+        ("-5", -5),  # which the options refuse by name
+    ],
+)
+def test_large_numbers_are_read_as_people_write_them(text, number):
+    assert count_of(text) == number
+
+
+@pytest.mark.parametrize(
+    "text", ["", "many", "1,0", "1_0", "1.5", "1e-5", "1e999", "100m", "k", "1 000", "nan", "0x10"]
+)
+def test_what_is_no_count_is_told_with_what_is(text):
+    message = f"a number of frames is written like 100000, 100_000, 1e5, 100k or 1M, got {text!r}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        count_of(text)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", "--task", "minigrid/LavaGapS7", "--frames"],
+        ["train", "--task", "minigrid/LavaGapS7", "--eval-every-frames"],
+        ["resume", "runs", "--frames"],
+        ["study", "run", "minigrid", "--frames"],
+    ],
+    ids=" ".join,
+)
+def test_every_option_that_counts_frames_says_how_they_are_written(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as exit_:
+        main([*command, "many"])
+    assert exit_.value.code == 2
+    told = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    message = "a number of frames is written like 100000, 100_000, 1e5, 100k or 1M, got 'many'"
+    assert f"Error parsing {command[-1]}: {message}" in told
+    assert "Annotated" not in told
+
+
+def test_a_study_takes_frames_as_people_write_them(tmp_path, capsys):
+    arguments = ["minigrid", "--seeds", "1", "--tasks", "minigrid/Unlock", "--frames", "2M", "--device", "cpu"]
+    assert main(["study", "run", *arguments, "--dry-run", "--out", str(tmp_path)]) == 0
+    assert "minigrid/Unlock: 3 runs of 2,000,000 frames" in capsys.readouterr().out
