@@ -402,7 +402,7 @@ def test_resume_of_a_run_or_of_all_makes_them_longer_also_elsewhere(finished, tm
     assert main(["resume", str(moved / below), "--frames", "80", "--threads", "1"]) == 0
     first, *_, last = capsys.readouterr().err.splitlines()
     assert first == f"{TASK}, a2c, 1 run: 48 of 80 frames"
-    assert last.startswith(f"1 run is in {moved / below}; look at ")
+    assert last.startswith(f"1 run is in {moved / below}; look at it with vcse report {moved / below}, ")
     assert (moved / RUN / "DONE").read_text() == "80\n"
     assert [row["frame"] for row in read_rows(moved / RUN / "train.csv")] == [48, 80]
 

@@ -323,7 +323,7 @@ def test_what_is_wrong_is_said_on_the_page(tmp_path):
     )
     assert "minigrid-LavaGapS7/vcse/seed0: the last row of train.csv is half written and is left out." in text
     assert "minigrid-LavaGapS7/vcse/seed1 is left out: config.json cannot be read" in text
-    assert "1 run of 35 not finished: their curves end early." in text
+    assert "1 run of 35 is not finished: its curve ends early." in text
     assert f"1 of the 36 runs that were asked for are not here; the first is {LAVA} with vcse, seed 1." in text
     assert "up to frame 25,000, where the shortest run ends" in text
 

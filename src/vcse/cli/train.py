@@ -319,9 +319,9 @@ def resume(
 
 
 def _say_what_next(runs: int, place: Path) -> None:
-    are = "1 run is" if runs == 1 else f"{runs} runs are"
+    are, them = ("1 run is", "it") if runs == 1 else (f"{runs} runs are", "them")
     looks = f"vcse report {place}, vcse eval {place}, vcse watch {place}"
-    print(f"{are} in {place}; look at them with {looks}", file=sys.stderr)
+    print(f"{are} in {place}; look at {them} with {looks}", file=sys.stderr)
 
 
 def _root(path: Path, config: RunConfig) -> Path:

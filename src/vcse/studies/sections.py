@@ -293,7 +293,9 @@ def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
     said = []
     unfinished = [run for run in runs if not run.done]
     if unfinished:
-        said.append(f"{counted(len(unfinished), 'run')} of {len(runs)} not finished: their curves end early.")
+        one = len(unfinished) == 1
+        early = "is not finished: its curve ends early" if one else "are not finished: their curves end early"
+        said.append(f"{counted(len(unfinished), 'run')} of {len(runs)} {early}.")
     if asked is not None:
         there = {run.identity for run in runs}
         wanted = [
