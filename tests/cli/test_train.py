@@ -71,6 +71,21 @@ def test_other_families_choose_their_features_and_simulator(tmp_path, task, feat
     assert (config.a2c.bonus_features, config.backend) == (features, backend)
 
 
+def test_the_help_has_the_options_of_each_agent_together(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    # Around the boxes are lines where the terminal can show them, and blanks elsewhere.
+    boxes = re.split(r"(?m)^[╭─ ]+(?:([\w-]+) )?options[╮─ ]*$", capsys.readouterr().out)[1:]
+    pairs = zip(boxes[::2], boxes[1::2], strict=True)
+    options = {name: re.findall(r"(?m)^[│ ]+(--[a-z][\w-]+)", box) for name, box in pairs}
+    assert list(options) == [None, "a2c", "sac-and-drqv2", "sac", "drqv2"]
+    assert {"--task", "--frames", "--reading", "--device"} <= set(options[None])
+    assert {"--injection", "--environments", "--backend"} <= set(options["a2c"])
+    assert options["sac"] == ["--temperature", "--extrinsic-entropy", "--updates-per-step"]
+    assert {"--batch-size", "--seed-frames"} <= set(options["sac-and-drqv2"])
+    assert {"--rendering", "--action-noise"} <= set(options["drqv2"])
+
+
 def test_quiet_says_nothing(tmp_path, capsys):
     assert train(tmp_path, "--quiet") == 0
     assert capsys.readouterr() == ("", "")

@@ -2,15 +2,13 @@
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
+from tyro.conf import OmitArgPrefixes
 
-from vcse.agents.a2c import Injection, TimeLimit
-from vcse.agents.drqv2 import CuriosityPair, ReturnInjection
-from vcse.agents.sac import ValueCritic
 from vcse.bonuses.named import (
     BONUS_NAMES,
     READS_LOG_OFFSET,
@@ -20,7 +18,7 @@ from vcse.bonuses.named import (
 )
 from vcse.cli.counts import Frames, FramesIfGiven
 from vcse.cli.devices import Device, cores, resolve_device
-from vcse.envs.rendering import Rendering
+from vcse.cli.options import A2COptions, DrQv2Options, OffPolicyOptions, SACOptions, given
 from vcse.envs.tasks import agent_of, task_spec
 from vcse.nets.encoders import GridEncoder
 from vcse.runs.config import (
@@ -52,42 +50,23 @@ def train(
     out: Path = Path("runs"),
     method: str | None = None,
     reading: Reading = "release",
-    injection: Injection | None = None,
-    time_limit: TimeLimit | None = None,
     k: int | None = None,
     beta: float | None = None,
     log_offset: float | None = None,
     value_normalization: ValueNormalization = "batch",
-    values: ValueSource = "network",
-    bonus_features: Literal["auto", "encoder", "position"] = "auto",
-    keep_extrinsic_critic: bool = False,
-    environments: int | None = None,
-    backend: Literal["auto", "envpool", "minigrid"] = "auto",
-    temperature: float | Literal["learned"] | None = None,
-    value_critic: ValueCritic | None = None,
-    extrinsic_entropy: bool | None = None,
-    hidden_units: int | None = None,
-    batch_size: int | None = None,
-    seed_frames: FramesIfGiven = None,
-    updates_per_step: float | None = None,
-    replay_capacity: int | None = None,
-    rendering: Rendering | None = None,
-    n_step: int | None = None,
-    action_noise: float | None = None,
-    return_injection: ReturnInjection | None = None,
-    curiosity_pair: CuriosityPair | None = None,
-    bonus_batch_size: int | None = None,
-    beta_decay: float | None = None,
-    normalize_reward: bool | None = None,
     eval_every_frames: FramesIfGiven = None,
     eval_episodes: int | None = None,
     checkpoint_every_frames: Frames = 50_000,
-    visits_every_frames: Frames = 0,
     jobs: int | None = None,
     threads: int | None = None,
     device: Device = "cpu",
     tensorboard: bool = False,
     quiet: bool = False,
+    *,
+    a2c: OmitArgPrefixes[A2COptions],
+    sac_and_drqv2: OmitArgPrefixes[OffPolicyOptions],
+    sac: OmitArgPrefixes[SACOptions],
+    drqv2: OmitArgPrefixes[DrQv2Options],
 ) -> int:
     """Train: every task with every bonus and every seed, all at once. Unfinished runs go on, finished are skipped.
 
@@ -105,55 +84,25 @@ def train(
         method: The label of the runs in comparisons; the bonus' name if not given.
         reading: Whose definitions are followed: release made the paper's curves, paper is what the paper prints,
             clean is without anybody's quirks, re3 is for se alone.
-        injection: a2c; deviation from the reading: the bonus joins advantages and returns (after_gae) or the reward.
-        time_limit: a2c; deviation from the reading: a time limit ends the return (ends) or the value goes on
-            (bootstraps).
         k: Deviation from the reading: which neighbour. In a2c 3 for vcse and se-matched in release, 5 otherwise; in
             sac and drqv2 12.
         beta: Weight of the bonus; 0.005 in a2c, and 0.1 in sac and drqv2, if not given.
         log_offset: Deviation from the reading: what is added inside the logarithm of vcse, rcse and se-matched.
         value_normalization: What vcse and rcse condition on is standardised over the batch, or by running estimates.
-        values: a2c; what vcse conditions on: the network's value, or exact values (minigrid-table/... only).
-        bonus_features: a2c; what the bonus sees: a random encoder's features or the agent's position; auto is the
-            position for minigrid-full/... and the encoder otherwise.
-        keep_extrinsic_critic: a2c; build the extrinsic critic without a bonus too, as the release does.
-        environments: a2c; how many each run steps at once, 16 if not given. In sac it is one.
-        backend: What simulates MiniGrid; auto is EnvPool where it is installed.
-        temperature: sac; weight of the policy's entropy, or learned. Without it learned where there is no bonus, and
-            0.001 with one, as in paper and release.
-        value_critic: sac, drqv2; vcse conditions on the value of the target or of the online extrinsic critic.
-            Without it the target in sac; in drqv2 online in release, and the target otherwise.
-        extrinsic_entropy: sac; deviation from the reading: the extrinsic critic's target counts the policy's entropy.
-            It does in paper, and does not in release and clean.
-        hidden_units: sac, drqv2; of each of the two hidden layers of every network, 1024 if not given.
-        batch_size: sac, drqv2; transitions of an update. Without it 1024 in sac; in drqv2 256, and 512 for walkers.
-        seed_frames: sac, drqv2; frames of random actions before the first update. Without it 5,000 and 4,000.
-        updates_per_step: sac; 1 if not given.
-        replay_capacity: sac, drqv2; transitions that are kept: 600,000 in sac and 1,000,000 in drqv2 if not given;
-            never more than the run has.
-        rendering: drqv2; quality of pictures: faithful (what everyone draws, if not given), light (nearly the same,
-            several times faster) or fast (no shadows, reflections or smooth edges).
-        n_step: drqv2; steps of a return; 3, and 1 for walkers, if not given.
-        action_noise: drqv2; standard deviation of actions. Without it 0.2 with a bonus and in Meta-World; else it falls
-            from 1 to 0.1.
-        return_injection: drqv2; deviation from the reading: the bonus joins an n-step return once, as in release, or at
-            every_step.
-        curiosity_pair: drqv2; deviation from the reading: the curiosity module, whose features the bonus sees, looks
-            one step ahead or, as in release, n.
-        bonus_batch_size: drqv2; states among which the bonus looks for neighbours, if more than those of a batch.
-        beta_decay: drqv2; share of its weight that the bonus loses at every step.
-        normalize_reward: drqv2; divide the task's reward by a running mean of its size; so it is in Meta-World.
         eval_every_frames: Evaluate every so many frames; 0 is only at the end. Without it 0 in a2c, 10,000
             otherwise.
         eval_episodes: Episodes of an evaluation: 100 in a2c, with sampled and again with likeliest actions, and 10
             otherwise, with the mean of the policy, if not given; 0 is none.
         checkpoint_every_frames: Save every so many frames.
-        visits_every_frames: Count visits of each cell, in slices of so many frames; 0 does not count.
         jobs: Processes that the runs are dealt out to; as many as suit the cores if not given.
         threads: For the environments, of all processes together; all cores if not given.
         device: Where the networks live.
         tensorboard: Write what is in the CSV files for TensorBoard too, to a folder of each run.
         quiet: Show no progress.
+        a2c: For minigrid/..., minigrid-full/... and minigrid-table/...
+        sac_and_drqv2: For dmc/..., dmc-pixels/... and metaworld/...
+        sac: For dmc/...
+        drqv2: For dmc-pixels/... and metaworld/...
     """
     if not task:
         raise ValueError("--task needs at least one name, such as minigrid/LavaGapS7")
@@ -163,7 +112,7 @@ def train(
         ("--seeds", seeds, 1),
         ("--first-seed", first_seed, 0),
         ("--frames", frames, 1),
-        ("--environments", environments, 1),
+        ("--environments", a2c.environments, 1),
     ):
         if number is not None and number < least:
             raise ValueError(f"{option} must be at least {least}, got {number}")
@@ -180,76 +129,48 @@ def train(
         if is_given and not set(bonus) & set(heeding):
             raise ValueError(f"{option} is for the bonuses {', '.join(heeding)}, got --bonus {' '.join(bonus)}")
     # Options that not every agent has, and whose they are.
-    only: list[tuple[str, object, tuple[str, ...]]] = [
-        ("--injection", injection, ("a2c",)),
-        ("--time-limit", time_limit, ("a2c",)),
-        ("--environments", environments, ("a2c",)),
-        ("--values", None if values == "network" else values, ("a2c",)),
-        ("--bonus-features", None if bonus_features == "auto" else bonus_features, ("a2c",)),
-        ("--keep-extrinsic-critic", keep_extrinsic_critic or None, ("a2c",)),
-        ("--backend", None if backend == "auto" else backend, ("a2c",)),
-        ("--visits-every-frames", visits_every_frames or None, ("a2c",)),
-        ("--temperature", temperature, ("sac",)),
-        ("--extrinsic-entropy", extrinsic_entropy, ("sac",)),
-        ("--updates-per-step", updates_per_step, ("sac",)),
-        ("--value-critic", value_critic, ("sac", "drqv2")),
-        ("--hidden-units", hidden_units, ("sac", "drqv2")),
-        ("--batch-size", batch_size, ("sac", "drqv2")),
-        ("--seed-frames", seed_frames, ("sac", "drqv2")),
-        ("--replay-capacity", replay_capacity, ("sac", "drqv2")),
-        ("--rendering", rendering, ("drqv2",)),
-        ("--n-step", n_step, ("drqv2",)),
-        ("--action-noise", action_noise, ("drqv2",)),
-        ("--return-injection", return_injection, ("drqv2",)),
-        ("--curiosity-pair", curiosity_pair, ("drqv2",)),
-        ("--bonus-batch-size", bonus_batch_size, ("drqv2",)),
-        ("--beta-decay", beta_decay, ("drqv2",)),
-        ("--normalize-reward", normalize_reward, ("drqv2",)),
-    ]
-    shared = {"k": k, "beta": beta, "log_offset": log_offset, "value_normalization": value_normalization}
-    replayed = {
-        "hidden_units": hidden_units,
-        "batch_size": batch_size,
-        "seed_frames": seed_frames,
-        "replay_capacity": replay_capacity,
+    whose: dict[str, tuple[str, ...]] = {
+        **dict.fromkeys(given(a2c), ("a2c",)),
+        **dict.fromkeys(given(sac), ("sac",)),
+        **dict.fromkeys(given(sac_and_drqv2), ("sac", "drqv2")),
+        **dict.fromkeys(given(drqv2), ("drqv2",)),
     }
+    shared = {"k": k, "beta": beta, "log_offset": log_offset, "value_normalization": value_normalization}
+    off_policy = dataclasses.asdict(sac_and_drqv2)
     asked: dict[str, dict[str, Any]] = {
         "a2c": {
-            "injection": injection,
-            "time_limit": time_limit,
-            "keeps_extrinsic_critic": keep_extrinsic_critic,
-            "environments": 16 if environments is None else environments,
+            "injection": a2c.injection,
+            "time_limit": a2c.time_limit,
+            "keeps_extrinsic_critic": a2c.keep_extrinsic_critic,
+            "environments": 16 if a2c.environments is None else a2c.environments,
         },
         "sac": {
-            "temperature": temperature,
-            "value_critic": value_critic or "target",
-            "extrinsic_entropy": extrinsic_entropy,
-            "updates_per_step": updates_per_step,
-            **replayed,
+            **off_policy,
+            **dataclasses.asdict(sac),
+            "value_critic": sac_and_drqv2.value_critic or "target",
         },
         "drqv2": {
-            "beta_decay": beta_decay,
-            "value_critic": value_critic,
-            "curiosity_pair": curiosity_pair,
-            "return_injection": return_injection,
-            "action_noise": action_noise,
-            "normalizes_reward": normalize_reward,
-            "bonus_batch_size": bonus_batch_size,
-            "n_step": n_step,
-            **replayed,
+            **off_policy,
+            "beta_decay": drqv2.beta_decay,
+            "curiosity_pair": drqv2.curiosity_pair,
+            "return_injection": drqv2.return_injection,
+            "action_noise": drqv2.action_noise,
+            "normalizes_reward": drqv2.normalize_reward,
+            "bonus_batch_size": drqv2.bonus_batch_size,
+            "n_step": drqv2.n_step,
         },
     }
     configs = []
     for each_task in task:
         its_agent = agent_of(each_task)
-        _check_agent(its_agent, agent, each_task, only)
+        _check_agent(its_agent, agent, each_task, whose)
         schedule = DEFAULT_SCHEDULES[its_agent]
         family = each_task.partition("/")[0]
-        asked["a2c"]["position_features"] = bonus_features == "position" or (
-            bonus_features == "auto" and family == "minigrid-full"
+        asked["a2c"]["position_features"] = a2c.bonus_features == "position" or (
+            a2c.bonus_features == "auto" and family == "minigrid-full"
         )
         for each_bonus in bonus:
-            _check_bonus(each_bonus, each_task, values)
+            _check_bonus(each_bonus, each_task, a2c.values)
             settings = _settings(its_agent, each_task, each_bonus, reading, shared | asked[its_agent])
             make_bonus(settings.bonus, learners=1, dimensions=1)  # refuses bad settings before anything is written
             configs += [
@@ -261,14 +182,14 @@ def train(
                     reading=reading,
                     frames=frames,
                     settings=settings,
-                    backend=_backend(each_task, backend),
-                    values=values if each_bonus == "vcse" else "network",
+                    backend=_backend(each_task, a2c.backend),
+                    values=a2c.values if each_bonus == "vcse" else "network",
                     row_every_frames=schedule.row_every_frames,
                     eval_every_frames=schedule.eval_every_frames if eval_every_frames is None else eval_every_frames,
                     eval_episodes=schedule.eval_episodes if eval_episodes is None else eval_episodes,
                     checkpoint_every_frames=checkpoint_every_frames,
-                    rendering=(rendering or "faithful") if its_agent == "drqv2" else None,
-                    visits_every_frames=visits_every_frames,
+                    rendering=(drqv2.rendering or "faithful") if its_agent == "drqv2" else None,
+                    visits_every_frames=a2c.visits_every_frames,
                 )
                 for seed in range(first_seed, first_seed + seeds)
             ]
@@ -371,14 +292,12 @@ def _settings(agent: str, task: str, bonus: str, reading: Reading, asked: dict[s
     return a2c_config(bonus, reading, **asked)
 
 
-def _check_agent(
-    its_agent: str, asked: str | None, task: str, only: Sequence[tuple[str, object, tuple[str, ...]]]
-) -> None:
+def _check_agent(its_agent: str, asked: str | None, task: str, whose: Mapping[str, tuple[str, ...]]) -> None:
     """Refuse an agent that is not for a task, and options that are for other agents."""
     if asked is not None and asked != its_agent:
         raise ValueError(f"--agent {asked} does not train on {task}, which is for {its_agent}")
-    for option, value, agents in only:
-        if value is not None and its_agent not in agents:
+    for option, agents in whose.items():
+        if its_agent not in agents:
             raise ValueError(f"{option} is for the agent {' or '.join(agents)}, but {task} is for {its_agent}")
 
 
