@@ -7,13 +7,14 @@ from vcse.studies.curves import lines, read_curves
 from vcse.studies.statistics import interquartile_mean
 
 
-def make_run(out, seed, success, *, method="vcse", task="minigrid/LavaGapS7", frames=None):
+def make_run(out, seed, success, *, method="vcse", task="minigrid/LavaGapS7", frames=None, episodes=16):
     config = RunConfig(
         task=task, agent="a2c", method=method, seed=seed, reading="release", frames=1000, settings=a2c_config("vcse")
     )
     directory = RunDirectory(out / config.name, config)
     for frame, rate in zip(frames or range(128, 10_000, 128), success, strict=False):
-        directory.append_row("train.csv", {"frame": frame, "episodes": 1, "return_mean": 0.5, "success_rate": rate})
+        row = {"frame": frame, "episodes": episodes, "return_mean": 0.5, "success_rate": rate}
+        directory.append_row("train.csv", row)
     directory.close()
     return directory.path
 
@@ -31,6 +32,11 @@ def test_runs_stand_by_seed_and_methods_apart(tmp_path):
     assert mine.frames.tolist() == [128, 256]
     np.testing.assert_array_equal(mine.success, [[np.nan, 0.3], [0.1, 0.4]])
     assert curves["minigrid/LavaGapS7", "se"].success.tolist() == [[0.5, 0.6, 0.7]]
+
+
+def test_before_enough_episodes_have_ended_nothing_is_known(tmp_path):
+    [curves] = read_curves([make_run(tmp_path, 0, [1.0, 1.0], episodes=15)]).values()
+    assert np.isnan(curves.success).all()
 
 
 def test_runs_with_other_frames_are_refused(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vcse.runs.store import read_config, read_rows
+from vcse.studies.judge import FEWEST_EPISODES
 from vcse.studies.statistics import Aggregate, bootstrap_interval, interquartile_mean
 
 
@@ -15,7 +16,7 @@ class Curves(NamedTuple):
     """Success of one method on one task over training, a row per run."""
 
     frames: Int[np.ndarray, " points"]
-    success: Float[np.ndarray, "runs points"]  # of the last hundred training episodes; NaN before the first ended
+    success: Float[np.ndarray, "runs points"]  # of the last hundred training episodes; NaN before enough have ended
     seeds: tuple[int, ...]
 
 
@@ -47,7 +48,8 @@ def read_curves(paths: Sequence[Path]) -> dict[Arm, Curves]:
         if config.seed in mine:
             raise ValueError(f"{mine[config.seed][0]} and {path} are the same run, seed {config.seed}")
         frames = np.array([int(row["frame"]) for row in rows])
-        mine[config.seed] = (path, frames, np.array([row["success_rate"] for row in rows]))
+        known = np.array([row.get("episodes", FEWEST_EPISODES) >= FEWEST_EPISODES for row in rows])
+        mine[config.seed] = (path, frames, np.where(known, [row["success_rate"] for row in rows], np.nan))
     return {arm: _together(runs) for arm, runs in found.items()}
 
 
