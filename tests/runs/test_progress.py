@@ -58,7 +58,7 @@ def test_the_time_left_follows_the_pace_of_the_last_reports_not_of_the_fast_rand
         progress.report(Status(frame, 50_000, 2, 2 * frame / second, {"vcse": 0.5}, {"vcse": 0.5}, "return"))
     line = capsys.readouterr().err.splitlines()[-1]
     assert ": 5,110 of 50,000 frames, 4 frames/s, return" in line
-    assert line.endswith(", 22445 s left")  # 44,890 frames, and not the 5 minutes of the mean of 85 frames/s
+    assert line.endswith(", 6.2 h left")  # 44,890 frames, and not the 5 minutes of the mean of 85 frames/s
     progress.report(Status(100, 50_000, 2, 20.0, {"vcse": 0.5}, {"vcse": 0.5}, "return"))  # the next cohort of a job
     now[0] += 10
     progress.report(Status(200, 50_000, 2, 20.0, {"vcse": 0.5}, {"vcse": 0.5}, "return"))

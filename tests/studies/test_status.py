@@ -8,7 +8,6 @@ from runs.small import make_config
 
 from vcse.studies.status import (
     StudyStatus,
-    duration,
     is_being_written,
     read_failures,
     study_status,
@@ -104,10 +103,3 @@ def test_a_run_that_is_held_is_waited_for_and_then_refused(study, configs):
 
 def test_an_empty_study_has_no_time_left():
     assert StudyStatus([]).seconds_left == 0
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0, "0 s"), (89.0, "89 s"), (600.0, "10 min"), (9e3, "2.5 h"), (math.inf, "unknown time")]
-)
-def test_durations_are_written_as_people_say_them(seconds, text):
-    assert duration(seconds) == text

@@ -23,12 +23,12 @@ from vcse.replay.frames import frame_bytes
 from vcse.replay.transitions import transition_bytes
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
-from vcse.runs.words import counted
+from vcse.runs.words import counted, duration
 from vcse.studies import catalog
 from vcse.studies.catalog import CATALOG, Claim, Study
 from vcse.studies.gathered import CURVES, STUDY_FILE, StudyFile, gather, read_study_file, write_archive
 from vcse.studies.local import StudyProgress, check_out, form_cohorts, run_locally, take_out
-from vcse.studies.status import duration, study_status
+from vcse.studies.status import study_status
 
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.text import Text
 
 from vcse.runs.config import RunConfig
+from vcse.runs.words import duration
 
 SECONDS_BETWEEN_LINES = 10
 RECENT_SECONDS = 15.0  # over which the pace is taken
@@ -107,7 +108,7 @@ class TrainingProgress:
             return
         if now - self.last_line >= SECONDS_BETWEEN_LINES or status.frame >= status.frames:
             self.last_line = now
-            line = f"{self.title}: {status.frame:,} of {status.frames:,} frames, {note}, {left:.0f} s left"
+            line = f"{self.title}: {status.frame:,} of {status.frames:,} frames, {note}, {duration(left)} left"
             print(line, file=sys.stderr, flush=True)
 
 

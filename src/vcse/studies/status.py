@@ -16,7 +16,7 @@ from rich.table import Table
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
 from vcse.runs.store import done_frame
-from vcse.runs.words import counted
+from vcse.runs.words import counted, duration
 
 State = Literal["done", "running", "waiting", "failed"]
 STATES: tuple[State, ...] = ("done", "running", "waiting", "failed")
@@ -152,19 +152,6 @@ def wait_until_free(paths: Sequence[Path], seconds: float) -> None:
             if time.monotonic() > until:
                 raise RuntimeError(f"{path} is being written by another process")
             time.sleep(0.1)
-
-
-def duration(seconds: float) -> str:
-    """Write a time as people say it."""
-    if math.isinf(seconds):
-        return "unknown time"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 72 * 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86400:.0f} days"
 
 
 def _run_status(path: Path, config: RunConfig, failures: Mapping[str, str]) -> RunStatus:
