@@ -62,7 +62,7 @@ def test_the_time_left_follows_the_pace_of_the_last_reports_not_of_the_fast_rand
     progress.report(Status(100, 50_000, 2, 20.0, {"vcse": 0.5}, {"vcse": 0.5}, "return"))  # the next cohort of a job
     now[0] += 10
     progress.report(Status(200, 50_000, 2, 20.0, {"vcse": 0.5}, {"vcse": 0.5}, "return"))
-    assert capsys.readouterr().err.splitlines()[-1].endswith(", 4980 s left")
+    assert capsys.readouterr().err.splitlines()[-1].endswith(", 83 min left")
 
 
 @pytest.mark.parametrize("file", [io.StringIO, Terminal])
