@@ -337,6 +337,7 @@ def test_what_is_asked_of_drqv2_is_what_is_configured(tmp_path, monkeypatch):
     deviations = ["--value-critic", "target", "--curiosity-pair", "one-step", "--return-injection", "every_step"]
     numbers = ["--k", "5", "--beta", "0.2", "--beta-decay", "0.001", "--action-noise", "0.4", "--n-step", "2"]
     more = ["--bonus-batch-size", "64", "--normalize-reward", "True", "--rendering", "light"]
+    more += ["--encoder-precision", "bfloat16"]
     config = configured("--task", PENDULUM_SEEN, *sizes, *deviations, *numbers, *more)
     assert config.rendering == "light"
     assert config.drqv2 == drqv2_config(
@@ -356,6 +357,7 @@ def test_what_is_asked_of_drqv2_is_what_is_configured(tmp_path, monkeypatch):
         hidden_units=16,
         seed_frames=20,
         replay_capacity=500,
+        encoder_precision="bfloat16",
     )
     assert config.drqv2.noise_schedule == (0.4, 0.4, 1)
 

@@ -10,6 +10,7 @@ from vcse.agents.drqv2 import CuriosityPair, ReturnInjection
 from vcse.agents.sac import ValueCritic
 from vcse.cli.counts import Frames, FramesIfGiven
 from vcse.envs.rendering import Rendering
+from vcse.nets.pixels import Precision
 from vcse.runs.config import ValueSource
 
 
@@ -94,6 +95,8 @@ class DrQv2Options:
         bonus_batch_size: States among which the bonus looks for neighbours, if more than those of a batch.
         beta_decay: Share of its weight that the bonus loses at every step.
         normalize_reward: Divide the task's reward by a running mean of its size; so it is in Meta-World.
+        encoder_precision: What the encoder's convolutions multiply: float32, if not given, or bfloat16, which is for
+            GPUs.
     """
 
     rendering: Rendering | None = None
@@ -104,6 +107,7 @@ class DrQv2Options:
     bonus_batch_size: int | None = None
     beta_decay: float | None = None
     normalize_reward: bool | None = None
+    encoder_precision: Precision | None = None
 
 
 def given(options: A2COptions | OffPolicyOptions | SACOptions | DrQv2Options) -> Iterator[str]:

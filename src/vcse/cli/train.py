@@ -158,6 +158,7 @@ def train(
             "normalizes_reward": drqv2.normalize_reward,
             "bonus_batch_size": drqv2.bonus_batch_size,
             "n_step": drqv2.n_step,
+            "encoder_precision": drqv2.encoder_precision,
         },
     }
     configs = []
