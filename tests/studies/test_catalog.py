@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 
 from vcse.bonuses.named import make_bonus
+from vcse.cli import main
 from vcse.envs.tasks import check_task, task_spec
 from vcse.nets.encoders import GridEncoder
 from vcse.studies import catalog
@@ -69,15 +70,25 @@ def test_methods_of_a_task_differ_in_more_than_their_names():
             assert alike.setdefault(settings, config.method) == config.method, f"{config.name} of {entry.name}"
 
 
-def test_the_main_study_is_what_vcse_train_makes_of_the_same_names():
-    (config,) = [each for each in run_configs(study("minigrid")) if each.name == "minigrid-LavaGapS7/vcse/seed3"]
-    assert (config.frames, config.reading, config.a2c.beta, config.a2c.injection) == (
-        200_000,
-        "release",
-        0.005,
-        "after_gae",
-    )
-    assert (config.a2c.bonus.k, config.a2c.bonus.reading) == (3, "release-a2c")
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("minigrid", "minigrid/LavaGapS7"),
+        ("minigrid-full", "minigrid-full/LavaGapS7"),
+        ("dmc-states", "dmc/hopper_stand"),
+        ("dmc-pixels", "dmc-pixels/walker_walk"),
+        ("metaworld", "metaworld/door-open"),
+    ],
+)
+def test_a_study_is_what_vcse_train_makes_of_the_same_names(monkeypatch, tmp_path, name, task):
+    asked = [each for each in run_configs(narrowed(study(name), seeds=2)) if each.task == task]
+    made = []
+    monkeypatch.setattr("vcse.cli.train._train", lambda configs, out, **settings: made.extend(configs))
+    bonuses = list(dict.fromkeys(config.settings.bonus.name for config in asked))
+    frames = str(asked[0].frames)
+    command = ["train", "--task", task, "--bonus", *bonuses, "--seeds", "2", "--frames", frames, "--quiet"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    assert made == asked
 
 
 def test_readings_set_injection_and_weight_as_their_labels_say():

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import tyro
 from tyro.conf import OmitArgPrefixes
 
+from vcse.agents.a2c import A2CConfig
+from vcse.agents.drqv2 import DrQv2Config
 from vcse.bonuses.named import (
     BONUS_NAMES,
     READS_LOG_OFFSET,
@@ -28,9 +30,8 @@ from vcse.runs.config import (
     Reading,
     RunConfig,
     ValueSource,
-    a2c_config,
-    drqv2_config,
-    sac_config,
+    backend_of,
+    settings_of,
 )
 from vcse.runs.from_pixels import check_n_step
 from vcse.runs.jobs import suitable_jobs, train_in_jobs, unfinished_runs
@@ -143,6 +144,7 @@ def train(
             "time_limit": a2c.time_limit,
             "keeps_extrinsic_critic": a2c.keep_extrinsic_critic,
             "environments": 16 if a2c.environments is None else a2c.environments,
+            **({} if a2c.bonus_features == "auto" else {"position_features": a2c.bonus_features == "position"}),
         },
         "sac": {
             **off_policy,
@@ -166,14 +168,10 @@ def train(
         its_agent = agent_of(each_task)
         _check_agent(its_agent, agent, each_task, whose)
         schedule = DEFAULT_SCHEDULES[its_agent]
-        family = each_task.partition("/")[0]
-        asked["a2c"]["position_features"] = a2c.bonus_features == "position" or (
-            a2c.bonus_features == "auto" and family == "minigrid-full"
-        )
         for each_bonus in bonus:
             _check_bonus(each_bonus, each_task, a2c.values)
-            settings = _settings(its_agent, each_task, each_bonus, reading, shared | asked[its_agent])
-            make_bonus(settings.bonus, learners=1, dimensions=1)  # refuses bad settings before anything is written
+            settings = settings_of(each_task, each_bonus, reading, **shared, **asked[its_agent])
+            _check_settings(settings, each_task)
             configs += [
                 RunConfig(
                     task=each_task,
@@ -183,7 +181,7 @@ def train(
                     reading=reading,
                     frames=frames,
                     settings=settings,
-                    backend=_backend(each_task, a2c.backend),
+                    backend=backend_of(each_task, a2c.backend),
                     values=a2c.values if each_bonus == "vcse" else "network",
                     row_every_frames=schedule.row_every_frames,
                     eval_every_frames=schedule.eval_every_frames if eval_every_frames is None else eval_every_frames,
@@ -281,16 +279,13 @@ def _train(
     )
 
 
-def _settings(agent: str, task: str, bonus: str, reading: Reading, asked: dict[str, Any]) -> AgentSettings:
-    """Give the settings of an agent, as its reading has them and with what was asked for."""
-    if agent == "sac":
-        return sac_config(bonus, reading, **asked)
-    if agent == "drqv2":
-        settings = drqv2_config(bonus, reading, task=task, **asked)
+def _check_settings(settings: AgentSettings, task: str) -> None:
+    """Refuse settings that do not go with a task, before anything is written."""
+    make_bonus(settings.bonus, learners=1, dimensions=1)
+    if isinstance(settings, DrQv2Config):
         check_n_step(settings, task)
-        return settings
-    GridEncoder(*task_spec(task).observation_shape)  # refuses maps that are too small for it
-    return a2c_config(bonus, reading, **asked)
+    elif isinstance(settings, A2CConfig):
+        GridEncoder(*task_spec(task).observation_shape)  # refuses maps that are too small for it
 
 
 def _check_agent(its_agent: str, asked: str | None, task: str, whose: Mapping[str, tuple[str, ...]]) -> None:
@@ -312,25 +307,3 @@ def _check_bonus(bonus: str, task: str, values: ValueSource) -> None:
         )
     if values != "network" and not task.startswith("minigrid-table/"):
         raise ValueError(f"--values {values} needs a task that is enumerated, minigrid-table/..., not {task}")
-
-
-def _backend(task: str, backend: str) -> str:
-    """Give what simulates a task; a choice that cannot be served is refused."""
-    family = task.partition("/")[0]
-    if family == "minigrid-table":
-        if backend != "auto":
-            raise ValueError(f"--backend {backend} does not step {task}, which is a table: leave it out")
-        return "table"
-    if family == "minigrid-full":
-        if backend == "envpool":
-            raise ValueError(f"--backend envpool does not show the whole map of {task}: use --backend minigrid")
-        return "minigrid"
-    if family in ("dmc", "dmc-pixels"):
-        return "dm_control"
-    if family == "metaworld":
-        return "metaworld"
-    if backend == "auto":
-        from vcse.envs.minigrid import fastest_backend
-
-        return fastest_backend()
-    return backend

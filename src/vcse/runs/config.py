@@ -18,6 +18,8 @@ from vcse.bonuses.named import (
     ValueNormalization,
 )
 from vcse.bonuses.readings import NormalizerName
+from vcse.envs.minigrid import fastest_backend
+from vcse.envs.tasks import agent_of
 from vcse.nets.pixels import Precision
 
 SCHEMA_VERSION = 1
@@ -304,6 +306,33 @@ def drqv2_config(
         batch_size=(512 if walks else 256) if batch_size is None else batch_size,
         **{each: value for each, value in deviations.items() if value is not None},  # type: ignore[arg-type]
     )
+
+
+def settings_of(task: str, bonus: str, reading: Reading = "release", **deviations: Any) -> AgentSettings:
+    """Give the settings of a task's agent as a reading asks for them, with deviations where they are named."""
+    agent = agent_of(task)
+    if agent == "sac":
+        return sac_config(bonus, reading, **deviations)
+    if agent == "drqv2":
+        return drqv2_config(bonus, reading, task=task, **deviations)
+    # On whole maps the bonus sees the agent's position.
+    return a2c_config(bonus, reading, **{"position_features": task.startswith("minigrid-full/"), **deviations})
+
+
+def backend_of(task: str, asked: str = "auto") -> str:
+    """Give what simulates a task; a choice that cannot be served is refused."""
+    family = task.partition("/")[0]
+    if family == "minigrid-table":
+        if asked != "auto":
+            raise ValueError(f"backend {asked} does not step {task}, which is a table: leave it out")
+        return "table"
+    if family == "minigrid-full":
+        if asked == "envpool":
+            raise ValueError(f"backend envpool does not show the whole map of {task}: use minigrid")
+        return "minigrid"
+    if family == "minigrid":
+        return fastest_backend() if asked == "auto" else asked
+    return "metaworld" if family == "metaworld" else "dm_control"
 
 
 def _choice(

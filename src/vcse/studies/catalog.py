@@ -9,16 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vcse.envs.crossing import map_number
-from vcse.envs.minigrid import fastest_backend
 from vcse.runs.config import (
     DEFAULT_SCHEDULES,
-    AgentSettings,
     Reading,
     RunConfig,
     ValueSource,
-    a2c_config,
-    drqv2_config,
-    sac_config,
+    backend_of,
+    settings_of,
 )
 
 Metric = Literal["success_rate", "return_mean", "eval_return_mean", "eval_success_rate", "beyond_wall_share"]
@@ -175,8 +172,8 @@ def run_configs(
             seed=seed,
             reading=method.reading,
             frames=task.frames,
-            settings=_settings(entry.agent, task, method),
-            backend=_backend(task.name),
+            settings=settings_of(task.name, method.bonus, method.reading, **method.settings),
+            backend=backend_of(task.name),
             values=method.values,
             row_every_frames=schedule.row_every_frames,
             eval_every_frames=schedule.eval_every_frames,
@@ -194,21 +191,6 @@ def run_configs(
 def _is_called(task: Task, name: str) -> bool:
     """Whether a task is meant, by its whole name or by what follows the family."""
     return name in (task.name, task.name.partition("/")[2])
-
-
-def _settings(agent: str, task: Task, method: Method) -> AgentSettings:
-    if agent == "sac":
-        return sac_config(method.bonus, method.reading, **method.settings)
-    if agent == "drqv2":
-        return drqv2_config(method.bonus, method.reading, task=task.name, **method.settings)
-    settings = {"position_features": task.name.startswith("minigrid-full/"), **method.settings}
-    return a2c_config(method.bonus, method.reading, **settings)
-
-
-def _backend(task: str) -> str:
-    backends = {"minigrid-table": "table", "minigrid-full": "minigrid", "metaworld": "metaworld"}
-    backends |= dict.fromkeys(("dmc", "dmc-pixels"), "dm_control")
-    return backends.get(task.partition("/")[0]) or fastest_backend()
 
 
 NONE = Method("none", "none", explanation="no bonus")
