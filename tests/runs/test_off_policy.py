@@ -33,6 +33,7 @@ def _quick():
         patch.setattr(dmc, "MOST_STEPS", EPISODE)
         patch.setattr(off_policy, "SECONDS_BETWEEN_REPORTS", -1)
         yield
+    dmc.state_spec.cache_clear()  # it remembers how long episodes were here
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
