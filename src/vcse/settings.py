@@ -1,8 +1,10 @@
-"""What settings must be: checks that name the setting and the number, for all agents alike."""
+"""Settings of all agents alike: what they must be, with checks that name the setting and the number."""
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
+
+ValueCritic = Literal["online", "target"]  # whose value VCSE conditions on, where a critic has a target
 
 
 def check_at_least_one(settings: Any, *names: str) -> None:

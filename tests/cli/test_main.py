@@ -1,4 +1,3 @@
-import ctypes.util
 import json
 import os
 import subprocess
@@ -6,16 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from gl import needs_gl
 
 from vcse import __version__
 from vcse.cli import main
 from vcse.envs.tasks import state_spec
 from vcse.estimators import kl_entropy
 
-needs_gl = pytest.mark.skipif(
-    not (ctypes.util.find_library("OSMesa") or ctypes.util.find_library("EGL")),
-    reason="no library that draws is here: apt install libosmesa6",
-)
 SOURCE = Path(__file__).parents[2] / "src"
 
 

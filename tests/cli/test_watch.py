@@ -1,4 +1,3 @@
-import ctypes.util
 import sys
 from types import SimpleNamespace
 
@@ -6,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 import tyro
+from gl import needs_gl
 from PIL import Image
 
 from vcse.agents.a2c import A2C, A2CSpec
@@ -22,11 +22,6 @@ from vcse.runs.films import OUTCOME_COLOURS, Moment, caption, write_film
 from vcse.runs.load import NO_BONUS, POLICY_ALONE
 from vcse.runs.store import RunDirectory
 from vcse.runs.watch import play, play_simulation
-
-needs_gl = pytest.mark.skipif(
-    not (ctypes.util.find_library("OSMesa") or ctypes.util.find_library("EGL")),
-    reason="no library that draws is here: apt install libosmesa6",
-)
 
 
 @pytest.fixture(autouse=True)

@@ -1,16 +1,12 @@
-import ctypes.util
-
 import numpy as np
 import pytest
+from gl import needs_gl
 
 from vcse.envs.dmc import DMCStates
 from vcse.envs.filmed import FRAMES_PER_PICTURE, SIDE, Filmed
 from vcse.envs.pixels import Pixels
 
-pytestmark = pytest.mark.skipif(
-    not (ctypes.util.find_library("OSMesa") or ctypes.util.find_library("EGL")),
-    reason="no library that draws is here: apt install libosmesa6",
-)
+pytestmark = needs_gl
 SEED, STEPS = 5, 9
 
 

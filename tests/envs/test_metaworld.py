@@ -1,19 +1,15 @@
-import ctypes.util
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from gl import needs_gl
 
 from vcse.envs import metaworld
 from vcse.envs.metaworld import TASKS, Arm, check_task
 from vcse.envs.pixels import Pixels, PixelSpec, pixel_spec
 
 pytest.importorskip("metaworld", reason="metaworld is not installed: pip install -e '.[metaworld]'")
-needs_gl = pytest.mark.skipif(
-    not (ctypes.util.find_library("OSMesa") or ctypes.util.find_library("EGL")),
-    reason="no library that draws is here: apt install libosmesa6",
-)
 
 
 def state_of(arm):

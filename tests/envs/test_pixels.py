@@ -1,4 +1,3 @@
-import ctypes.util
 import gc
 import importlib.util
 import multiprocessing
@@ -8,15 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gl import needs_gl
 
 from vcse.envs import dmc, pixels
 from vcse.envs.dmc import DMCStates
 from vcse.envs.pixels import Pixels, PixelSpec, check_task, pixel_spec
 
-needs_gl = pytest.mark.skipif(
-    not (ctypes.util.find_library("OSMesa") or ctypes.util.find_library("EGL")),
-    reason="no library that draws is here: apt install libosmesa6",
-)
 HOPPERS = ("dmc-pixels/hopper_stand", "dmc-pixels/hopper_hop")
 
 

@@ -1,4 +1,3 @@
-import ctypes.util
 import os
 import subprocess
 import sys
@@ -7,14 +6,11 @@ import types
 import mujoco
 import numpy as np
 import pytest
+from gl import needs_gl
 
 from vcse.envs import rendering
 from vcse.envs.rendering import choose_gl_backend, missing_library
 
-needs_gl = pytest.mark.skipif(
-    not (ctypes.util.find_library("OSMesa") or ctypes.util.find_library("EGL")),
-    reason="no library that draws is here: apt install libosmesa6",
-)
 VARIABLES = ("MUJOCO_GL", "PYOPENGL_PLATFORM", "MUJOCO_EGL_DEVICE_ID", "LP_NUM_THREADS")
 
 

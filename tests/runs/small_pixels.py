@@ -1,6 +1,5 @@
 """Runs of DrQ-v2 of a second or two, and what it means that two of them are the same."""
 
-import ctypes.util
 import dataclasses
 
 import numpy as np
@@ -13,10 +12,6 @@ from vcse.runs.config import RunConfig, drqv2_config
 
 from .small import newest_state, train
 
-needs_gl = pytest.mark.skipif(
-    not (ctypes.util.find_library("OSMesa") or ctypes.util.find_library("EGL")),
-    reason="no library that draws is here: apt install libosmesa6",
-)
 PENDULUM, DOOR = "dmc-pixels/pendulum_swingup", "metaworld/door-open"
 EPISODE = 30  # steps, where episodes are cut short
 FRAMES, SEED_FRAMES = 100, 40

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from agents.contract import assert_same_state
+from gl import needs_gl
 
 from vcse.cli import main
 from vcse.envs.pixels import Pixels
@@ -37,7 +38,6 @@ from .small_pixels import (
     Lending,
     assert_same_run,
     make_config,
-    needs_gl,
     shorten,
     smaller,
     train_short,

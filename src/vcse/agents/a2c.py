@@ -66,7 +66,7 @@ class A2CConfig:
     @property
     def has_bonus(self) -> bool:
         """Whether any bonus is paid."""
-        return self.bonus.name != "none"
+        return self.bonus.pays
 
     @property
     def has_extrinsic_critic(self) -> bool:

@@ -23,10 +23,9 @@ from vcse.nets.optimizers import adam_state, make_adam
 from vcse.nets.perceptrons import Perceptrons
 from vcse.nets.pixels import Curiosity, PictureEncoder, Precision, Trunk, through_trunks
 from vcse.replay.frames import PictureBatch
-from vcse.settings import check_at_least_one, check_not_negative, check_positive, check_shares
+from vcse.settings import ValueCritic, check_at_least_one, check_not_negative, check_positive, check_shares
 from vcse.streams import torch_generator
 
-ValueCritic = Literal["online", "target"]
 CuriosityPair = Literal["n-step", "one-step"]
 ReturnInjection = Literal["once", "every_step"]
 TWIN = 2
@@ -86,7 +85,7 @@ class DrQv2Config:
     @property
     def has_bonus(self) -> bool:
         """Whether any bonus is paid."""
-        return self.bonus.name != "none"
+        return self.bonus.pays
 
     @property
     def has_extrinsic_critic(self) -> bool:
@@ -327,11 +326,12 @@ class DrQv2:
     @torch.no_grad()
     def _scaled(self, batch: PictureBatch) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
         """Give rewards of the first step and returns over n, divided by the running mean of the size of rewards."""
-        if not self.config.normalizes_reward:
-            return batch.first_rewards, batch.rewards
-        self.reward_scale.lerp_(batch.first_rewards[: self.config.batch_size].abs().mean(), 1 - REWARD_DECAY)
-        scale = self.reward_scale + REWARD_EPSILON
-        return batch.first_rewards / scale, batch.rewards / scale
+        if self.config.normalizes_reward:
+            self.reward_scale.lerp_(batch.first_rewards[: self.config.batch_size].abs().mean(), 1 - REWARD_DECAY)
+        return self._divided(batch.first_rewards), self._divided(batch.rewards)
+
+    def _divided(self, rewards: Float[Tensor, " m"]) -> Float[Tensor, " m"]:
+        return rewards / (self.reward_scale + REWARD_EPSILON) if self.config.normalizes_reward else rewards
 
     def _learn_curiosity(
         self,
@@ -380,8 +380,7 @@ class DrQv2:
             features = self.encoder(shifted(pictures[: len(total)], shifts))
             mean = self._policy(self.actor_trunk(features))
             seen = None if self.extrinsic_trunk is None else self.extrinsic_trunk(features)
-            scale = self.reward_scale + REWARD_EPSILON if self.config.normalizes_reward else 1.0
-            bonus = self.weighted_bonus(features, mean, seen, rewards[: len(total)] / scale)
+            bonus = self.weighted_bonus(features, mean, seen, self._divided(rewards[: len(total)]))
             total = total + discounts[: len(total)] * bonus
         self.bonus_output = shown  # what is logged is of o_t
         return total

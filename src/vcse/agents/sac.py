@@ -13,7 +13,7 @@ learns the task's rewards alone: it is the value that VCSE conditions on, and th
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -26,10 +26,16 @@ from vcse.nets.optimizers import adam_state, make_adam
 from vcse.nets.perceptrons import Perceptrons
 from vcse.nets.squashed import mean_and_log_std, squashed_sample
 from vcse.replay.transitions import Batch
-from vcse.settings import check_at_least_one, check_cohort, check_not_negative, check_positive, check_shares
+from vcse.settings import (
+    ValueCritic,
+    check_at_least_one,
+    check_cohort,
+    check_not_negative,
+    check_positive,
+    check_shares,
+)
 from vcse.streams import torch_generator
 
-ValueCritic = Literal["target", "online"]
 TWIN = 2
 DRAWS = 3  # normal numbers of an update: the next action of each critic, and the actor's own
 
@@ -67,7 +73,7 @@ class SACConfig:
     @property
     def has_bonus(self) -> bool:
         """Whether any bonus is paid."""
-        return self.bonus.name != "none"
+        return self.bonus.pays
 
     @property
     def has_extrinsic_critic(self) -> bool:

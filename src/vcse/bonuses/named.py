@@ -44,6 +44,11 @@ class BonusChoice:
             raise ValueError(f"k must be at least 1, got {self.k}")
 
     @property
+    def pays(self) -> bool:
+        """Whether it is a bonus at all."""
+        return self.name != "none"
+
+    @property
     def needs_values(self) -> bool:
         """Whether the bonus wants the extrinsic value of each state."""
         return _CLASSES[self.name].needs_values

@@ -21,6 +21,7 @@ from vcse.envs.dmc import DMCStates
 from vcse.envs.pixels import Pixels
 from vcse.envs.rendering import missing_library
 from vcse.estimators import value_conditional_reward
+from vcse.extras import install
 
 # Each extra of this package, and the modules that it brings.
 EXTRAS = {
@@ -102,8 +103,7 @@ def _estimators_on(device: str) -> Finding:
 def _extra(extra: str, modules: tuple[str, ...]) -> Finding:
     absent = [module for module in modules if importlib.util.find_spec(module) is None]
     if absent:
-        remedy = f"in a clone of vcse: pip install -e '.[{extra}]'"
-        return Finding(f"extra {extra}", "missing", f"not installed: {', '.join(absent)}", remedy)
+        return Finding(f"extra {extra}", "missing", f"not installed: {', '.join(absent)}", install(extra))
     versions = []
     for module in modules:
         try:

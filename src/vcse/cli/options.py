@@ -7,11 +7,11 @@ from typing import Literal
 
 from vcse.agents.a2c import Injection, TimeLimit
 from vcse.agents.drqv2 import CuriosityPair, ReturnInjection
-from vcse.agents.sac import ValueCritic
 from vcse.cli.counts import Frames, FramesIfGiven
 from vcse.envs.rendering import Rendering
 from vcse.nets.pixels import Precision
 from vcse.runs.config import ValueSource
+from vcse.settings import ValueCritic
 
 
 @dataclass(frozen=True)

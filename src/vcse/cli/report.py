@@ -6,6 +6,8 @@ from typing import Annotated
 
 import tyro
 
+from vcse.extras import install
+
 
 def report(
     directory: Annotated[Path, tyro.conf.Positional],
@@ -37,7 +39,7 @@ def report(
         from vcse.studies.foreign import join_runs, read_foreign
         from vcse.studies.report import write_report
     except ImportError as error:  # jinja2 and matplotlib are wanted here alone
-        raise RuntimeError(f"the report needs {error.name}: pip install -e '.[report]'") from error
+        raise RuntimeError(f"the report needs {error.name}: {install('report')}") from error
     if overlay_frames_per_step < 1:
         raise ValueError(f"--overlay-frames-per-step must be at least 1, got {overlay_frames_per_step}")
     is_given = {

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from vcse.agents.a2c import A2CConfig, Injection, TimeLimit
 from vcse.agents.drqv2 import CuriosityPair, DrQv2Config, ReturnInjection
-from vcse.agents.sac import SACConfig, ValueCritic
+from vcse.agents.sac import SACConfig
 from vcse.bonuses.named import (
     BONUS_NAMES,
     READS_LOG_OFFSET,
@@ -21,6 +21,7 @@ from vcse.bonuses.readings import NormalizerName
 from vcse.envs.minigrid import fastest_backend
 from vcse.envs.tasks import agent_of
 from vcse.nets.pixels import Precision
+from vcse.settings import ValueCritic
 
 SCHEMA_VERSION = 1
 LARGEST_SEED = 10**9  # those of a run's environments follow from it, and simulators take up to 2^31
