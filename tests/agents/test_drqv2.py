@@ -500,14 +500,14 @@ def test_settings_that_cannot_be_are_refused(changes, message):
 @pytest.mark.usefixtures("without_type_checks")
 def test_it_learns_to_point_at_the_bright_half():
     """A picture is bright above or below, and the action must say which; nothing comes after."""
-    size, updates = 8, 35
+    size, updates = 8, 70
     config = DrQv2Config(
         BonusChoice("vcse", "release-drqv2", 3),
         beta=0.01,
         hidden_units=32,
         features=8,
         batch_size=size,
-        learning_rate=5e-3,
+        learning_rate=2e-3,
         noise_schedule=(0.3, 0.3, 1),
     )
     agent, generator = DrQv2(DrQv2Spec(9, 1), config, 0), torch.Generator().manual_seed(0)

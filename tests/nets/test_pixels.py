@@ -36,7 +36,7 @@ class TestEncoder:
             plain = nn.Conv2d(inputs, 32, kernel_size=3, stride=stride)
             plain.load_state_dict(layer.state_dict())
             layers += [plain, nn.ReLU()]
-        expected = nn.Sequential(*layers, nn.Flatten())(shown.float() / 255 - 0.5)
+        expected = nn.Sequential(*layers)(shown.float() / 255 - 0.5).permute(0, 2, 3, 1).flatten(1)
         torch.testing.assert_close(encoder(shown), expected)
         assert (encoder(shown) >= 0).all()
 

@@ -1,14 +1,13 @@
 """Perceptrons with two hidden layers, for a stack of networks at once: actors and critics of many learners."""
 
-import importlib
-import importlib.util
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from vcse.nets.device_code import device_code, masked_gradient
 
 FEW_INPUTS = 128  # that one program of a GPU holds at once
 TILE_ROWS, TILE_UNITS = 64, 128
@@ -36,7 +35,7 @@ class Perceptrons:
     def __call__(self, layers: Layers, inputs: Float[Tensor, "b n i"]) -> Float[Tensor, "b n o"]:
         """Apply each network to its own inputs."""
         hidden = _rectified(inputs, layers[0], layers[1])
-        if hidden.is_cuda and layers[4].shape[-1] == 1 and _device_code() is not None:
+        if hidden.is_cuda and layers[4].shape[-1] == 1 and device_code("perceptrons") is not None:
             before = torch.bmm(hidden, layers[2])
             return _RectifiedOutput.apply(before, layers[3], layers[4]) + layers[5].unsqueeze(1)  # type: ignore[no-any-return, no-untyped-call]
         hidden = _rectified(hidden, layers[2], layers[3])
@@ -60,18 +59,10 @@ def _linear(
 def _rectified(
     inputs: Float[Tensor, "b n i"], weight: Float[Tensor, "b i o"], bias: Float[Tensor, "b o"]
 ) -> Float[Tensor, "b n o"]:
-    if inputs.is_cuda and _device_code() is not None:
+    if inputs.is_cuda and device_code("perceptrons") is not None:
         rectified: Tensor = _RectifiedLayer.apply(inputs, weight, bias)  # type: ignore[no-untyped-call]
         return rectified
     return _linear(inputs, weight, bias).relu()
-
-
-@cache
-def _device_code() -> Any:
-    """Give the module of the kernel, which compiles on first use, or None where Triton is not installed."""
-    if importlib.util.find_spec("triton") is None:
-        return None
-    return importlib.import_module("vcse.nets.triton_kernels")
 
 
 class _RectifiedLayer(torch.autograd.Function):
@@ -88,7 +79,7 @@ class _RectifiedLayer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         inputs, weight, hidden = ctx.saved_tensors
-        gradient, bias_gradient = _masked(gradients[0], hidden)
+        gradient, bias_gradient = masked_gradient(gradients[0], hidden)
         wanted_inputs, wanted_weight, wanted_bias = ctx.needs_input_grad
         return (
             torch.bmm(gradient, weight.transpose(1, 2)) if wanted_inputs else None,
@@ -98,7 +89,7 @@ class _RectifiedLayer(torch.autograd.Function):
 
 
 def _many_inputs(inputs: Tensor, weight: Tensor, bias: Tensor) -> Float[Tensor, "b n o"]:
-    code, hidden = _device_code(), torch.bmm(inputs, weight)
+    code, hidden = device_code("perceptrons"), torch.bmm(inputs, weight)
     networks, rows, units = hidden.shape
     programs = (-(-rows * units // code.BLOCK), networks)
     code.rectify_kernel[programs](hidden, bias.contiguous(), units, rows * units, BLOCK=code.BLOCK)
@@ -110,7 +101,7 @@ def _few_inputs(inputs: Tensor, weight: Tensor, bias: Tensor) -> Float[Tensor, "
     units = weight.shape[-1]
     hidden = inputs.new_empty(networks, rows, units)
     programs = (-(-rows // TILE_ROWS), -(-units // TILE_UNITS), networks)
-    _device_code().first_layer_kernel[programs](
+    device_code("perceptrons").first_layer_kernel[programs](
         *(inputs.contiguous(), weight.contiguous(), bias.contiguous(), hidden),
         *(rows, count, units),
         INPUTS=max(16, 1 << (count - 1).bit_length()),
@@ -119,18 +110,6 @@ def _few_inputs(inputs: Tensor, weight: Tensor, bias: Tensor) -> Float[Tensor, "
         PRECISION="ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32",
     )
     return hidden
-
-
-def _masked(gradient: Tensor, hidden: Tensor) -> tuple[Float[Tensor, "b n o"], Float[Tensor, "b o"]]:
-    """Give the gradient where hidden units were on, and its sum over the rows."""
-    networks, rows, units = hidden.shape
-    tiles = -(-rows // TILE_ROWS)
-    masked, sums = torch.empty_like(hidden), hidden.new_empty(networks, tiles, units)
-    programs = (tiles, -(-units // TILE_UNITS), networks)
-    _device_code().mask_kernel[programs](
-        *(gradient.contiguous(), hidden, masked, sums), rows, units, ROWS=TILE_ROWS, UNITS=TILE_UNITS
-    )
-    return masked, sums.sum(1)
 
 
 class _RectifiedOutput(torch.autograd.Function):
@@ -143,7 +122,7 @@ class _RectifiedOutput(torch.autograd.Function):
         ctx.save_for_backward(before, bias, weight)
         out = before.new_empty(networks, rows, 1)
         programs = (-(-rows // OUTPUT_ROWS), networks)
-        _device_code().output_kernel[programs](
+        device_code("perceptrons").output_kernel[programs](
             *(before, bias, weight, out), rows, units, ROWS=OUTPUT_ROWS, UNITS=OUTPUT_UNITS
         )
         return out
@@ -155,7 +134,7 @@ class _RectifiedOutput(torch.autograd.Function):
         tiles = -(-rows // TILE_ROWS)
         out, sums = torch.empty_like(before), before.new_empty(2, networks, tiles, units)
         programs = (tiles, -(-units // TILE_UNITS), networks)
-        _device_code().output_gradient_kernel[programs](
+        device_code("perceptrons").output_gradient_kernel[programs](
             *(gradients[0].contiguous(), before, bias, weight, out, sums[0], sums[1]),
             *(rows, units),
             ROWS=TILE_ROWS,

@@ -92,7 +92,7 @@ def mask_kernel(
     masked = tl.where(hidden > 0, gradient, 0.0)
     tl.store(masked_ptr + place, masked, mask=inside)
     tile = network * tl.num_programs(0) + tl.program_id(0)
-    tl.store(sum_ptr + tile * units + unit, tl.sum(masked, 0), mask=unit < units)
+    tl.store(sum_ptr + tile * units + unit, tl.sum(masked.to(tl.float32), 0), mask=unit < units)
 
 
 @triton.jit

@@ -1,0 +1,38 @@
+"""Kernels of this package that are written in Triton, which comes with PyTorch for CUDA."""
+
+import importlib
+import importlib.util
+from functools import cache
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+TILE_NUMBERS = 8192  # of a hidden layer, that one program takes on the way back
+MOST_UNITS = 128  # of them side by side
+
+
+@cache
+def device_code(of: Literal["perceptrons", "pictures"]) -> Any:
+    """Give the module of some kernels, which compile on first use, or None where Triton is not installed."""
+    if importlib.util.find_spec("triton") is None:
+        return None
+    return importlib.import_module(f"vcse.nets.triton_{of}")
+
+
+def masked_gradient(
+    gradient: Float[Tensor, "b n u"], hidden: Float[Tensor, "b n u"]
+) -> tuple[Float[Tensor, "b n u"], Float[Tensor, "b u"]]:
+    """Give the gradient where units of a rectified layer were on, and its sum over the rows, in one pass on CUDA."""
+    networks, rows, units = hidden.shape
+    tile_units = min(MOST_UNITS, 1 << (units - 1).bit_length())
+    tile_rows = TILE_NUMBERS // tile_units
+    tiles = -(-rows // tile_rows)
+    masked = torch.empty_like(hidden)
+    sums = hidden.new_empty(networks, tiles, units, dtype=torch.float32)
+    programs = (tiles, -(-units // tile_units), networks)
+    device_code("perceptrons").mask_kernel[programs](
+        *(gradient.contiguous(), hidden, masked, sums), rows, units, ROWS=tile_rows, UNITS=tile_units
+    )
+    return masked, sums.sum(1)
