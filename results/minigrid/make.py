@@ -1,32 +1,22 @@
-"""Every table and figure of this folder, from the curves and evaluations that lie in it.
+"""The tables and the figure of README.md in this folder, from the runs that lie in it; takes a few minutes.
 
-Writes success.png, and the tables of README.md between their marks; takes a few minutes. With runs, it first gathers
-these into curves.csv.xz and evaluations.csv.
-
-    python results/minigrid/make.py
-    python results/minigrid/make.py --runs runs/figure
+python results/minigrid/make.py
 """
 
-import csv
-import io
-import lzma
 import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import tyro
 from jaxtyping import Float, Int
 
 from vcse.runs.checkpoint import write_atomically
-from vcse.runs.store import read_config, run_directories
 from vcse.studies import plots
 from vcse.studies.curves import Curves, lines
+from vcse.studies.gathered import gather
 from vcse.studies.statistics import (
     Aggregate,
     Scores,
@@ -37,29 +27,7 @@ from vcse.studies.statistics import (
 )
 
 HERE = Path(__file__).parent
-CURVES, EVALUATIONS, PAGE, FIGURE = (
-    HERE / name for name in ("curves.csv.xz", "evaluations.csv", "README.md", "success.png")
-)
-KEYS = ("task", "method", "seed")
-CURVE_COLUMNS = (
-    "frame",
-    "episodes",
-    "return_mean",
-    "success_rate",
-    "bonus_mean",
-    "bonus_std",
-    "zero_radius_share",
-    "decided_by_value_share",
-    "policy_entropy",
-)
-EVALUATION_COLUMNS = (
-    "frame",
-    "episodes",
-    "return_mean",
-    "success_rate",
-    "argmax_return_mean",
-    "argmax_success_rate",
-)
+PAGE, FIGURE = HERE / "README.md", HERE / "success.png"
 
 # Where success is judged beside the area under the curve.
 NAMED_FRAMES = {
@@ -88,14 +56,6 @@ FULL_WINDOW = 100  # episodes that success_rate looks back on, once there were a
 RESAMPLES = 10_000
 SEED = 0  # of the bootstrap: the same curves give the same page
 NOISE = 1e-9  # what two ways to add up the same numbers may differ by
-
-
-@dataclass(frozen=True)
-class Args:
-    """Make the figure and the tables."""
-
-    runs: Path | None = None
-    """Gather the runs below this folder first."""
 
 
 class Runs(NamedTuple):
@@ -152,10 +112,8 @@ Study = Mapping[tuple[str, str], Runs]
 Claim = tuple[str, str]  # the first method is ahead of the second
 
 
-def main(args: Args) -> int:
-    """Gather if asked to, then make all that follows from the numbers."""
-    if args.runs is not None:
-        gather(args.runs)
+def main() -> int:
+    """Make all that follows from the numbers."""
     study = read_study()
     curves = {arm: Curves(runs.frames, runs.success, runs.seeds) for arm, runs in study.items()}
     drawn = lines(curves, np.random.default_rng(SEED))
@@ -177,44 +135,18 @@ def main(args: Args) -> int:
     return 0
 
 
-def gather(root: Path) -> None:
-    """Put the curves and evaluations of all runs below a folder into two files."""
-    curves, evaluations = [",".join((*KEYS, *CURVE_COLUMNS))], [",".join((*KEYS, *EVALUATION_COLUMNS))]
-    found = {
-        (config.task, config.method, config.seed): path
-        for path in run_directories(root)
-        for config in [read_config(path)]
-    }
-    strange = sorted({name for key in found for name in key[:2]} - {*NAMED_FRAMES, *METHODS})
-    if strange:
-        raise ValueError(f"{root} must hold runs of this study only, got {', '.join(strange)}")
-    places = {name: place for order in (NAMED_FRAMES, METHODS) for place, name in enumerate(order)}
-    for key in sorted(found, key=lambda each: (places[each[0]], places[each[1]], each[2])):
-        begin = ",".join(map(str, key))
-        curves += _cells(found[key] / "train.csv", begin, CURVE_COLUMNS)
-        evaluations += _cells(found[key] / "eval.csv", begin, EVALUATION_COLUMNS)[-1:]
-    text = "\n".join([*curves, ""]).encode()
-    write_atomically(CURVES, lzma.compress(text, preset=9 | lzma.PRESET_EXTREME))
-    write_atomically(EVALUATIONS, "\n".join([*evaluations, ""]).encode())
-
-
 def read_study() -> dict[tuple[str, str], Runs]:
-    """Read both files, and refuse them where a run is missing or has rows at other frames than its like."""
-    evaluations = {key: rows[-1] for key, rows in _by_run(io.StringIO(EVALUATIONS.read_text()))}
-    with lzma.open(CURVES, "rt") as file:
-        curves = dict(_by_run(file))
+    """Read the runs, and refuse them where one is missing or has rows at other frames than its like."""
+    found = gather(HERE).runs
     study = {}
     for task in NAMED_FRAMES:
         for method in METHODS:
-            keys = sorted(key for key in curves if key[:2] == (task, method))
-            frames = [[int(row["frame"]) for row in curves[key]] for key in keys]
-            if not keys or any(each != frames[0] for each in frames) or any(key not in evaluations for key in keys):
+            runs = sorted((run for run in found if (run.task, run.method) == (task, method)), key=lambda run: run.seed)
+            if not runs or any(not run.done or not np.array_equal(run.frames, runs[0].frames) for run in runs):
                 raise ValueError(f"{task} with {method} must have whole runs with rows at the same frames")
-            columns = {
-                name: np.array([[row[name] for row in curves[key]] for key in keys]) for name in CURVE_COLUMNS[1:]
-            }
-            scores = {name: np.array([evaluations[key][name] for key in keys]) for name in EVALUATION_COLUMNS}
-            study[task, method] = Runs(tuple(key[2] for key in keys), np.array(frames[0]), columns, scores)
+            columns = {name: np.stack([run.columns[name] for run in runs]) for name in runs[0].columns}
+            scores = {name: np.array([run.evaluation[name] for run in runs]) for name in runs[0].evaluation}
+            study[task, method] = Runs(tuple(run.seed for run in runs), runs[0].frames, columns, scores)
     return study
 
 
@@ -370,23 +302,6 @@ def _measures(study: Study, task: str, method: str) -> Float[np.ndarray, "runs 2
     return np.stack((runs.area, at_named_frame(task, runs)), 1)
 
 
-def _by_run(file: Iterable[str]) -> Iterable[tuple[tuple[str, str, int], list[dict[str, float]]]]:
-    def key(row: Mapping[str, str]) -> tuple[str, str, int]:
-        return row["task"], row["method"], int(row["seed"])
-
-    for run, rows in groupby(csv.DictReader(file), key):
-        yield (
-            run,
-            [{name: float(cell or "nan") for name, cell in row.items() if name not in KEYS} for row in rows],
-        )
-
-
-def _cells(path: Path, begin: str, columns: Sequence[str]) -> list[str]:
-    """Give rows of a run as they were written, digit by digit."""
-    with open(path, newline="") as file:
-        return [",".join((begin, *(row[name] for name in columns))) for row in csv.DictReader(file)]
-
-
 def _with_interval(scores: Float[np.ndarray, "runs 1 1"], statistic: Callable[..., Float[np.ndarray, " 1"]]) -> str:
     interval = bootstrap_interval(scores, np.random.default_rng(SEED), statistic=statistic, resamples=RESAMPLES)
     low, high = (_percent(float(each[0])) for each in interval)
@@ -415,4 +330,4 @@ def _frames(frames: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Args)))
+    sys.exit(main())
