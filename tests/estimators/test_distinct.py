@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from vcse.estimators import joint_neighbors, kth_neighbor_distance, neighbors
 from vcse.estimators.distances import Search
-from vcse.estimators.distinct import equal_points, row_keys
+from vcse.estimators.distinct import equal_points, may_be_equal, row_keys
 
 
 def few_different(seed, batch=3, points=128, dimensions=16, different=20):
@@ -24,7 +24,7 @@ def without_grouping(monkeypatch):
 class TestEqualPoints:
     def test_groups_are_the_equal_points(self):
         points, which = few_different(0)
-        groups = equal_points([points])
+        groups = equal_points(points)
         for matrix in range(3):
             for i in range(0, 128, 7):
                 same = groups.group[matrix] == groups.group[matrix, i]
@@ -34,19 +34,23 @@ class TestEqualPoints:
                 assert torch.equal(points[matrix, member], points[matrix, i])
         assert groups.size.sum(-1).tolist() == [128, 128, 128]
 
-    def test_points_that_differ_in_value_are_different(self):
-        points, _ = few_different(1, different=4)
-        values = torch.arange(128.0).remainder(5)[None, :, None].expand(3, -1, -1)
-        assert equal_points([points, values]).size.shape[1] == 20
+    @pytest.mark.parametrize("coordinate", [0, 3, 4])
+    def test_points_that_differ_in_one_coordinate_are_different(self, coordinate):
+        points, _ = few_different(1, different=4, dimensions=5)
+        points[..., coordinate] = torch.arange(128.0).remainder(5)
+        assert equal_points(points).size.shape[1] == 20
 
     def test_different_points_are_left_alone(self):
-        assert equal_points([torch.randn(2, 128, 4, generator=torch.Generator().manual_seed(0))]) is None
-        assert equal_points([torch.zeros(2, 16, 4)]) is None
+        different = torch.randn(2, 128, 4, generator=torch.Generator().manual_seed(0))
+        assert equal_points(different) is None
+        assert not may_be_equal(different)
+        assert not may_be_equal(torch.zeros(2, 16, 4))
+        assert may_be_equal(torch.zeros(2, 64, 4))
 
     def test_a_collision_of_keys_groups_nothing(self, monkeypatch):
         points, _ = few_different(2)
-        monkeypatch.setattr("vcse.estimators.distinct.row_keys", lambda part: row_keys(part) * 0)
-        assert equal_points([points]) is None
+        monkeypatch.setattr("vcse.estimators.distinct.row_keys", lambda points: row_keys(points) * 0)
+        assert equal_points(points) is None
 
     def test_zero_of_either_sign_may_be_in_two_groups_but_stays_at_distance_zero(self):
         points = torch.zeros(1, 128, 3)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vcse.bonuses.bonus import learner_shape
 from vcse.estimators.checks import check_all_finite, check_points, whole_number
+from vcse.estimators.rows import row_bytes
 
 # Keeping track of which features are different pays in a large memory where few of them are.
 LEAST_CAPACITY = 1024
@@ -167,7 +168,8 @@ class DistinctFeatures:
 
     def counts_of(self, slots: Int[np.ndarray, " n"]) -> Int[Tensor, "l n"]:
         """Give how often the feature of each slot is there."""
-        return torch.from_numpy(np.take_along_axis(self.counts, self.place_of_slot[:, slots], 1))
+        learner = np.arange(len(self.counts))[:, None]
+        return torch.from_numpy(self.counts[learner, self.place_of_slot[:, slots]])
 
     def replace(self, slots: Int[np.ndarray, " n"], features: Float[np.ndarray, "l n d"]) -> None:
         """Follow the memory, in which features are written to slots."""
@@ -182,10 +184,8 @@ class DistinctFeatures:
     def _places(self, learner: int, features: Float[np.ndarray, "n d"]) -> Int[np.ndarray, " n"]:
         """Find each feature in the table, or put it there."""
         places, free = self.places[learner], self.free[learner]
-        size = features.shape[1] * features.itemsize
-        whole = np.ascontiguousarray(features).tobytes()
-        keys = [whole[start : start + size] for start in range(0, len(whole), size)]
-        found = [places.get(key) for key in keys]
+        keys = row_bytes(features)
+        found = list(map(places.get, keys))
         if None not in found:
             return np.array(found, dtype=np.int64)
         for row, key in enumerate(keys):

@@ -5,6 +5,7 @@ is there, give the neighbours of all, to the same bits.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vcse.estimators.distances import Nearest, Search
+from vcse.estimators.rows import rows_at
 
 # Finding out which points are equal pays where a tenth of them are: ties are slow to search.
 LEAST_POINTS = 64
@@ -30,12 +32,15 @@ class Groups(NamedTuple):
 
 def nearest_of_distinct(search: Search, find: Callable[[Search], Nearest]) -> Nearest | None:
     """Search the different points alone, by `find`; None where too few are equal for that to pay."""
-    parts = [search.queries] if search.query_values is None else [search.queries, search.query_values]
-    groups = equal_points(parts)
+    if not may_be_equal(search.queries):
+        return None
+    pairs = search.queries if search.query_values is None else torch.cat((search.queries, search.query_values), -1)
+    groups = equal_points(pairs)
     if groups is None:
         return None
-    queries, *values = (part.gather(1, groups.member[..., None].expand(-1, -1, part.shape[-1])) for part in parts)
-    query_values = values[0] if values else None
+    different, dimensions = rows_at(pairs, groups.member), search.queries.shape[-1]
+    queries = different[..., :dimensions]
+    query_values = None if search.query_values is None else different[..., dimensions:]
     fewer = search._replace(queries=queries, query_values=query_values)
     if search.pool is search.queries:
         fewer = fewer._replace(pool=queries, pool_values=query_values, pool_counts=groups.size)
@@ -53,46 +58,54 @@ def radius_of_rare(
     radius = (search.queries - search.queries).sum(-1)
     if rare:
         rows = query_counts.topk(rare, largest=False, sorted=False).indices
-        queries = search.queries.gather(1, rows[..., None].expand(-1, -1, search.queries.shape[-1]))
-        radius.scatter_(1, rows, find(search._replace(queries=queries)).radius)
+        radius.scatter_(1, rows, find(search._replace(queries=rows_at(search.queries, rows))).radius)
     return radius
 
 
-def equal_points(parts: list[Float[Tensor, "b n _"]]) -> Groups | None:
-    """Group points that agree in all parts, bit by bit; None where nearly all of them are different."""
-    batch, points = parts[0].shape[:2]
-    if points < LEAST_POINTS or _different(parts[0][..., -1].numpy()) > MOST_DIFFERENT * batch * points:
-        return None
-    keys = np.zeros((batch, points), dtype=np.int64)
-    for part in parts:
-        keys += row_keys(part)
-    order = keys.argsort(-1, kind="stable")
-    in_order = np.take_along_axis(keys, order, -1)
-    opens = np.ones((batch, points), dtype=bool)
+def may_be_equal(points: Float[Tensor, "b n d"]) -> bool:
+    """Tell, by the last coordinate alone, whether there are enough equal points to look for them."""
+    batch, count = points.shape[:2]
+    return count >= LEAST_POINTS and _different(points[..., -1].numpy()) <= MOST_DIFFERENT * batch * count
+
+
+def equal_points(points: Float[Tensor, "b n d"]) -> Groups | None:
+    """Group points that agree, bit by bit; None where nearly all of them are different."""
+    batch, count = points.shape[:2]
+    keys = row_keys(points)
+    matrix = np.arange(batch)[:, None]
+    order = keys.argsort(-1)
+    places = order + count * matrix  # in all matrices, one below the other
+    in_order = keys.take(places)
+    opens = np.ones((batch, count), dtype=bool)
     np.not_equal(in_order[:, 1:], in_order[:, :-1], out=opens[:, 1:])
     number = opens.cumsum(-1) - 1
     most = int(number[:, -1].max()) + 1
-    if most > MOST_DIFFERENT * points:
+    if most > MOST_DIFFERENT * count:
         return None
     group = np.empty_like(number)
-    np.put_along_axis(group, order, number, -1)
-    matrix = np.arange(batch)[:, None]
-    count = np.bincount((group + most * matrix).ravel(), minlength=batch * most).reshape(batch, most)
+    group.put(places, number)
+    size = np.bincount((group + most * matrix).ravel(), minlength=batch * most).reshape(batch, most)
+    first = np.flatnonzero(opens)
     member = np.zeros((batch, most), dtype=np.int64)
-    member[np.broadcast_to(matrix, opens.shape)[opens], number[opens]] = order[opens]
-    groups = Groups(*map(torch.from_numpy, (group, member, count)))
+    member.put((number + most * matrix).take(first), order.take(first))
+    groups = Groups(*map(torch.from_numpy, (group, member, size)))
     # Different points may have the same key, if hardly ever: then nothing is grouped.
-    representative = groups.member.gather(1, groups.group)[..., None]
-    for part in parts:
-        if not torch.equal(part, part.gather(1, representative.expand(-1, -1, part.shape[-1]))):
-            return None
-    return groups
+    representative = groups.member.gather(1, groups.group)
+    return groups if torch.equal(points, rows_at(points, representative)) else None
 
 
 def row_keys(points: Float[Tensor, "*batch n d"]) -> Int[np.ndarray, "*batch n"]:
     """Give a number for each point, the same for equal bits and almost surely another for others."""
-    bits = points.contiguous().numpy().view(np.int32).astype(np.int64)
-    return bits @ np.resize(_MULTIPLIERS, bits.shape[-1])
+    rows = points.contiguous().numpy()
+    word = np.int64 if rows.shape[-1] * rows.itemsize % 8 == 0 else np.int32
+    bits = rows.view(word).astype(np.int64, copy=False)
+    keys: Int[np.ndarray, "*batch n"] = bits @ _multipliers(bits.shape[-1])
+    return keys
+
+
+@cache
+def _multipliers(dimensions: int) -> Int[np.ndarray, " {dimensions}"]:
+    return np.resize(_MULTIPLIERS, dimensions)
 
 
 def _different(column: Float[np.ndarray, "b n"]) -> int:

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
+from vcse.estimators.rows import row_bytes, rows_at
 from vcse.nets.encoders import GridEncoder
 from vcse.nets.stacked import Pieces
 
@@ -48,8 +49,7 @@ class RememberedEncoder:
             fresh.append(new)
         if any(fresh):
             self._encode(observations, places, fresh)
-        learner_of_row = torch.arange(len(rows))[:, None]
-        return self.table[learner_of_row, torch.from_numpy(places)]
+        return rows_at(self.table, torch.from_numpy(places))
 
     def learner_state(self, learner: int) -> dict[str, Tensor]:
         """Give what is remembered of one learner, in the order in which it was met."""
@@ -72,16 +72,15 @@ class RememberedEncoder:
         self, places: dict[bytes, int], rows: UInt8[np.ndarray, "n size"]
     ) -> tuple[Int[np.ndarray, " n"], list[int]]:
         """Give the place of each observation, and which of them are the first of their kind."""
-        whole, size = rows.tobytes(), rows.shape[1]
-        keys = [whole[start : start + size] for start in range(0, len(whole), size)]
-        known = len(places)
-        found = [places.setdefault(key, len(places)) for key in keys]
+        keys = row_bytes(rows)
         new = []
-        if len(places) > known:
-            for row, place in enumerate(found):
-                if place == known:  # the next place to be taken is the next new one
+        found = list(map(places.get, keys))
+        if None in found:
+            for row, key in enumerate(keys):
+                if key not in places:
+                    places[key] = len(places)
                     new.append(row)
-                    known += 1
+            found = list(map(places.get, keys))
         return np.array(found, dtype=np.int64), new
 
     def _encode(
@@ -94,7 +93,9 @@ class RememberedEncoder:
             for number, learner in enumerate(learners):
                 rows = fresh[learner][start : start + BLOCK]
                 block[number, : len(rows)] = observations[learner, rows]
-            features = self.encoder({name: piece[learners] for name, piece in self.prepared.items()}, block)
+            everyone = len(learners) == len(fresh)
+            prepared = {name: piece if everyone else piece[learners] for name, piece in self.prepared.items()}
+            features = self.encoder(prepared, block)
             for number, learner in enumerate(learners):
                 rows = fresh[learner][start : start + BLOCK]
                 self.table[learner, places[learner, rows]] = features[number, : len(rows)]
