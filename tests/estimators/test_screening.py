@@ -211,7 +211,7 @@ def test_duplicates_with_equal_values_are_at_joint_distance_exactly_0(way):
 
 @pytest.mark.parametrize(
     ("points", "dimensions", "k", "worthwhile"),
-    [(300, 16, 5, True), (300, 3, 5, False), (50, 16, 5, False), (300, 16, 200, False)],
+    [(300, 16, 5, True), (300, 3, 5, False), (50, 16, 5, False), (100, 16, 5, False), (300, 16, 200, False)],
 )
 def test_screening_is_used_for_many_points_of_many_dimensions(monkeypatch, points, dimensions, k, worthwhile):
     used = []
@@ -220,6 +220,25 @@ def test_screening_is_used_for_many_points_of_many_dimensions(monkeypatch, point
     assert is_worthwhile(search_within(features, k=k)) is worthwhile
     kth_neighbor_distance(features, k=k)
     assert bool(used) is worthwhile
+
+
+def test_a_large_pool_is_not_screened_for_few_queries():
+    pool = gaussians(1, 5000, 64)
+    assert not is_worthwhile(Search(gaussians(1, 4, 64, seed=1), pool, 5))
+    assert is_worthwhile(Search(gaussians(1, 40, 64, seed=1), pool, 5))
+
+
+@pytest.mark.parametrize("values", [None, gaussians(8, 80, 1, seed=1)])
+def test_a_learner_that_would_not_be_screened_alone_has_the_same_bits_in_company(values):
+    together, points = search_within(gaussians(8, 80, 64), values), gaussians(8, 80, 64)
+    assert is_worthwhile(together)
+    found = neighbors._search(together)
+    for learner in range(8):
+        own = search_within(points[learner], None if values is None else values[learner])
+        assert not is_worthwhile(own)
+        alone = neighbors._search(own)
+        assert torch.equal(alone.radius[0], found.radius[learner])
+        assert values is None or torch.equal(alone.value_distance[0], found.value_distance[learner])
 
 
 def test_vector_values_are_not_screened():

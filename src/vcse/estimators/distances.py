@@ -91,7 +91,8 @@ def power_of_two_scale(*points: Float[Tensor, "b _ _"]) -> Float[Tensor, "b 1 1"
     """
     different = {id(each): each for each in points}.values()
     # Not `aminmax` along an axis, which is not vectorised.
-    largest = reduce(torch.maximum, [torch.maximum(each.amax((-2, -1)), -each.amin((-2, -1))) for each in different])
+    extremes = [(each.amax((-2, -1), keepdim=True), each.amin((-2, -1), keepdim=True)) for each in different]
+    largest = reduce(torch.maximum, [torch.maximum(most, -least) for most, least in extremes])
     integer, mantissa, bias = {
         torch.float32: (torch.int32, 23, 127),
         torch.float64: (torch.int64, 52, 1023),
@@ -99,7 +100,7 @@ def power_of_two_scale(*points: Float[Tensor, "b _ _"]) -> Float[Tensor, "b 1 1"
     # The bits of a positive float, shifted right by its mantissa, are its exponent plus the bias.
     wanted = (bias - 20 - points[0].shape[-1].bit_length()) // 2
     exponent = (wanted + 2 * bias - (largest.view(integer) >> mantissa)).clamp(1, 2 * bias - 1)
-    return (exponent << mantissa).view(largest.dtype)[:, None, None]
+    return (exponent << mantissa).view(largest.dtype)
 
 
 def sum_of_squares(differences: Float[Tensor, "*shape d"], out: Float[Tensor, "*shape"]) -> None:
@@ -120,12 +121,11 @@ def squared_distances(
         return out
     height = max(1, (CUDA_DIFFERENCES if out.is_cuda else CPU_TILE) // (batch * points * dimensions))
     memory = scratch(out, batch * min(height, out.shape[1]) * points * dimensions)
-    for start in range(0, out.shape[1], height):
-        rows = slice(start, start + height)
-        shape = (*out[:, rows].shape, dimensions)
+    for some, squares in zip(torch.split(queries, height, 1), torch.split(out, height, 1), strict=True):
+        shape = (*squares.shape, dimensions)
         differences = memory[: math.prod(shape)].view(shape)
-        torch.sub(queries[:, rows, None], pool[:, None], out=differences)
-        sum_of_squares(differences, out=out[:, rows])
+        torch.sub(some.unsqueeze(2), pool.unsqueeze(1), out=differences)
+        sum_of_squares(differences, out=squares)
     return out
 
 
@@ -162,19 +162,28 @@ def chunks(batch: int, rows: int, columns: int, tile: int) -> Iterator[tuple[sli
             yield slice(matrix, matrix + 1), slice(start, start + height)
 
 
-def repeated(nearest: Float[Tensor, "b r c"], counts: Int[Tensor, "b r c"], rank: int) -> Float[Tensor, "b r {rank}"]:
-    """Give the `rank` smallest distances, each as often as its point is there."""
-    in_order, order = nearest.sort(-1)
-    up_to = counts.gather(-1, order).cumsum(-1)
-    places = (up_to.unsqueeze(-2) <= torch.arange(rank, device=nearest.device)[:, None]).sum(-1)
-    return in_order.gather(-1, places.clamp_(max=nearest.shape[-1] - 1))
+def repeated(in_order: Float[Tensor, "b r c"], counts: Int[Tensor, "b r c"], search: Search) -> Float[Tensor, "b r _"]:
+    """Give distances up to the wanted rank, each as often as its point is there; the last alone where none is averaged.
+
+    They must be in order, from the smallest, and stay so.
+    """
+    first = 0 if search.average_over else search.rank - 1
+    ranks = torch.arange(first, search.rank, device=in_order.device)[:, None]
+    places = (counts.cumsum(-1).unsqueeze(-2) <= ranks).sum(-1)
+    return in_order.gather(-1, places.clamp_(max=in_order.shape[-1] - 1))
 
 
 def radius_of(nearest: Float[Tensor, "b r c"], search: Search) -> Float[Tensor, "b r"]:
     """The distance of the wanted rank among the nearest, or the average up to there."""
+    if search.average_over:
+        return radius_in_order(nearest.sort(-1).values[..., : search.rank], search)
+    return nearest.amax(-1) if nearest.shape[-1] == search.rank else kth_smallest(nearest, search.rank)
+
+
+def radius_in_order(in_order: Float[Tensor, "b r c"], search: Search) -> Float[Tensor, "b r"]:
+    """The same among distances in order, of which the last has the wanted rank."""
     if not search.average_over:
-        return nearest.amax(-1) if nearest.shape[-1] == search.rank else kth_smallest(nearest, search.rank)
-    in_order = nearest.sort(-1).values[..., : search.rank]
+        return in_order[..., -1]
     total = in_order[..., 0]
     for distance in in_order.unbind(-1)[1:]:  # one after the other: the order of a sum decides its last bits
         total = total + distance
@@ -193,8 +202,9 @@ def nearest_by_differences(search: Search, scale: Float[Tensor, "b 1 1"]) -> Nea
     radius = queries.new_empty(batch, rows)
     value_distance = None if search.query_values is None else torch.empty_like(radius)
     for b, r in chunks(batch, rows, points, CUDA_TILE if queries.is_cuda else CPU_TILE):
-        squares = queries.new_empty(*queries[b, r].shape[:2], points)
-        joint = squared_distances(queries[b, r], pool[b], out=squares).sqrt_().div_(scale[b])
+        some = queries[b, r]
+        squares = queries.new_empty(*some.shape[:2], points)
+        joint = squared_distances(some, pool[b], out=squares).sqrt_().div_(scale[b])
         if search.query_values is None or search.pool_values is None or value_distance is None:
             radius[b, r] = _radius_among(joint, search, b)
             continue
@@ -211,9 +221,9 @@ def _radius_among(distances: Float[Tensor, "b r m"], search: Search, batch: slic
         return radius_of(smallest(distances, search.rank), search)
     counts = search.pool_counts[batch].unsqueeze(1)
     distances.masked_fill_(counts == 0, torch.inf)
-    nearest, places = distances.topk(min(search.rank, distances.shape[-1]), largest=False, sorted=False)
-    counts = counts.expand(-1, nearest.shape[1], -1).gather(-1, places)
-    return radius_of(repeated(nearest, counts, search.rank), search)
+    in_order, places = distances.topk(min(search.rank, distances.shape[-1]), largest=False)
+    counts = counts.expand(-1, in_order.shape[1], -1).gather(-1, places)
+    return radius_in_order(repeated(in_order, counts, search), search)
 
 
 def scaled_points(

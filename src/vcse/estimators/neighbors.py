@@ -208,8 +208,9 @@ def _fewest(pool_counts: Int[Tensor, "*batch m"], pool: Tensor, check: bool) -> 
     _check_counts("pool_counts", pool_counts, pool)
     if pool.is_cuda and not checks_run(check, pool):
         return sys.maxsize  # counting would wait for the device
-    if (pool_counts < 0).any():
-        raise ValueError(f"pool_counts must not be negative, got {int(pool_counts.min())}")
+    least = int(pool_counts.min())
+    if least < 0:
+        raise ValueError(f"pool_counts must not be negative, got {least}")
     return int(pool_counts.sum(-1).min())
 
 

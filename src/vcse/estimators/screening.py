@@ -20,16 +20,21 @@ from vcse.estimators.distances import (
     chunks,
     kth_smallest,
     nearest_by_differences,
+    radius_in_order,
     radius_of,
     repeated,
     scaled_points,
     scratch,
     sum_of_squares,
 )
+from vcse.estimators.rows import flat_places
 
-# Screening wins once there are enough points to choose from and a difference is dear enough to save.
+# Screening wins once there are enough points to choose from and a difference is dear enough to save: enough queries
+# to pay for preparing the pool, and enough differences in all to pay for the operations.
 LEAST_DIMENSIONS = FEW_DIMENSIONS + 1  # with few, `squared_distances` sums in another order
 LEAST_POINTS = 64
+LEAST_QUERIES = 5
+LEAST_DIFFERENCES = 1 << 19  # of coordinates
 # Places beyond the wanted rank: enough to tell the k-th neighbour from the next where there are no ties.
 SPARE_PLACES = 3
 # Entries of the product that exist at once: a tile should stay in the cache, but with fewer rows than this
@@ -42,10 +47,11 @@ LEAST_POINTS_IN_GROUPS = 128  # per place
 
 def is_worthwhile(search: Search) -> bool:
     """Tell whether screening is expected to be faster than computing every difference."""
-    _, points, dimensions = search.pool.shape
+    (batch, rows, _), (_, points, dimensions) = search.queries.shape, search.pool.shape
     scalar_values = search.query_values is None or search.query_values.shape[-1] == 1
-    enough_points = points >= max(LEAST_POINTS, 4 * search.rank)
-    return scalar_values and enough_points and dimensions >= LEAST_DIMENSIONS
+    enough_points = points >= max(LEAST_POINTS, 4 * search.rank) and rows >= LEAST_QUERIES
+    enough_differences = dimensions >= LEAST_DIMENSIONS and batch * rows * points * dimensions >= LEAST_DIFFERENCES
+    return scalar_values and enough_points and enough_differences
 
 
 class Screened(NamedTuple):
@@ -64,22 +70,24 @@ def nearest_by_screening(search: Search, scale: Float[Tensor, "b 1 1"]) -> Neare
     # The screen works on the numbers as they are. Where their squares leave the range, it decides nothing.
     index, screened, error, cut = _screen(search, min(rank + SPARE_PLACES, points))
     queries, pool = scaled_points(search, scale)
-    flat_index = index
-    if len(index) > 1:
-        flat_index = index + torch.arange(0, len(index) * points, points)[:, None, None]
+    flat_index = flat_places(index, points)
     distance = _candidate_distances(queries, pool, flat_index).div_(scale)
     by_value = value_distance = None
     if query_values is not None and pool_values is not None:
         by_value = (query_values - pool_values.take(flat_index)).abs_()
         torch.maximum(distance, by_value, out=distance)
-    nearest = distance
-    if search.pool_counts is not None:
+    absent = None
+    if search.pool_counts is None:
+        radius = radius_of(distance, search)
+        reached = kth_smallest(distance, rank) if search.average_over else radius
+    else:
         counts = search.pool_counts.take(flat_index)
-        distance.masked_fill_(counts == 0, torch.inf)
-        screened.masked_fill_(counts == 0, torch.inf)
-        nearest = repeated(distance, counts, rank)
-    radius = radius_of(nearest, search)
-    reached = kth_smallest(nearest, rank) if search.average_over else radius
+        absent = counts == 0
+        distance.masked_fill_(absent, torch.inf)
+        screened.masked_fill_(absent, torch.inf)
+        in_order, order = distance.sort(-1)
+        nearest = repeated(in_order, counts.gather(-1, order), search)
+        radius, reached = radius_in_order(nearest, search), nearest[..., -1]
     if by_value is not None:
         value_distance = by_value.mul_(distance == radius.unsqueeze(-1)).amax(-1)
     # Whoever was left out must be farther than the radius by more than the error, so that no place is missing
@@ -88,8 +96,8 @@ def nearest_by_screening(search: Search, scale: Float[Tensor, "b 1 1"]) -> Neare
     farthest = screened.amax(-1)
     decided = farthest - error > reached.square()
     seen_error = (screened - distance.square()).abs_()
-    if search.pool_counts is not None:
-        seen_error.masked_fill_(counts == 0, 0)
+    if absent is not None:
+        seen_error.masked_fill_(absent, 0)
     kept_to_bound = seen_error.amax(-1) <= torch.add(error, farthest, alpha=cut)
     uncertain = (reached > 0) & ~(decided & kept_to_bound)
     found = Nearest(radius, value_distance)
