@@ -156,7 +156,7 @@ class A2C:
         self.entropy_coefficient = self._per_learner("entropy_coefficient")
         self.value_coefficient = self._per_learner("value_coefficient")
         self.most_gradient_norm = self._per_learner("most_gradient_norm")
-        self.beta = self._per_learner("beta")[self.paid]
+        self.beta = self._per_learner("beta")[self.paid, None, None]
         joins_reward = torch.tensor([config.injection == "reward" for config in configs], device=self.device)
         self.joins_reward = joins_reward[:, None, None].float()
         bootstraps = torch.tensor([config.time_limit == "bootstraps" for config in configs], device=self.device)
@@ -343,9 +343,8 @@ class A2C:
     ) -> tuple[Float[Tensor, " l"], Float[Tensor, "l n t"]]:
         """Give the extrinsic critic's loss and values; zeros for learners that have none."""
         learners, n, t = rollout.actions.shape
-        losses, values = features.new_zeros(learners), features.new_zeros(learners, n, t)
         if self.extrinsic_parameters is None:
-            return losses, values
+            return features.new_zeros(learners), features.new_zeros(learners, n, t)
         who = self.valued
         pieces = self.extrinsic_critic.layout.pieces(self.extrinsic_parameters)
         estimates = self.extrinsic_critic(pieces, self._of(who, features)).view(len(who), n, t + 1)
@@ -362,14 +361,13 @@ class A2C:
                 gae_lambda=self.gae_lambda[who, None],
             )
             returns = estimates[..., :-1] + advantages
-        losses = losses.index_copy(0, who, (estimates[..., :-1] - returns).square().mean((1, 2)))
-        return losses, values.index_copy(0, who, estimates[..., :-1].detach())
+        losses = self._among_all(who, (estimates[..., :-1] - returns).square().mean((1, 2)))
+        return losses, self._among_all(who, estimates[..., :-1].detach())
 
     def weighted_bonus(self, rollout: Rollout, values: Float[Tensor, "l n t"]) -> Float[Tensor, "l n t"]:
         """Give beta times the bonus of each state, and keep what it was made of; zeros for learners without."""
-        weighted = torch.zeros_like(values)
         if not len(self.paid):
-            return weighted
+            return torch.zeros_like(values)
         if self.random_encoder is None:
             features = self._of(self.paid, rollout.positions).flatten(1, 2)
         else:
@@ -380,7 +378,7 @@ class A2C:
             rewards=self._of(self.paid, rollout.rewards).flatten(1),
         )
         reward = self.bonus_output.reward.view(len(self.paid), *values.shape[1:])
-        return weighted.index_copy(0, self.paid, self.beta[:, None, None] * reward)
+        return self._among_all(self.paid, self.beta * reward)
 
     def _random_features(self, observations: UInt8[Tensor, "m n h w c"]) -> Float[Tensor, "m n f"]:
         return (
@@ -415,6 +413,12 @@ class A2C:
     def _of(self, who: Int[Tensor, " m"], tensor: Shaped[Tensor, "l ..."]) -> Shaped[Tensor, "m ..."]:
         """Give the rows of some learners, without a copy where these are all."""
         return tensor if len(who) == self.learners else tensor[who]
+
+    def _among_all(self, who: Int[Tensor, " m"], rows: Shaped[Tensor, "m ..."]) -> Shaped[Tensor, "l ..."]:
+        """Give the rows of some learners with zeros for the others, without a copy where these are all."""
+        if len(who) == self.learners:
+            return rows
+        return rows.new_zeros(self.learners, *rows.shape[1:]).index_copy(0, who, rows)
 
     def _per_learner(self, name: str) -> Float[Tensor, " l"]:
         return torch.tensor([getattr(config, name) for config in self.configs], device=self.device)

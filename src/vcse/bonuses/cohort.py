@@ -67,7 +67,6 @@ class CohortBonus(nn.Module):
         rewards: Float[Tensor, "l n"],
     ) -> CohortOutput:
         """Give each learner the reward of its own bonus."""
-        reward = torch.empty_like(values)
         outputs = []
         for number, part in enumerate(self.parts):
             members = self.get_buffer(f"members{number}")
@@ -79,9 +78,19 @@ class CohortBonus(nn.Module):
                 values=mine[1] if part.needs_values else None,
                 rewards=mine[2] if part.needs_rewards else None,
             )
-            reward[members] = output.reward
             outputs.append((members, output))
-        return CohortOutput(reward, outputs)
+        return CohortOutput(self._rewards(outputs, values), outputs)
+
+    def _rewards(
+        self, outputs: Sequence[tuple[Int[Tensor, " _"], BonusOutput]], like: Float[Tensor, "l n"]
+    ) -> Float[Tensor, "l n"]:
+        """Put the rewards of all learners into their order, without a copy where one bonus serves all."""
+        if len(outputs) == 1:
+            return outputs[0][1].reward
+        reward = torch.empty_like(like)
+        for members, output in outputs:
+            reward[members] = output.reward
+        return reward
 
     def learner_state(self, learner: int) -> LearnerState:
         """Give all that one learner's bonus remembers."""

@@ -107,7 +107,6 @@ class StateEntropy(Bonus):
 
     def _remember(self, features: Float[Tensor, "*learners n d"], memory: FeatureMemory, *, check: bool) -> None:
         """Put the features into the memory; what is refused does not enter it."""
-        memory.check_fits(features)
         check_k(self.k, points=memory.filled_after(features.shape[-2]), within_points=True, name="memory")
         if check:
             memory.check_numbers(features)
