@@ -32,9 +32,9 @@ from vcse.estimators.rows import flat_places
 # Screening wins once there are enough points to choose from and a difference is dear enough to save: enough queries
 # to pay for preparing the pool, and enough differences in all to pay for the operations.
 LEAST_DIMENSIONS = FEW_DIMENSIONS + 1  # with few, `squared_distances` sums in another order
-LEAST_POINTS = 64
+LEAST_POINTS = 32
 LEAST_QUERIES = 5
-LEAST_DIFFERENCES = 1 << 19  # of coordinates
+LEAST_DIFFERENCES = 5 << 17  # of coordinates
 # Places beyond the wanted rank: enough to tell the k-th neighbour from the next where there are no ties.
 SPARE_PLACES = 3
 # Entries of the product that exist at once: a tile should stay in the cache, but with fewer rows than this
