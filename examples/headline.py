@@ -22,11 +22,12 @@ from rich.console import Console
 from rich.table import Table
 
 from vcse.envs.minigrid import fastest_backend
-from vcse.runs.config import RunConfig, a2c_config
+from vcse.runs.config import RunConfig
 from vcse.runs.films import Moment
 from vcse.runs.jobs import suitable_jobs, train_in_jobs
 from vcse.runs.launch import StoppedError
 from vcse.runs.progress import TrainingProgress
+from vcse.runs.readings import a2c_config
 from vcse.runs.watch import watch_run
 from vcse.studies.page import Row, Story, percent, write_page
 

@@ -12,7 +12,7 @@ from vcse.nets.perceptrons import Perceptrons
 from vcse.replay.frames import PictureBatch
 from vcse.replay.rollouts import Rollout
 from vcse.replay.transitions import Batch
-from vcse.runs.config import drqv2_config
+from vcse.runs.readings import drqv2_config
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

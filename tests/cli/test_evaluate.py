@@ -5,9 +5,10 @@ import pytest
 import tyro
 
 from vcse.cli.evaluate import evaluate_runs
-from vcse.runs.config import DEFAULT_SCHEDULES, RunConfig, Schedule, a2c_config
+from vcse.runs.config import DEFAULT_SCHEDULES, RunConfig, Schedule
 from vcse.runs.launch import train_runs
 from vcse.runs.progress import TrainingProgress
+from vcse.runs.readings import a2c_config
 from vcse.runs.store import RunDirectory, read_config, read_rows
 
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from vcse.cli.main import main
-from vcse.runs.config import RunConfig, a2c_config
+from vcse.runs.config import RunConfig
+from vcse.runs.readings import a2c_config
 
 
 def make_runs(out, task="minigrid/Unlock", metric="success_rate"):

@@ -10,7 +10,7 @@ import pytest
 
 from vcse.cli import main
 from vcse.runs import checkpoint
-from vcse.runs.config import a2c_config, drqv2_config, sac_config
+from vcse.runs.readings import a2c_config, drqv2_config, sac_config
 from vcse.runs.store import RunDirectory, read_config, read_rows
 
 TASK = "minigrid/Empty-5x5"

@@ -17,9 +17,10 @@ from vcse.envs.dmc import DMCStates
 from vcse.envs.filmed import FilmedStep, Sight
 from vcse.envs.minigrid import ReferenceMiniGrid
 from vcse.envs.tasks import task_spec
-from vcse.runs.config import RunConfig, a2c_config
+from vcse.runs.config import RunConfig
 from vcse.runs.films import OUTCOME_COLOURS, Moment, caption, write_film
 from vcse.runs.load import NO_BONUS, POLICY_ALONE
+from vcse.runs.readings import a2c_config
 from vcse.runs.store import RunDirectory
 from vcse.runs.watch import play, play_simulation
 

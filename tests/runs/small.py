@@ -3,9 +3,10 @@
 import torch
 
 from vcse.runs import checkpoint
-from vcse.runs.config import RunConfig, a2c_config
+from vcse.runs.config import RunConfig
 from vcse.runs.launch import train_runs
 from vcse.runs.progress import TrainingProgress
+from vcse.runs.readings import a2c_config
 
 EMPTY, LAVA = "minigrid/Empty-5x5", "minigrid/LavaGapS5"
 FRAMES_PER_UPDATE = 32

@@ -8,7 +8,8 @@ from agents.contract import assert_same_state
 
 from vcse.envs.pixels import Pixels, pixel_spec
 from vcse.runs import from_pixels
-from vcse.runs.config import RunConfig, drqv2_config
+from vcse.runs.config import RunConfig
+from vcse.runs.readings import drqv2_config
 
 from .small import newest_state, train
 

@@ -3,7 +3,8 @@
 import numpy as np
 from agents.contract import assert_same_state
 
-from vcse.runs.config import RunConfig, sac_config
+from vcse.runs.config import RunConfig
+from vcse.runs.readings import sac_config
 
 from .small import newest_state
 

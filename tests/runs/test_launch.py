@@ -10,10 +10,10 @@ import jaxtyping
 import pytest
 
 from vcse.runs import checkpoint, store
-from vcse.runs.config import a2c_config
 from vcse.runs.launch import StoppedError, train_runs
 from vcse.runs.on_policy import OnPolicyCohort
 from vcse.runs.progress import TrainingProgress
+from vcse.runs.readings import a2c_config
 from vcse.runs.store import RunDirectory, read_config, read_rows
 
 from .small import (

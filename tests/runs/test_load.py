@@ -4,8 +4,9 @@ import torch
 from vcse.agents.a2c import A2C, A2CSpec
 from vcse.envs.tasks import task_spec
 from vcse.runs import checkpoint
-from vcse.runs.config import RunConfig, a2c_config
+from vcse.runs.config import RunConfig
 from vcse.runs.load import load_policies, newest_checkpoint
+from vcse.runs.readings import a2c_config
 from vcse.runs.store import RunDirectory
 
 

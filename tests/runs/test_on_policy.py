@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from vcse.runs.config import a2c_config
 from vcse.runs.launch import StoppedError
 from vcse.runs.on_policy import OnPolicyCohort
+from vcse.runs.readings import a2c_config
 from vcse.runs.store import RunDirectory, read_rows
 
 from .small import (

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from vcse.runs.config import RunConfig, a2c_config
+from vcse.runs.config import RunConfig
+from vcse.runs.readings import a2c_config
 from vcse.runs.store import RunDirectory
 from vcse.studies.curves import lines, read_curves
 from vcse.studies.statistics import interquartile_mean

@@ -4,7 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vcse.runs.config import RunConfig, a2c_config
+from vcse.runs.config import RunConfig
+from vcse.runs.readings import a2c_config
 from vcse.runs.store import RunDirectory
 from vcse.studies.foreign import MONITOR_POINTS, join_runs, read_foreign
 

@@ -6,7 +6,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from vcse.runs.config import RunConfig, a2c_config
+from vcse.runs.config import RunConfig
+from vcse.runs.readings import a2c_config
 from vcse.runs.store import RunDirectory
 from vcse.studies.page import Row, Story, comparisons, describe_making, headline, percent, write_page
 

@@ -9,7 +9,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from vcse.runs.config import RunConfig, a2c_config
+from vcse.runs.config import RunConfig
+from vcse.runs.readings import a2c_config
 from vcse.studies.catalog import CROSSED_MAP, study
 from vcse.studies.curves import Line
 from vcse.studies.foreign import ForeignCurves

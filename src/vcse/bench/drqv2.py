@@ -20,8 +20,9 @@ from vcse.envs.rendering import Rendering
 from vcse.nets.augment import SHIFTS
 from vcse.replay.frames import STACK, PictureBatch
 from vcse.runs.arithmetic import computing_as
-from vcse.runs.config import RunConfig, drqv2_config
+from vcse.runs.config import RunConfig
 from vcse.runs.from_pixels import PixelCohort
+from vcse.runs.readings import drqv2_config
 from vcse.runs.store import RunDirectory
 
 SECONDS = 4.0  # for each of the two measurements of a case

@@ -20,8 +20,9 @@ from vcse.agents.sac import DRAWS, SAC, SACSpec
 from vcse.nets.capture import Captured
 from vcse.replay.transitions import Batch
 from vcse.runs.arithmetic import computing_as
-from vcse.runs.config import RunConfig, sac_config
+from vcse.runs.config import RunConfig
 from vcse.runs.off_policy import OffPolicyCohort
+from vcse.runs.readings import sac_config
 from vcse.runs.store import RunDirectory
 
 SECONDS = 4.0  # for each of the three measurements of a case

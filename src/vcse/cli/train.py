@@ -23,19 +23,11 @@ from vcse.cli.devices import Device, cores, resolve_device
 from vcse.cli.options import A2COptions, DrQv2Options, OffPolicyOptions, SACOptions, given
 from vcse.envs.tasks import agent_of, task_spec
 from vcse.nets.encoders import GridEncoder
-from vcse.runs.config import (
-    AGENTS,
-    DEFAULT_SCHEDULES,
-    AgentSettings,
-    Reading,
-    RunConfig,
-    ValueSource,
-    backend_of,
-    settings_of,
-)
+from vcse.runs.config import AGENTS, DEFAULT_SCHEDULES, AgentSettings, RunConfig, ValueSource, backend_of, settings_of
 from vcse.runs.from_pixels import check_n_step
 from vcse.runs.jobs import suitable_jobs, train_in_jobs, unfinished_runs
 from vcse.runs.progress import TrainingProgress
+from vcse.runs.readings import Reading
 from vcse.runs.store import readable_runs
 
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]

@@ -1,27 +1,17 @@
 """What a run is: everything that decides its numbers, as it stands in `config.json`."""
 
 import dataclasses
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vcse.agents.a2c import A2CConfig, Injection, TimeLimit
-from vcse.agents.drqv2 import CuriosityPair, DrQv2Config, ReturnInjection
+from vcse.agents.a2c import A2CConfig
+from vcse.agents.drqv2 import DrQv2Config
 from vcse.agents.sac import SACConfig
-from vcse.bonuses.named import (
-    BONUS_NAMES,
-    READS_LOG_OFFSET,
-    READS_VALUE_NORMALIZATION,
-    BonusChoice,
-    BonusName,
-    ValueNormalization,
-)
-from vcse.bonuses.readings import NormalizerName
+from vcse.bonuses.named import BonusChoice
 from vcse.envs.minigrid import fastest_backend
 from vcse.envs.tasks import agent_of
-from vcse.nets.pixels import Precision
-from vcse.settings import ValueCritic
+from vcse.runs.readings import Reading, a2c_config, drqv2_config, sac_config
 
 SCHEMA_VERSION = 1
 LARGEST_SEED = 10**9  # those of a run's environments follow from it, and simulators take up to 2^31
@@ -32,8 +22,6 @@ _SETTINGS: dict[str, type[A2CConfig] | type[SACConfig] | type[DrQv2Config]] = {
     "drqv2": DrQv2Config,
 }
 AGENTS = tuple(_SETTINGS)
-READINGS = ("release", "paper", "clean", "re3")
-Reading = Literal["release", "paper", "clean", "re3"]
 ValueSource = Literal["network", "exact", "exact-stationary"]
 
 
@@ -137,178 +125,6 @@ class RunConfig:
         return cls(settings=_SETTINGS[agent](bonus=bonus, **settings), **fields)
 
 
-# What each reading says of A2C beyond the formula of the bonus. The paper's text has k = 5 for both; the release
-# has 3 for VCSE and averages over 5, the point itself among them, for SE.
-_INJECTION: dict[str, Injection] = {"release": "after_gae", "re3": "after_gae", "paper": "reward", "clean": "reward"}
-_TIME_LIMIT: dict[str, TimeLimit] = {"release": "ends", "re3": "ends", "paper": "ends", "clean": "bootstraps"}
-_K = {"release": {"vcse": 3, "se-matched": 3}, "re3": {}, "paper": {}, "clean": {}}
-_K_OTHERWISE = 5
-
-
-def a2c_config(
-    bonus: str,
-    reading: Reading = "release",
-    *,
-    k: int | None = None,
-    beta: float | None = None,
-    injection: Injection | None = None,
-    time_limit: TimeLimit | None = None,
-    log_offset: float | None = None,
-    value_normalization: ValueNormalization = "batch",
-    position_features: bool = False,
-    keeps_extrinsic_critic: bool = False,
-    environments: int = 16,
-) -> A2CConfig:
-    """Give the settings that a reading asks for, with deviations where they are named."""
-    name = _checked_name(bonus, reading, READINGS)
-    if reading == "re3" and bonus not in ("none", "se"):
-        raise ValueError(f"reading 're3' is one of state entropy (se); the bonus is {bonus!r}")
-    return A2CConfig(
-        bonus=_choice(
-            name,
-            "release-a2c" if reading == "release" else reading,
-            _K[reading].get(bonus, _K_OTHERWISE) if k is None else k,
-            log_offset,
-            value_normalization,
-        ),
-        beta=A2CConfig.beta if beta is None else beta,
-        injection=_INJECTION[reading] if injection is None else injection,
-        time_limit=_TIME_LIMIT[reading] if time_limit is None else time_limit,
-        bonus_features="position" if position_features else "encoder",
-        keeps_extrinsic_critic=keeps_extrinsic_critic,
-        environments=environments,
-    )
-
-
-# What each reading says of SAC beyond the formula of the bonus. The release leaves the policy's entropy out of the
-# extrinsic critic's target; the paper says that this critic is like the other. The paper divides SE by a running mean,
-# which the release gets wrong.
-_EXTRINSIC_ENTROPY = {"release": False, "paper": True, "clean": False}
-_SE_NORMALIZER: dict[str, NormalizerName | None] = {"release": None, "paper": "running-mean", "clean": "running-mean"}
-SAC_K = 12
-SAC_BONUS_TEMPERATURE = 0.001  # paper and release: learning it gets in the way of a bonus
-
-
-def sac_config(
-    bonus: str,
-    reading: Reading = "release",
-    *,
-    k: int | None = None,
-    beta: float | None = None,
-    temperature: float | Literal["learned"] | None = None,
-    value_critic: ValueCritic = "target",
-    extrinsic_entropy: bool | None = None,
-    log_offset: float | None = None,
-    value_normalization: ValueNormalization = "batch",
-    hidden_units: int | None = None,
-    batch_size: int | None = None,
-    seed_frames: int | None = None,
-    updates_per_step: float | None = None,
-    replay_capacity: int | None = None,
-) -> SACConfig:
-    """Give the settings that a reading asks for, with deviations where they are named."""
-    name = _checked_name(bonus, reading, _EXTRINSIC_ENTROPY, " for sac")
-    if temperature is None and bonus != "none":
-        temperature = SAC_BONUS_TEMPERATURE
-    deviations = {
-        "beta": beta,
-        "hidden_units": hidden_units,
-        "batch_size": batch_size,
-        "seed_frames": seed_frames,
-        "updates_per_step": updates_per_step,
-        "replay_capacity": replay_capacity,
-    }
-    return SACConfig(
-        bonus=_choice(
-            name,
-            "release-sac" if reading == "release" else reading,
-            SAC_K if k is None else k,
-            log_offset,
-            value_normalization,
-            normalizer=_SE_NORMALIZER[reading] if bonus == "se" else None,
-        ),
-        temperature=None if temperature == "learned" else temperature,
-        value_critic=value_critic,
-        extrinsic_entropy=_EXTRINSIC_ENTROPY[reading] if extrinsic_entropy is None else extrinsic_entropy,
-        **{each: number for each, number in deviations.items() if number is not None},  # type: ignore[arg-type]
-    )
-
-
-# What each reading says of DrQ-v2 beyond the formula of the bonus. The paper takes values from the target critic, and
-# its text has the bonus in the reward of every step; the release adds that of the first step to the summed rewards.
-_PIXEL_VALUE_CRITIC: dict[str, ValueCritic] = {"release": "online", "paper": "target", "clean": "target"}
-_CURIOSITY_PAIR: dict[str, CuriosityPair] = {"release": "n-step", "paper": "one-step", "clean": "one-step"}
-_RETURN_INJECTION: dict[str, ReturnInjection] = {"release": "once", "paper": "every_step", "clean": "every_step"}
-DRQV2_K = 12
-BONUS_NOISE = 0.2  # of actions, where a bonus explores; and for everybody in Meta-World
-# Tasks on which DrQ-v2 alone lowers its noise over 100,000 steps instead of 500,000; humanoids take 2,000,000.
-_EASY_TASKS = (
-    *("ball_in_cup_catch", "cartpole_balance", "cartpole_balance_sparse", "cartpole_swingup", "finger_spin"),
-    *("hopper_stand", "pendulum_swingup", "walker_stand", "walker_walk", "walker_walk_sparse"),
-)
-
-
-def drqv2_config(
-    bonus: str,
-    reading: Reading = "release",
-    *,
-    task: str,
-    k: int | None = None,
-    beta: float | None = None,
-    beta_decay: float | None = None,
-    value_critic: ValueCritic | None = None,
-    curiosity_pair: CuriosityPair | None = None,
-    return_injection: ReturnInjection | None = None,
-    action_noise: float | None = None,
-    log_offset: float | None = None,
-    value_normalization: ValueNormalization = "batch",
-    normalizes_reward: bool | None = None,
-    bonus_batch_size: int | None = None,
-    n_step: int | None = None,
-    batch_size: int | None = None,
-    hidden_units: int | None = None,
-    encoder_precision: Precision | None = None,
-    seed_frames: int | None = None,
-    replay_capacity: int | None = None,
-) -> DrQv2Config:
-    """Give the settings that a reading asks for on a task, with deviations where they are named."""
-    name = _checked_name(bonus, reading, _PIXEL_VALUE_CRITIC, " for drqv2")
-    family, _, short = task.partition("/")
-    walks = short.startswith("walker_")
-    if action_noise is not None and not 0 <= action_noise < math.inf:
-        raise ValueError(f"action_noise must be finite and not negative, got {action_noise}")
-    if action_noise is None and (bonus != "none" or family == "metaworld"):
-        action_noise = BONUS_NOISE
-    steps = 100_000 if short in _EASY_TASKS else 2_000_000 if short.startswith("humanoid") else 500_000
-    deviations = {
-        "beta": beta,
-        "beta_decay": beta_decay,
-        "bonus_batch_size": bonus_batch_size,
-        "hidden_units": hidden_units,
-        "encoder_precision": encoder_precision,
-        "seed_frames": seed_frames,
-        "replay_capacity": replay_capacity,
-    }
-    return DrQv2Config(
-        bonus=_choice(
-            name,
-            "release-drqv2" if reading == "release" else reading,
-            DRQV2_K if k is None else k,
-            log_offset,
-            value_normalization,
-            normalizer=_SE_NORMALIZER[reading] if bonus == "se" else None,
-        ),
-        noise_schedule=(1.0, 0.1, steps) if action_noise is None else (action_noise, action_noise, 1),
-        value_critic=value_critic or _PIXEL_VALUE_CRITIC[reading],
-        curiosity_pair=curiosity_pair or _CURIOSITY_PAIR[reading],
-        injection=return_injection or _RETURN_INJECTION[reading],
-        normalizes_reward=family == "metaworld" if normalizes_reward is None else normalizes_reward,
-        n_step=(1 if walks else 3) if n_step is None else n_step,
-        batch_size=(512 if walks else 256) if batch_size is None else batch_size,
-        **{each: value for each, value in deviations.items() if value is not None},  # type: ignore[arg-type]
-    )
-
-
 def settings_of(task: str, bonus: str, reading: Reading = "release", **deviations: Any) -> AgentSettings:
     """Give the settings of a task's agent as a reading asks for them, with deviations where they are named."""
     agent = agent_of(task)
@@ -334,35 +150,6 @@ def backend_of(task: str, asked: str = "auto") -> str:
     if family == "minigrid":
         return fastest_backend() if asked == "auto" else asked
     return "metaworld" if family == "metaworld" else "dm_control"
-
-
-def _choice(
-    name: BonusName,
-    reading: str,
-    k: int,
-    log_offset: float | None,
-    value_normalization: ValueNormalization,
-    *,
-    normalizer: NormalizerName | None = None,
-) -> BonusChoice:
-    """Choose a bonus. Of what it does not heed nothing is recorded."""
-    return BonusChoice(
-        name=name,
-        reading=reading,
-        k=k,
-        log_offset=log_offset if name in READS_LOG_OFFSET else None,
-        value_normalization=value_normalization if name in READS_VALUE_NORMALIZATION else "batch",
-        normalizer=normalizer,
-    )
-
-
-def _checked_name(bonus: str, reading: str, readings: Iterable[str], whose: str = "") -> BonusName:
-    """Give the bonus by its name, if there is one and the agent has the reading."""
-    if bonus not in BONUS_NAMES:
-        raise ValueError(f"bonus must be one of {', '.join(BONUS_NAMES)}, got {bonus!r}")
-    if reading not in readings:
-        raise ValueError(f"reading must be one of {', '.join(readings)}{whose}, got {reading!r}")
-    return bonus
 
 
 # How long a run is and how often it is saved: no number up to a frame depends on either.

@@ -9,14 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vcse.envs.crossing import map_number
-from vcse.runs.config import (
-    DEFAULT_SCHEDULES,
-    Reading,
-    RunConfig,
-    ValueSource,
-    backend_of,
-    settings_of,
-)
+from vcse.runs.config import DEFAULT_SCHEDULES, RunConfig, ValueSource, backend_of, settings_of
+from vcse.runs.readings import Reading
 
 Metric = Literal["success_rate", "return_mean", "eval_return_mean", "eval_success_rate", "beyond_wall_share"]
 Figure = Literal["curves", "aggregate", "visits"]

@@ -1,0 +1,56 @@
+import pytest
+
+from vcse.agents.a2c import A2CConfig
+from vcse.bonuses.named import BonusChoice
+from vcse.runs.readings import a2c_config, drqv2_config, sac_config
+
+
+def test_readings_say_which_neighbour_and_where_the_bonus_joins():
+    release, paper, clean = (a2c_config("vcse", reading) for reading in ("release", "paper", "clean"))
+    assert (release.bonus.k, release.injection, release.time_limit) == (3, "after_gae", "ends")
+    assert (paper.bonus.k, paper.injection, paper.time_limit) == (5, "reward", "ends")
+    assert (clean.bonus.k, clean.injection, clean.time_limit) == (5, "reward", "bootstraps")
+    assert a2c_config("se", "release").bonus.k == 5
+    assert a2c_config("se-matched", "release").bonus.k == 3
+
+
+def test_deviations_have_the_last_word():
+    config = a2c_config("vcse", "release", k=7, beta=0.1, injection="reward", time_limit="bootstraps", log_offset=1.0)
+    assert config == A2CConfig(
+        bonus=BonusChoice("vcse", "release-a2c", 7, log_offset=1.0),
+        beta=0.1,
+        injection="reward",
+        time_limit="bootstraps",
+    )
+
+
+@pytest.mark.parametrize(
+    ("bonus", "heeded"),
+    [
+        ("none", (None, "batch")),
+        ("se", (None, "batch")),
+        ("se-matched", (1.0, "batch")),
+        ("vcse", (1.0, "running")),
+        ("rcse", (1.0, "running")),
+    ],
+)
+def test_of_deviations_that_a_bonus_does_not_heed_nothing_is_recorded(bonus, heeded):
+    asked = {"log_offset": 1.0, "value_normalization": "running"}
+    for settings in (sac_config(bonus, **asked), drqv2_config(bonus, task="dmc-pixels/hopper_stand", **asked)):
+        assert (settings.bonus.log_offset, settings.bonus.value_normalization) == heeded
+
+
+def test_a_bonus_that_asks_for_more_states_than_there_are_is_refused():
+    with pytest.raises(ValueError, match="k=8 needs more than the 8 states of an update"):
+        a2c_config("vcse", environments=1, k=8)
+    with pytest.raises(ValueError, match="k=12 needs more than the 12 states of a batch"):
+        sac_config("vcse", batch_size=12)
+
+
+def test_unknown_names_are_refused(without_type_checks):
+    with pytest.raises(ValueError, match=r"bonus must be one of none, se, vcse, rcse, se-matched, got 'curiosity'"):
+        a2c_config("curiosity")
+    with pytest.raises(ValueError, match="reading must be one of release, paper, clean, re3, got 'mine'"):
+        a2c_config("vcse", "mine")
+    with pytest.raises(ValueError, match="reading 're3' is one of state entropy"):
+        a2c_config("vcse", "re3")
