@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from pathlib import Path
 
@@ -5,7 +6,8 @@ import pytest
 import tyro
 
 from vcse.cli.evaluate import evaluate_runs
-from vcse.runs.config import DEFAULT_SCHEDULES, RunConfig, Schedule
+from vcse.runs.agents import AGENTS
+from vcse.runs.config import RunConfig
 from vcse.runs.launch import train_runs
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.readings import a2c_config
@@ -53,7 +55,8 @@ def test_rows_are_those_that_training_ended_with(runs, capsys):
 def test_every_run_plays_as_many_episodes_as_in_training_and_one_that_played_none_as_many_as_is_usual(
     tmp_path, capsys, monkeypatch, without_type_checks
 ):
-    monkeypatch.setitem(DEFAULT_SCHEDULES, "a2c", Schedule(5_000, 0, eval_episodes=3))
+    usual = AGENTS["a2c"].schedule._replace(eval_episodes=3)
+    monkeypatch.setitem(AGENTS, "a2c", dataclasses.replace(AGENTS["a2c"], schedule=usual))
     train([make_config("none", seed, episodes) for seed, episodes in enumerate((2, 5, 0))], tmp_path)
     assert evaluate_runs(tmp_path, json=True) == 0
     rows = json.loads(capsys.readouterr().out)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vcse.cli.devices import Device, cores, resolve_device
+from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig
 from vcse.runs.evaluate import TwoEvaluations, evaluate_policies
 from vcse.runs.load import load_policies
@@ -104,7 +105,7 @@ def _row(path: Path, config: RunConfig, frame: int, found: TwoEvaluations) -> Ro
         "frame": frame,
         "episodes": len(sampled.returns),
     }
-    if config.agent == "a2c":
+    if AGENTS[config.agent].has_discrete_actions:
         return DiscreteRow(
             **identity,
             return_mean=sampled.return_mean,

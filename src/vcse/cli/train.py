@@ -23,7 +23,8 @@ from vcse.cli.devices import Device, cores, resolve_device
 from vcse.cli.options import A2COptions, DrQv2Options, OffPolicyOptions, SACOptions, given
 from vcse.envs.tasks import agent_of, task_spec
 from vcse.nets.encoders import GridEncoder
-from vcse.runs.config import AGENTS, DEFAULT_SCHEDULES, AgentSettings, RunConfig, ValueSource, backend_of, settings_of
+from vcse.runs.agents import AGENTS, AgentSettings
+from vcse.runs.config import RunConfig, ValueSource, backend_of, settings_of
 from vcse.runs.from_pixels import check_n_step
 from vcse.runs.jobs import suitable_jobs, train_in_jobs, unfinished_runs
 from vcse.runs.progress import TrainingProgress
@@ -159,7 +160,8 @@ def train(
     for each_task in task:
         its_agent = agent_of(each_task)
         _check_agent(its_agent, agent, each_task, whose)
-        schedule = DEFAULT_SCHEDULES[its_agent]
+        facts = AGENTS[its_agent]
+        schedule = facts.schedule
         for each_bonus in bonus:
             _check_bonus(each_bonus, each_task, a2c.values)
             settings = settings_of(each_task, each_bonus, reading, **shared, **asked[its_agent])
@@ -179,7 +181,7 @@ def train(
                     eval_every_frames=schedule.eval_every_frames if eval_every_frames is None else eval_every_frames,
                     eval_episodes=schedule.eval_episodes if eval_episodes is None else eval_episodes,
                     checkpoint_every_frames=checkpoint_every_frames,
-                    rendering=(drqv2.rendering or "faithful") if its_agent == "drqv2" else None,
+                    rendering=(drqv2.rendering or "faithful") if facts.sees_pictures else None,
                     visits_every_frames=a2c.visits_every_frames,
                 )
                 for seed in range(first_seed, first_seed + seeds)

@@ -2,22 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, NamedTuple
 
 import torch
 
+from vcse.runs.agents import AGENTS, Arithmetic
 
-class Arithmetic(NamedTuple):
-    """What PyTorch is told."""
-
-    float32_matmul_precision: Literal["high", "highest"]  # high: products of TF32 numbers, on a GPU
-    cudnn_benchmark: bool  # look for the fastest convolution, once for every shape
+ON_CPU = Arithmetic("highest", cudnn_benchmark=False)
 
 
 def arithmetic_of(agent: str, device: str) -> Arithmetic:
-    """Give how an agent is trained: large networks are twice as fast with TF32. Neighbours are exact either way."""
-    is_on_gpu = device == "cuda"
-    return Arithmetic("high" if is_on_gpu and agent != "a2c" else "highest", is_on_gpu and agent == "drqv2")
+    """Give how an agent is trained."""
+    return AGENTS[agent].on_gpu if device == "cuda" else ON_CPU
 
 
 @contextmanager

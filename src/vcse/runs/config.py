@@ -11,34 +11,12 @@ from vcse.agents.sac import SACConfig
 from vcse.bonuses.named import BonusChoice
 from vcse.envs.minigrid import fastest_backend
 from vcse.envs.tasks import agent_of
-from vcse.runs.readings import Reading, a2c_config, drqv2_config, sac_config
+from vcse.runs.agents import AGENTS, AgentSettings
+from vcse.runs.readings import Reading
 
 SCHEMA_VERSION = 1
 LARGEST_SEED = 10**9  # those of a run's environments follow from it, and simulators take up to 2^31
-AgentSettings = A2CConfig | SACConfig | DrQv2Config
-_SETTINGS: dict[str, type[A2CConfig] | type[SACConfig] | type[DrQv2Config]] = {
-    "a2c": A2CConfig,
-    "sac": SACConfig,
-    "drqv2": DrQv2Config,
-}
-AGENTS = tuple(_SETTINGS)
 ValueSource = Literal["network", "exact", "exact-stationary"]
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How often a run looks at itself."""
-
-    row_every_frames: int
-    eval_every_frames: int  # 0: only at the end
-    eval_episodes: int
-
-
-DEFAULT_SCHEDULES = {
-    "a2c": Schedule(5_000, 0, 100),
-    "sac": Schedule(10_000, 10_000, 10),
-    "drqv2": Schedule(10_000, 10_000, 10),
-}
 
 
 @dataclass(frozen=True)
@@ -77,7 +55,7 @@ class RunConfig:
         offset = self.settings.bonus.log_offset
         if offset is not None and not offset > 0:
             raise ValueError(f"log_offset must be above 0 in training, where states may be equal, got {offset}")
-        if not isinstance(self.settings, _SETTINGS[self.agent]):
+        if not isinstance(self.settings, AGENTS[self.agent].settings):
             raise ValueError(f"agent {self.agent} takes other settings than {type(self.settings).__name__}")
 
     @property
@@ -122,18 +100,12 @@ class RunConfig:
         bonus = BonusChoice(**settings.pop("bonus"))
         if "noise_schedule" in settings:
             settings["noise_schedule"] = tuple(settings["noise_schedule"])
-        return cls(settings=_SETTINGS[agent](bonus=bonus, **settings), **fields)
+        return cls(settings=AGENTS[agent].settings(bonus=bonus, **settings), **fields)
 
 
 def settings_of(task: str, bonus: str, reading: Reading = "release", **deviations: Any) -> AgentSettings:
     """Give the settings of a task's agent as a reading asks for them, with deviations where they are named."""
-    agent = agent_of(task)
-    if agent == "sac":
-        return sac_config(bonus, reading, **deviations)
-    if agent == "drqv2":
-        return drqv2_config(bonus, reading, task=task, **deviations)
-    # On whole maps the bonus sees the agent's position.
-    return a2c_config(bonus, reading, **{"position_features": task.startswith("minigrid-full/"), **deviations})
+    return AGENTS[agent_of(task)].settings_for(bonus, reading, task=task, **deviations)
 
 
 def backend_of(task: str, asked: str = "auto") -> str:

@@ -18,19 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from vcse.runs import checkpoint
+from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig
 from vcse.runs.launch import StoppedError, stop_on_signals, train_runs
 from vcse.runs.progress import Status, TrainingProgress
 from vcse.runs.store import check_config, done_frame
 
 ORPHAN_SECONDS = 10.0  # that a process has to save when the one that started it is gone
-# Runs per process; fewer are not worth the seconds that a process takes to start. An update of SAC is long.
-LEAST_RUNS = {"a2c": 4, "sac": 1, "drqv2": 1}
 
 
 def suitable_jobs(runs: int, *, agent: str, device: str, cores: int) -> int:
     """Give how many processes to use: one per core, as long as there are enough runs; a GPU is shared badly."""
-    return 1 if device == "cuda" else max(1, min(cores, runs // LEAST_RUNS[agent]))
+    return 1 if device == "cuda" else max(1, min(cores, runs // AGENTS[agent].least_runs))
 
 
 def train_in_jobs(

@@ -13,15 +13,14 @@ from vcse.envs.pixels import Pixels, pixel_spec
 from vcse.envs.tasks import state_spec, task_spec
 from vcse.replay.frames import STACK
 from vcse.runs import checkpoint
+from vcse.runs.agents import AGENTS
 from vcse.runs.checkpoint import Checkpoint
-from vcse.runs.config import DEFAULT_SCHEDULES, RunConfig
+from vcse.runs.config import RunConfig
 from vcse.runs.store import read_config
 
 # What only training needs is left out, so that runs with other batches and bonuses fit the same agent.
 NO_BONUS = BonusChoice(name="none", reading="paper", k=1)
 POLICY_ALONE = A2CConfig(bonus=NO_BONUS)
-# What a policy is made of in the state of each agent.
-POLICY_OF = {"a2c": ("parameters", "squares"), "sac": ("actor",), "drqv2": ("encoder", "actor")}
 
 
 class Policies(NamedTuple):
@@ -36,14 +35,14 @@ class Policies(NamedTuple):
     def eval_episodes(self) -> int:
         """Episodes of an evaluation in training, in which all agree; as many as is usual where there were none."""
         in_training = self.configs[0].eval_episodes
-        return in_training if in_training > 0 else DEFAULT_SCHEDULES[self.configs[0].agent].eval_episodes
+        return in_training if in_training > 0 else AGENTS[self.configs[0].agent].schedule.eval_episodes
 
 
 def newest_checkpoint(path: Path, agent: str) -> Checkpoint | None:
     """Read the newest whole checkpoint of a run's directory with a policy, and say which were passed over."""
 
     def read() -> Checkpoint | None:
-        needed = POLICY_OF[agent]
+        needed = AGENTS[agent].policy
         return checkpoint.newest(path / "checkpoint", otherwise="there is no policy to load", agent_needs=needed)
 
     try:

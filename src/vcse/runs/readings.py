@@ -34,20 +34,23 @@ def a2c_config(
     bonus: str,
     reading: Reading = "release",
     *,
+    task: str = "",
     k: int | None = None,
     beta: float | None = None,
     injection: Injection | None = None,
     time_limit: TimeLimit | None = None,
     log_offset: float | None = None,
     value_normalization: ValueNormalization = "batch",
-    position_features: bool = False,
+    position_features: bool | None = None,
     keeps_extrinsic_critic: bool = False,
     environments: int = 16,
 ) -> A2CConfig:
-    """Give the settings that a reading asks for, with deviations where they are named."""
+    """Give the settings that a reading asks for on a task, with deviations where they are named."""
     name = _checked_name(bonus, reading, READINGS)
     if reading == "re3" and bonus not in ("none", "se"):
         raise ValueError(f"reading 're3' is one of state entropy (se); the bonus is {bonus!r}")
+    if position_features is None:  # on whole maps the bonus sees the agent's position
+        position_features = task.startswith("minigrid-full/")
     return A2CConfig(
         bonus=_choice(
             name,
@@ -78,6 +81,7 @@ def sac_config(
     bonus: str,
     reading: Reading = "release",
     *,
+    task: str = "",
     k: int | None = None,
     beta: float | None = None,
     temperature: float | Literal["learned"] | None = None,
@@ -92,6 +96,7 @@ def sac_config(
     replay_capacity: int | None = None,
 ) -> SACConfig:
     """Give the settings that a reading asks for, with deviations where they are named."""
+    del task  # nothing follows from it
     name = _checked_name(bonus, reading, _EXTRINSIC_ENTROPY, " for sac")
     if temperature is None and bonus != "none":
         temperature = SAC_BONUS_TEMPERATURE

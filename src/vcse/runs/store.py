@@ -33,6 +33,7 @@ from numpy.typing import DTypeLike
 from vcse import __version__
 from vcse.extras import install
 from vcse.runs import checkpoint
+from vcse.runs.agents import AGENTS
 from vcse.runs.arithmetic import arithmetic_of
 from vcse.runs.checkpoint import Checkpoint, naming, write_atomically
 from vcse.runs.config import RunConfig, difference
@@ -54,7 +55,7 @@ BONUS_COLUMNS = (
 # RCSE has the reward where VCSE has the value. A2C leaves these out: its tasks pay at the goal alone, and refuse RCSE.
 REWARD_COLUMNS = ("decided_by_reward_share", "reward_count_mean", "reward_mean", "reward_std")
 SHOWN_OF_BONUS = (*BONUS_COLUMNS, *REWARD_COLUMNS)
-LOGS = ("actions.bin", "replay.bin", "frames.bin", "steps.bin")  # that grow with a run
+LOGS = tuple(dict.fromkeys(name for agent in AGENTS.values() for name in agent.logs))  # that grow with a run
 LOCK_SECONDS = 0.5  # whoever looks whether a run is being written holds it for a moment
 
 

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,25 +19,13 @@ from vcse.envs.minigrid import ReferenceMiniGrid, map_planes
 from vcse.envs.pixels import ACTION_REPEAT
 from vcse.envs.tasks import make_environments
 from vcse.replay.frames import STACK
+from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig
 from vcse.runs.films import Moment, Outcome, caption, check_film, write_film
 from vcse.runs.load import load_policies
 from vcse.streams import episode_seeds
 
 MAP_PIXELS = 384  # about as wide as a map is drawn
-
-
-class Habit(NamedTuple):
-    """How films of a family of tasks are made if nothing else is said."""
-
-    episodes: int
-    sampled: bool
-    frames_per_second: int
-
-
-# In MiniGrid a policy is judged by the actions that it draws, on layouts that differ much; elsewhere by its mean, in
-# episodes that are long and much alike. A simulation is shown about as fast as it is.
-HABITS = {A2C: Habit(3, True, 8), SAC: Habit(1, False, 12), DrQv2: Habit(1, False, 12)}
 
 
 def watch_run(
@@ -55,7 +43,7 @@ def watch_run(
     Args:
         run: The run's directory.
         out: The film: a file that ends in .gif or .mp4.
-        episodes: How many; as `HABITS` says if None, and likewise below.
+        episodes: How many; as is the agent's habit if None, and likewise below.
         sampled: Draw the actions from the policy, as in training, instead of taking the likeliest.
         seed: Of the layouts and of the draws; it is no run's seed.
         frames_per_second: Pictures that are shown in a second.
@@ -67,7 +55,7 @@ def watch_run(
     check_film(out)
     (policies,) = load_policies([run], device)
     config, agent = policies.configs[0], policies.agent
-    habit = HABITS[type(agent)]
+    habit = AGENTS[config.agent].film
     episodes = habit.episodes if episodes is None else episodes
     sampled = habit.sampled if sampled is None else sampled
     if isinstance(agent, A2C):

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vcse.envs.crossing import map_number
-from vcse.runs.config import DEFAULT_SCHEDULES, RunConfig, ValueSource, backend_of, settings_of
+from vcse.runs.agents import AGENTS
+from vcse.runs.config import RunConfig, ValueSource, backend_of, settings_of
 from vcse.runs.readings import Reading
 
 Metric = Literal["success_rate", "return_mean", "eval_return_mean", "eval_success_rate", "beyond_wall_share"]
@@ -154,10 +155,10 @@ def run_configs(
     entry: Study, *, first_seed: int = 0, eval_episodes: int | None = None, rendering: str = "faithful"
 ) -> list[RunConfig]:
     """Give the runs of a study, in the order of its figure; rendering is for those that look at pictures."""
-    schedule = DEFAULT_SCHEDULES.get(entry.agent)
     if not entry.is_runnable:
         raise ValueError(f"study {entry.name} cannot be run yet; it needs {', '.join(entry.missing)}")
-    assert schedule is not None  # what can be run has an agent
+    facts = AGENTS[entry.agent]
+    schedule = facts.schedule
     return [
         RunConfig(
             task=task.name,
@@ -172,7 +173,7 @@ def run_configs(
             row_every_frames=schedule.row_every_frames,
             eval_every_frames=schedule.eval_every_frames,
             eval_episodes=schedule.eval_episodes if eval_episodes is None else eval_episodes,
-            rendering=rendering if entry.agent == "drqv2" else None,
+            rendering=rendering if facts.sees_pictures else None,
             # A run that is shorter than the figure's shows ten pictures all the same.
             visits_every_frames=min(entry.visits_every_frames, max(task.frames // 10, 1)),
         )

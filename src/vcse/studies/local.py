@@ -16,6 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
+from vcse.runs.agents import AGENTS
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
 from vcse.runs.jobs import Job, end_jobs, start_job, tell_to_stop
@@ -26,8 +27,6 @@ from vcse.runs.words import counted
 from vcse.studies.gathered import CURVES, STUDY_FILE, StudyFile, read_study_file
 from vcse.studies.status import StudyStatus, study_status, wait_until_free, write_failures
 
-# Of one cohort: more gain nothing.
-MOST_RUNS = {"a2c": {"cpu": 24, "cuda": 320}, "sac": {"cpu": 4, "cuda": 48}, "drqv2": {"cpu": 1, "cuda": 1}}
 ATTEMPTS = 2
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -78,7 +77,7 @@ def form_cohorts(configs: Sequence[RunConfig], *, jobs: int, device: str) -> lis
     cohorts = []
     for group in alike.values():
         in_order = sorted(group, key=lambda config: (config.task, config.method, config.seed))
-        pieces = -(-len(group) // MOST_RUNS[group[0].agent][device])
+        pieces = -(-len(group) // AGENTS[group[0].agent].most_runs[device])
         pieces = min(len(group), -(-pieces // jobs) * jobs)  # so that no job is left alone with the last
         cohorts += [in_order[piece::pieces] for piece in range(pieces)]
     return sorted(cohorts, key=lambda cohort: -sum(config.frames for config in cohort))
