@@ -12,17 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from tyro.extras import SubcommandApp
 
-from vcse.agents.drqv2 import DrQv2Config
-from vcse.agents.sac import SACConfig
 from vcse.cli.counts import FramesIfGiven
 from vcse.cli.devices import Device, cores, resolve_device
-from vcse.envs.pixels import Pixels, pixel_spec
 from vcse.envs.rendering import Rendering
-from vcse.envs.tasks import state_spec
-from vcse.replay.frames import frame_bytes
-from vcse.replay.transitions import transition_bytes
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
+from vcse.runs.launch import COHORTS
 from vcse.runs.words import counted, duration
 from vcse.studies import catalog
 from vcse.studies.catalog import CATALOG, Claim, Study
@@ -32,19 +27,6 @@ from vcse.studies.status import study_status
 
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]
-
-# Measured on two cores and on an H200; the point is the order of magnitude.
-FRAMES_PER_S = {"cpu": 17_000, "cuda": 500_000}  # per job
-SLOWDOWN = {"minigrid-full": 8.0, "minigrid-table": 1.5}  # families that are stepped in Python
-EXACT_SLOWDOWN = 12.0
-SAC_UPDATES_PER_S = {"cpu": 1.3, "cuda": 2_500.0}  # per job, of networks of 1024 units with a bonus
-PIXEL_FRAMES_PER_S = {"cpu": 2.0, "cuda": 300.0}
-PIXEL_CHECKPOINT_BYTES = 250_000_000
-SAC_COPIES = 4  # of a network's parameters in a checkpoint: itself, its target, two averages of Adam
-EVALUATION_FRAMES = 30_000  # 200 episodes of a few hundred frames, without learning
-BYTES_PER_FRAME = 1.1  # a byte for the action, and the rows
-BYTES_PER_RUN = 500_000  # two checkpoints
-MEMORY_BYTES = 5_200_000  # of the features that SE remembers, in two checkpoints
 
 PUBLISHED_COLUMNS = (
     "episodes",
@@ -301,9 +283,9 @@ def _say_what_would_run(
     if not left:
         print(f"all {counted(len(configs), 'run')} in {out} are done: nothing would run")
         return 0
-    seconds = sum(_seconds(config, device) for config in left) / jobs
+    seconds = sum(COHORTS[config.agent].expected_seconds(config, device) for config in left) / jobs
     cohorts = form_cohorts(left, jobs=jobs, device=device)
-    size = sum(_bytes(config) for config in left)
+    size = sum(COHORTS[config.agent].expected_disk_bytes(config) for config in left)
     where = "the GPU" if device == "cuda" else f"{jobs} core{'s' if jobs > 1 else ''}"
     print(f"{entry.name}: {len(left)} of {len(configs)} runs to train, {sum(c.frames for c in left):,} frames")
     print(f"  {len(cohorts)} cohorts on {where}, about {duration(seconds)}; about {size / 1e6:,.0f} MB in {out}")
@@ -311,31 +293,6 @@ def _say_what_would_run(
         mine = [config for config in left if config.task == task.name]
         print(f"  {task.name}: {len(mine)} runs of {task.frames:,} frames, {', '.join(entry.method_names)}")
     return 0
-
-
-def _seconds(config: RunConfig, device: str) -> float:
-    if isinstance(config.settings, DrQv2Config):
-        return config.frames / PIXEL_FRAMES_PER_S[device]
-    if isinstance(config.settings, SACConfig):
-        size = config.settings.hidden_units**2 * config.settings.batch_size / (1024**2 * 1024)
-        return config.frames / SAC_UPDATES_PER_S[device] * max(size, 0.05)
-    slow = SLOWDOWN.get(config.task.partition("/")[0], 1.0) * (1.0 if config.values == "network" else EXACT_SLOWDOWN)
-    frames = config.frames + EVALUATION_FRAMES
-    return frames * slow / (FRAMES_PER_S[device] if slow == 1 else FRAMES_PER_S["cpu"])
-
-
-def _bytes(config: RunConfig) -> float:
-    if isinstance(config.settings, SACConfig):
-        spec, settings = state_spec(config.task), config.settings
-        per_frame = transition_bytes(spec.observation_size, spec.action_size)
-        networks = 3 if settings.has_extrinsic_critic else 2  # actor and pairs of critics, as wide as they are deep
-        parameters = 4 * SAC_COPIES * networks * settings.hidden_units**2
-        return config.frames * per_frame + 2 * parameters
-    if isinstance(config.settings, DrQv2Config):
-        steps = config.frames // Pixels.action_repeat
-        return frame_bytes(steps, pixel_spec(config.task).most_steps, Pixels.frame_shape) + 2 * PIXEL_CHECKPOINT_BYTES
-    remembers = config.a2c.bonus.name == "se" and config.reading in ("release", "re3")
-    return config.frames * BYTES_PER_FRAME + BYTES_PER_RUN + MEMORY_BYTES * remembers
 
 
 def _options(

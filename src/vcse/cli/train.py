@@ -9,8 +9,6 @@ from typing import Annotated, Any
 import tyro
 from tyro.conf import OmitArgPrefixes
 
-from vcse.agents.a2c import A2CConfig
-from vcse.agents.drqv2 import DrQv2Config
 from vcse.bonuses.named import (
     BONUS_NAMES,
     READS_LOG_OFFSET,
@@ -22,11 +20,10 @@ from vcse.cli.counts import Frames, FramesIfGiven
 from vcse.cli.devices import Device, cores, resolve_device
 from vcse.cli.options import A2COptions, DrQv2Options, OffPolicyOptions, SACOptions, given
 from vcse.envs.tasks import agent_of, task_spec
-from vcse.nets.encoders import GridEncoder
-from vcse.runs.agents import AGENTS, AgentSettings
+from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig, ValueSource, backend_of, settings_of
-from vcse.runs.from_pixels import check_n_step
 from vcse.runs.jobs import suitable_jobs, train_in_jobs, unfinished_runs
+from vcse.runs.launch import COHORTS
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.readings import Reading
 from vcse.runs.store import readable_runs
@@ -156,7 +153,7 @@ def train(
             "encoder_precision": drqv2.encoder_precision,
         },
     }
-    configs = []
+    configs: list[RunConfig] = []
     for each_task in task:
         its_agent = agent_of(each_task)
         _check_agent(its_agent, agent, each_task, whose)
@@ -165,8 +162,8 @@ def train(
         for each_bonus in bonus:
             _check_bonus(each_bonus, each_task, a2c.values)
             settings = settings_of(each_task, each_bonus, reading, **shared, **asked[its_agent])
-            _check_settings(settings, each_task)
-            configs += [
+            make_bonus(settings.bonus, learners=1, dimensions=1)  # refuses what no bonus can be
+            runs = [
                 RunConfig(
                     task=each_task,
                     agent=its_agent,
@@ -186,6 +183,8 @@ def train(
                 )
                 for seed in range(first_seed, first_seed + seeds)
             ]
+            COHORTS[its_agent].check(runs[0])  # they differ in their seeds alone
+            configs += runs
     has_work = bool(unfinished_runs(configs, out))
     with TrainingProgress(quiet=quiet) as progress:
         _train(configs, out, device=device, threads=threads, jobs=jobs, progress=progress, tensorboard=tensorboard)
@@ -271,15 +270,6 @@ def _train(
         progress=progress,
         tensorboard=tensorboard,
     )
-
-
-def _check_settings(settings: AgentSettings, task: str) -> None:
-    """Refuse settings that do not go with a task, before anything is written."""
-    make_bonus(settings.bonus, learners=1, dimensions=1)
-    if isinstance(settings, DrQv2Config):
-        check_n_step(settings, task)
-    elif isinstance(settings, A2CConfig):
-        GridEncoder(*task_spec(task).observation_shape)  # refuses maps that are too small for it
 
 
 def _check_agent(its_agent: str, asked: str | None, task: str, whose: Mapping[str, tuple[str, ...]]) -> None:

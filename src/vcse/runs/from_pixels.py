@@ -6,7 +6,7 @@ its action led to, so that the simulator draws while the networks learn. This is
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Config, DrQv2Spec
+from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
 from vcse.envs.pixels import ACTION_REPEAT, Pixels, pixel_spec
 from vcse.nets.augment import SHIFTS
 from vcse.replay.frames import STACK, FrameReplay, PictureBatch, frame_bytes, step_record
 from vcse.replay.transitions import distinct_places, uniforms_for
 from vcse.runs.checkpoint import check_replayed
+from vcse.runs.config import RunConfig
 from vcse.runs.draws import ActionDraws
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_pictures
@@ -36,10 +37,35 @@ TIMING_FRAMES = 1000  # between rows of timing.csv
 SECONDS_BETWEEN_REPORTS = 1.0
 MOST_SECONDS_UNSAVED = 600.0
 FRAME_BYTES = math.prod(Pixels.frame_shape)
+FRAMES_PER_S = {"cpu": 2.0, "cuda": 300.0}  # measured on two cores and on an H200
+CHECKPOINT_BYTES = 250_000_000
 
 
 class PixelCohort:
     """One run that learns from pictures: its networks fill a GPU by themselves."""
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        """Refuse transitions that are longer than the episodes of a task: none would ever be complete."""
+        most, n_step = pixel_spec(config.task).most_steps, config.drqv2.n_step
+        if n_step > most:
+            raise ValueError(f"n_step must be at most {most}, the steps of an episode of {config.task}, got {n_step}")
+
+    @classmethod
+    def in_common(cls, config: RunConfig) -> tuple[Hashable, ...]:
+        """Give the run's name: it trains alone."""
+        return (config.name,)
+
+    @classmethod
+    def expected_seconds(cls, config: RunConfig, device: str) -> float:
+        """Give about how long a run takes."""
+        return config.frames / FRAMES_PER_S[device]
+
+    @classmethod
+    def expected_disk_bytes(cls, config: RunConfig) -> int:
+        """Give about what a run takes on disk: every frame, and two checkpoints."""
+        steps = config.frames // ACTION_REPEAT
+        return frame_bytes(steps, pixel_spec(config.task).most_steps, Pixels.frame_shape) + 2 * CHECKPOINT_BYTES
 
     def __init__(self, directories: Sequence[RunDirectory], *, device: str = "cpu", threads: int = 1) -> None:
         if len(directories) != 1:
@@ -52,7 +78,7 @@ class PixelCohort:
         spec = pixel_spec(self.config.task)
         self.action_size, self.has_success = spec.action_size, spec.has_success
         self.step_record = step_record(spec.action_size)
-        check_n_step(self.settings, self.config.task)
+        self.check(self.config)
         steps = -(-self.config.frames // ACTION_REPEAT)
         capacity = max(min(self.settings.replay_capacity, steps), self.settings.drawn)
         self.replay_bytes = frame_bytes(capacity, spec.most_steps, Pixels.frame_shape)
@@ -366,13 +392,6 @@ class PixelCohort:
             return Status(self.frame, frames, 1, frames_per_s, {method: self.episodes.success_rate(0)}, bonus)
         returns = {method: self.episodes.return_mean(0)}
         return Status(self.frame, frames, 1, frames_per_s, returns, bonus, "return")
-
-
-def check_n_step(settings: DrQv2Config, task: str) -> None:
-    """Refuse transitions that are longer than the episodes of a task: none would ever be complete."""
-    most = pixel_spec(task).most_steps
-    if settings.n_step > most:
-        raise ValueError(f"n_step must be at most {most}, the steps of an episode of {task}, got {settings.n_step}")
 
 
 def _size(path: Path) -> int:

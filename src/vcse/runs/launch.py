@@ -9,10 +9,6 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from vcse.agents.a2c import A2C
-from vcse.agents.drqv2 import DrQv2Config
-from vcse.agents.sac import SACConfig
-from vcse.envs.tasks import state_spec, task_spec
 from vcse.runs import checkpoint
 from vcse.runs.arithmetic import computing_as
 from vcse.runs.checkpoint import Checkpoint
@@ -25,7 +21,8 @@ from vcse.runs.protocol import Cohort
 from vcse.runs.store import RunDirectory, check_config
 from vcse.runs.words import counted
 
-_COHORTS: dict[str, type[Cohort]] = {"a2c": OnPolicyCohort, "sac": OffPolicyCohort, "drqv2": PixelCohort}
+# Which loop trains each agent. The table of agents cannot say: the loops read what reads the table.
+COHORTS: dict[str, type[Cohort]] = {"a2c": OnPolicyCohort, "sac": OffPolicyCohort, "drqv2": PixelCohort}
 
 
 class StoppedError(Exception):
@@ -97,7 +94,7 @@ def _train(plan: Plan, *, device: str, threads: int, progress: TrainingProgress,
             directory.finish(plan.frame)
         return
     progress.start(f"{what}, {configs[0].agent}, {runs}", frames, plan.frame)
-    cohort_class = _COHORTS[configs[0].agent]
+    cohort_class = COHORTS[configs[0].agent]
     cohort = cohort_class(plan.directories, device=device, threads=threads)
     if said := cohort.describe():
         progress.note(said)
@@ -123,19 +120,10 @@ def _train(plan: Plan, *, device: str, threads: int, progress: TrainingProgress,
 def cohort_key(config: RunConfig) -> Hashable:
     """Give what runs must have in common to be trained in one cohort."""
     return (
-        (config.agent, config.frames, config.backend, *_of_agent(config)),
+        (config.agent, config.frames, config.backend, *COHORTS[config.agent].in_common(config)),
         (config.row_every_frames, config.eval_every_frames, config.eval_episodes),
         (config.checkpoint_every_frames, config.visits_every_frames),
     )
-
-
-def _of_agent(config: RunConfig) -> tuple[Hashable, ...]:
-    if isinstance(config.settings, SACConfig):
-        return state_spec(config.task), *(getattr(config.sac, name) for name in OffPolicyCohort.SHARED)
-    if isinstance(config.settings, DrQv2Config):
-        return (config.name,)  # alone
-    spec = task_spec(config.task)
-    return spec.observation_shape, spec.actions, *(getattr(config.a2c, name) for name in A2C.SHARED)
 
 
 def _alike(directories: Sequence[RunDirectory]) -> list[list[RunDirectory]]:

@@ -7,7 +7,7 @@ the release too.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from vcse.envs.dmc import DMCStates
 from vcse.envs.tasks import state_spec
 from vcse.replay.transitions import TransitionReplay, distinct_places, transition_bytes
 from vcse.runs.checkpoint import check_replayed
+from vcse.runs.config import RunConfig
 from vcse.runs.draws import ActionDraws, UpdateDraws
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_states
@@ -37,12 +38,40 @@ ENVIRONMENTS_PER_PROCESS = 4
 SECONDS_BETWEEN_REPORTS = 1.0
 MOST_SECONDS_UNSAVED = 600.0  # where updates are slow, the frames between two checkpoints take hours
 
+# Measured on two cores and on an H200.
+UPDATES_PER_S = {"cpu": 1.3, "cuda": 2_500.0}  # per job, of networks of 1024 units with a bonus
+COPIES = 4  # of a network's parameters in a checkpoint: itself, its target, two averages of Adam
+
 
 class OffPolicyCohort:
     """Runs that are trained in lockstep. A run's numbers do not depend on the others."""
 
     # What the settings of all learners have in common, beside the sizes of their tasks.
     SHARED = (*SAC.SHARED, "seed_frames", "updates_per_step", "replay_capacity")
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        """Refuse nothing: all settings go with all tasks."""
+
+    @classmethod
+    def in_common(cls, config: RunConfig) -> tuple[Hashable, ...]:
+        """Give what runs must have in common: the sizes of their tasks, and `SHARED`."""
+        return state_spec(config.task), *(getattr(config.sac, name) for name in cls.SHARED)
+
+    @classmethod
+    def expected_seconds(cls, config: RunConfig, device: str) -> float:
+        """Give about how long a run takes."""
+        size = config.sac.hidden_units**2 * config.sac.batch_size / (1024**2 * 1024)
+        return config.frames / UPDATES_PER_S[device] * max(size, 0.05)
+
+    @classmethod
+    def expected_disk_bytes(cls, config: RunConfig) -> int:
+        """Give about what a run takes on disk: every transition, and two checkpoints."""
+        spec, settings = state_spec(config.task), config.sac
+        per_frame = transition_bytes(spec.observation_size, spec.action_size)
+        networks = 3 if settings.has_extrinsic_critic else 2  # actor and pairs of critics, as wide as they are deep
+        parameters = 4 * COPIES * networks * settings.hidden_units**2
+        return config.frames * per_frame + 2 * parameters
 
     def __init__(self, directories: Sequence[RunDirectory], *, device: str = "cpu", threads: int = 1) -> None:
         self.directories = list(directories)

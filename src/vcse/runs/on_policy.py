@@ -3,7 +3,7 @@
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,10 @@ from vcse.envs.crossing import TableCrossing, crossing_tables, stationary_values
 from vcse.envs.minigrid import Backend
 from vcse.envs.protocol import Environments, Observations, Positions
 from vcse.envs.tasks import make_environments, task_spec
+from vcse.nets.encoders import GridEncoder
 from vcse.replay.rollouts import Rollouts
 from vcse.runs.checkpoint import check_replayed
+from vcse.runs.config import RunConfig
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_grids
 from vcse.runs.progress import Status, by_method
@@ -28,6 +30,15 @@ ENVIRONMENT_SEED_STRIDE = 10_000  # environment i of a run has seed + 10,000 i, 
 OF_EXACT = ("exact_value_rmse", "exact_value_correlation")  # columns of runs that condition on exact values
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
 MAP_SIDE = 25  # no MiniGrid is larger
+
+# Measured on two cores and on an H200.
+FRAMES_PER_S = {"cpu": 17_000, "cuda": 500_000}  # per job
+SLOWDOWN = {"minigrid-full": 8.0, "minigrid-table": 1.5}  # families that are stepped in Python
+EXACT_SLOWDOWN = 12.0
+EVALUATION_FRAMES = 30_000  # 200 episodes of a few hundred frames, without learning
+BYTES_PER_FRAME = 1.1  # a byte for the action, and the rows
+BYTES_PER_RUN = 500_000  # two checkpoints
+MEMORY_BYTES = 5_200_000  # of the features that SE remembers, in two checkpoints
 
 
 class Group:
@@ -50,6 +61,31 @@ class OnPolicyCohort:
 
     A run's numbers do not depend on the others. Runs of one task must stand side by side.
     """
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        """Refuse maps that are too small for the encoder."""
+        GridEncoder(*task_spec(config.task).observation_shape)
+
+    @classmethod
+    def in_common(cls, config: RunConfig) -> tuple[Hashable, ...]:
+        """Give what runs must have in common: what they see and can do, and what learners of one stack share."""
+        spec = task_spec(config.task)
+        return spec.observation_shape, spec.actions, *(getattr(config.a2c, name) for name in A2C.SHARED)
+
+    @classmethod
+    def expected_seconds(cls, config: RunConfig, device: str) -> float:
+        """Give about how long a run takes."""
+        slow = SLOWDOWN.get(config.task.partition("/")[0], 1.0)
+        slow *= 1.0 if config.values == "network" else EXACT_SLOWDOWN
+        frames = config.frames + EVALUATION_FRAMES
+        return frames * slow / (FRAMES_PER_S[device] if slow == 1 else FRAMES_PER_S["cpu"])
+
+    @classmethod
+    def expected_disk_bytes(cls, config: RunConfig) -> float:
+        """Give about what a run takes on disk."""
+        remembers = config.a2c.bonus.name == "se" and config.reading in ("release", "re3")
+        return config.frames * BYTES_PER_FRAME + BYTES_PER_RUN + MEMORY_BYTES * remembers
 
     def __init__(self, directories: Sequence[RunDirectory], *, device: str = "cpu", threads: int = 1) -> None:
         self.directories = list(directories)

@@ -1,14 +1,31 @@
 """What a cohort is, whichever agent it trains."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
+from vcse.runs.config import RunConfig
 from vcse.runs.progress import Status
 from vcse.runs.store import RunDirectory
 
 
 class Cohort(Protocol):
     """Runs that are trained in lockstep, from their first frame or their last checkpoint to their last frame."""
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        """Refuse settings that do not go with the task, before anything is written."""
+
+    @classmethod
+    def in_common(cls, config: RunConfig) -> tuple[Hashable, ...]:
+        """Give what runs must have in common to be trained together, beside what `cohort_key` asks of all agents."""
+
+    @classmethod
+    def expected_seconds(cls, config: RunConfig, device: str) -> float:
+        """Give about how long a run takes. The point is the order of magnitude."""
+
+    @classmethod
+    def expected_disk_bytes(cls, config: RunConfig) -> float:
+        """Give about what a run takes on disk."""
 
     def __init__(self, directories: Sequence[RunDirectory], *, device: str = "cpu", threads: int = 1) -> None:
         """Build all that learns and simulates."""

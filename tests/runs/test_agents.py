@@ -1,0 +1,41 @@
+import dataclasses
+
+import pytest
+
+from vcse.envs.tasks import AGENT_OF_FAMILY
+from vcse.runs.agents import AGENTS
+from vcse.runs.launch import COHORTS, cohort_key
+from vcse.studies.catalog import CATALOG
+
+from .small import LAVA, make_config
+from .small_pixels import make_config as make_pixel_config
+from .small_sac import make_config as make_sac_config
+
+CONFIGS = {"a2c": make_config(LAVA), "sac": make_sac_config(), "drqv2": make_pixel_config()}
+
+
+def test_every_agent_has_a_loop_tasks_and_a_study():
+    assert list(COHORTS) == list(AGENTS) == list(CONFIGS)
+    assert set(AGENT_OF_FAMILY.values()) == set(AGENTS)
+    assert {entry.agent for entry in CATALOG.values() if entry.is_runnable} == set(AGENTS)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_loop_says_of_its_runs_what_they_take_and_which_go_together(agent):
+    config, cohort = CONFIGS[agent], COHORTS[agent]
+    cohort.check(config)
+    longer = dataclasses.replace(config, frames=100 * config.frames)
+    for device in AGENTS[agent].most_runs:
+        assert 0 < cohort.expected_seconds(config, device) < cohort.expected_seconds(longer, device)
+    assert 0 < cohort.expected_disk_bytes(config) < cohort.expected_disk_bytes(longer)
+    other = dataclasses.replace(config, seed=config.seed + 1)
+    assert (cohort_key(other) == cohort_key(config)) == (AGENTS[agent].most_runs["cuda"] > 1)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_settings_follow_from_a_bonus_a_reading_and_a_task(agent):
+    facts, task = AGENTS[agent], CONFIGS[agent].task
+    for reading in ("release", "paper", "clean"):
+        settings = facts.settings_for("vcse", reading, task=task, k=7)
+        assert isinstance(settings, facts.settings)
+        assert settings.bonus.k == 7
