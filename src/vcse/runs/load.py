@@ -1,9 +1,9 @@
 """Trained policies, read from runs on disk. Nothing is locked: a run may go on training meanwhile."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, assert_never
 
 from vcse.agents.a2c import A2C, A2CConfig, A2CSpec
 from vcse.agents.drqv2 import DrQv2, DrQv2Config, DrQv2Spec
@@ -61,7 +61,7 @@ def load_policies(paths: Sequence[Path], device: str = "cpu") -> list[Policies]:
         paths: Directories of runs.
         device: Where the networks live.
     """
-    alike: dict[Any, list[_Saved]] = {}
+    alike: dict[Hashable, list[_Saved]] = {}
     missing = []
     for path in paths:
         config = read_config(path)
@@ -69,15 +69,8 @@ def load_policies(paths: Sequence[Path], device: str = "cpu") -> list[Policies]:
         if newest is None:
             missing.append(path)
             continue
-        key: tuple[Any, ...]
-        if isinstance(config.settings, SACConfig):
-            key = (state_spec(config.task), config.sac.hidden_units, newest.frame, config.eval_episodes)
-        elif isinstance(config.settings, DrQv2Config):
-            key = (path,)  # one learner each
-        else:
-            spec = task_spec(config.task)
-            key = (spec.observation_shape, spec.actions, config.backend, newest.frame, config.eval_episodes)
-        alike.setdefault(key, []).append(_Saved(path, config, newest))
+        saved = _Saved(path, config, newest)
+        alike.setdefault((newest.frame, config.eval_episodes, *_in_common(saved)), []).append(saved)
     if not alike:
         runs = f"{paths[0]} has no" if len(paths) == 1 else f"none of {len(paths)} runs ({paths[0]}, ...) has a"
         raise ValueError(f"{runs} whole checkpoint yet: there is no policy to load")
@@ -92,18 +85,34 @@ class _Saved(NamedTuple):
     checkpoint: Checkpoint
 
 
+def _in_common(saved: _Saved) -> tuple[Hashable, ...]:
+    """Give what runs must have in common to share an agent, beside their frame and the episodes of an evaluation."""
+    config, settings = saved.config, saved.config.settings
+    if isinstance(settings, A2CConfig):
+        spec = task_spec(config.task)
+        return spec.observation_shape, spec.actions, config.backend
+    if isinstance(settings, SACConfig):
+        return state_spec(config.task), settings.hidden_units
+    if isinstance(settings, DrQv2Config):
+        return (saved.path,)  # one learner each
+    assert_never(settings)  # mypy says so where an agent is new
+
+
 def _load_together(group: list[_Saved], device: str) -> Policies:
     group.sort(key=lambda saved: (saved.config.task, saved.config.method, saved.config.seed))
-    first = group[0].config
-    agent: A2C | SAC | DrQv2
-    if isinstance(first.settings, SACConfig):
-        agent = _sac(group, device)
-    elif isinstance(first.settings, DrQv2Config):
-        agent = _drqv2(group[0], first.settings, device)
-    else:
-        agent = _a2c(group, device)
     frame = group[0].checkpoint.frame
-    return Policies(agent, [saved.config for saved in group], frame, [saved.path for saved in group])
+    return Policies(_agent(group, device), [saved.config for saved in group], frame, [saved.path for saved in group])
+
+
+def _agent(group: list[_Saved], device: str) -> A2C | SAC | DrQv2:
+    settings = group[0].config.settings
+    if isinstance(settings, A2CConfig):
+        return _a2c(group, device)
+    if isinstance(settings, SACConfig):
+        return _sac(group, device)
+    if isinstance(settings, DrQv2Config):
+        return _drqv2(group[0], settings, device)
+    assert_never(settings)  # mypy says so where an agent is new
 
 
 def _a2c(group: list[_Saved], device: str) -> A2C:
