@@ -7,10 +7,11 @@ from functools import partial
 import jaxtyping
 import pytest
 from rich.console import Console
+from runs import small_pixels
 from runs.small import LAVA, assert_same_run, make_config, train
 
 from vcse.runs.launch import StoppedError
-from vcse.runs.store import done_frame
+from vcse.runs.store import RunDirectory, done_frame
 from vcse.studies import local
 from vcse.studies.gathered import StudyFile, read_study_file
 from vcse.studies.local import StudyProgress, check_out, form_cohorts, run_locally, take_out
@@ -134,6 +135,14 @@ class TestOut:
         train(configs[:1], tmp_path)
         with pytest.raises(ValueError, match="holds another run"):
             check_out(FILE, [make_config(seed=0, eval_episodes=5)], tmp_path)
+
+    def test_refuses_pictures_of_another_quality_than_the_study_has(self, tmp_path):
+        config = small_pixels.make_config(seed=0)
+        RunDirectory(tmp_path / config.name, config).close()
+        assert config.rendering == "fast"
+        assert check_out(FILE, [small_pixels.make_config(seed=1)], tmp_path)
+        with pytest.raises(ValueError, match="has rendering fast, not light, and a study has one"):
+            check_out(FILE, [replace(small_pixels.make_config(seed=1), rendering="light")], tmp_path)
 
 
 def test_progress_is_a_line_in_a_pipe_and_not_the_same_twice(tmp_path, configs, capsys):

@@ -248,6 +248,14 @@ def test_runs_of_no_study_are_shown_without_claims(tmp_path):
     assert not (tmp_path / "mine" / "report" / "claims.csv").exists()
 
 
+def test_a_run_that_does_not_know_a_metric_yet_does_not_choose_it_for_all(tmp_path):
+    for seed in range(3):
+        make_run(tmp_path / "mine", "vcse", seed, [0.5, 1.0], column="eval_return_mean")
+    make_run(tmp_path / "mine", "none", 0, [3.0, 3.0], column="episodes")
+    page = write_report(tmp_path / "mine").read_text()
+    assert "Return in evaluation over frames" in page
+
+
 def test_all_commands_are_shown(tmp_path):
     commands = [["train", "minigrid", "--seeds", str(number)] for number in range(6)] + [["resume", "a b"]]
     for seed, command in enumerate([*commands, commands[0]]):

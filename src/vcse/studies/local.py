@@ -22,7 +22,7 @@ from vcse.runs.config import RunConfig
 from vcse.runs.jobs import Job, end_jobs, start_job, tell_to_stop
 from vcse.runs.launch import StoppedError, cohort_key, stop_on_signals
 from vcse.runs.progress import Status
-from vcse.runs.store import check_config, done_frame
+from vcse.runs.store import check_config, done_frame, read_config, run_directories
 from vcse.runs.words import counted
 from vcse.studies.gathered import CURVES, STUDY_FILE, StudyFile, read_study_file
 from vcse.studies.status import StudyStatus, study_status, wait_until_free, write_failures
@@ -56,7 +56,19 @@ def check_out(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> list[
         raise ValueError(f"{out} holds the study {before.study}, not {file.study}: choose another --out")
     for config in configs:
         check_config(out / config.name, config)
+    _check_rendering(configs, out)
     return [config for config in configs if done_frame(out / config.name) < config.frames]
+
+
+def _check_rendering(configs: Sequence[RunConfig], out: Path) -> None:
+    """Refuse pictures of another quality than those that runs in a directory have seen."""
+    wanted = configs[0].rendering if configs else None
+    if wanted is None or not out.is_dir():
+        return
+    for path in run_directories(out):
+        seen = read_config(path).rendering
+        if seen != wanted:
+            raise ValueError(f"{path} has rendering {seen}, not {wanted}, and a study has one: choose another --out")
 
 
 def take_out(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> None:

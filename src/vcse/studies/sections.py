@@ -315,11 +315,14 @@ def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
 
 
 def _metric(runs: Sequence[GatheredRun]) -> str:
-    """Give what is drawn where no study says it."""
-    for metric in ("eval_success_rate", "success_rate", "eval_return_mean", "return_mean"):
-        if all(np.isfinite(run.columns.get(metric, np.full(1, np.nan))).any() for run in runs):
-            return metric
-    return next(iter(runs[0].columns), "success_rate")
+    """Give what is drawn where no study says it: what most runs know, and of several the first."""
+    metrics = ("eval_success_rate", "success_rate", "eval_return_mean", "return_mean")
+    known = {
+        metric: sum(np.isfinite(run.columns.get(metric, np.full(1, np.nan))).any() for run in runs)
+        for metric in metrics
+    }
+    most = max(metrics, key=lambda metric: known[metric])
+    return most if known[most] else next(iter(runs[0].columns), "success_rate")
 
 
 def _maps(
