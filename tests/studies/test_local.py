@@ -138,11 +138,20 @@ class TestOut:
 
     def test_refuses_pictures_of_another_quality_than_the_study_has(self, tmp_path):
         config = small_pixels.make_config(seed=0)
+        assert check_out(FILE, [config], tmp_path) == [config]  # a directory that is there and empty
         RunDirectory(tmp_path / config.name, config).close()
         assert config.rendering == "fast"
         assert check_out(FILE, [small_pixels.make_config(seed=1)], tmp_path)
         with pytest.raises(ValueError, match="has rendering fast, not light, and a study has one"):
             check_out(FILE, [replace(small_pixels.make_config(seed=1), rendering="light")], tmp_path)
+
+    def test_a_run_that_cannot_be_read_does_not_stop_others_that_see_pictures(self, tmp_path, capsys):
+        first, second = (small_pixels.make_config(seed=seed) for seed in (0, 1))
+        RunDirectory(tmp_path / first.name, first).close()
+        (tmp_path / "damaged").mkdir()
+        (tmp_path / "damaged" / "config.json").write_text("{")
+        assert check_out(FILE, [second], tmp_path) == [second]
+        assert "damaged" in capsys.readouterr().err
 
 
 def test_progress_is_a_line_in_a_pipe_and_not_the_same_twice(tmp_path, configs, capsys):

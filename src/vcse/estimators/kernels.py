@@ -27,11 +27,13 @@ MOST_PARTS = 8
 
 
 @cache
+def triton_module(name: str) -> Any:
+    """Give a module of kernels, which compile on first use, or None where Triton is not installed."""
+    return None if importlib.util.find_spec("triton") is None else importlib.import_module(name)
+
+
 def _device_code() -> Any:
-    """Give the module of the kernels, which compile on first use, or None where Triton is not installed."""
-    if importlib.util.find_spec("triton") is None:
-        return None
-    return importlib.import_module("vcse.estimators.triton_kernels")
+    return triton_module("vcse.estimators.triton_kernels")
 
 
 def can_search(search: Search) -> bool:

@@ -1,24 +1,20 @@
 """Kernels of this package that are written in Triton, which comes with PyTorch for CUDA."""
 
-import importlib
-import importlib.util
-from functools import cache
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from vcse.estimators.kernels import triton_module
+
 TILE_NUMBERS = 8192  # of a hidden layer, that one program takes on the way back
 MOST_UNITS = 128  # of them side by side
 
 
-@cache
 def device_code(of: Literal["perceptrons", "pictures"]) -> Any:
-    """Give the module of some kernels, which compile on first use, or None where Triton is not installed."""
-    if importlib.util.find_spec("triton") is None:
-        return None
-    return importlib.import_module(f"vcse.nets.triton_{of}")
+    """Give the module of some kernels, or None where Triton is not installed."""
+    return triton_module(f"vcse.nets.triton_{of}")
 
 
 def masked_gradient(

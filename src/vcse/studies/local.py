@@ -22,7 +22,7 @@ from vcse.runs.config import RunConfig
 from vcse.runs.jobs import Job, end_jobs, start_job, tell_to_stop
 from vcse.runs.launch import StoppedError, cohort_key, stop_on_signals
 from vcse.runs.progress import Status
-from vcse.runs.store import check_config, done_frame, read_config, run_directories
+from vcse.runs.store import check_config, done_frame, readable_runs
 from vcse.runs.words import counted
 from vcse.studies.gathered import CURVES, STUDY_FILE, StudyFile, read_study_file
 from vcse.studies.status import StudyStatus, study_status, wait_until_free, write_failures
@@ -63,12 +63,13 @@ def check_out(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> list[
 def _check_rendering(configs: Sequence[RunConfig], out: Path) -> None:
     """Refuse pictures of another quality than those that runs in a directory have seen."""
     wanted = configs[0].rendering if configs else None
-    if wanted is None or not out.is_dir():
+    if wanted is None or not any(out.rglob("config.json")):
         return
-    for path in run_directories(out):
-        seen = read_config(path).rendering
-        if seen != wanted:
-            raise ValueError(f"{path} has rendering {seen}, not {wanted}, and a study has one: choose another --out")
+    for path, there in readable_runs(out).items():
+        if there.rendering != wanted:
+            raise ValueError(
+                f"{path} has rendering {there.rendering}, not {wanted}, and a study has one: choose another --out"
+            )
 
 
 def take_out(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> None:
