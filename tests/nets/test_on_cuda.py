@@ -5,6 +5,7 @@ import torch
 
 from vcse.nets.augment import SHIFTS, shifted
 from vcse.nets.pixels import FEATURES, PictureEncoder
+from vcse.nets.wide_linear import wide_linear
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -34,20 +35,53 @@ def test_a_part_of_a_batch_is_shifted_where_it_lies():
     assert torch.equal(shifted(shown[::2], shifts[1, ::2]), shifted(shown, shifts[1])[::2])
 
 
-@pytest.mark.parametrize(("precision", "near"), [("float32", 0.05), ("bfloat16", 0.15)])
-def test_features_and_gradients_of_an_encoder_are_those_of_the_cpu(precision, near):
-    shown = shifted(pictures(6), torch.full((6, 2), SHIFTS // 2))
-    weights = torch.randn(6, FEATURES, generator=generator(1))
+@pytest.mark.parametrize(
+    ("precision", "arithmetic", "near"),
+    # Units about to switch on or off do so elsewhere, which turns the gradient of so random a loss a little.
+    [("float32", "highest", 1e-3), ("float32", "high", 0.05), ("bfloat16", "high", 0.15)],
+)
+@pytest.mark.parametrize("count", [1, 6])
+def test_features_and_gradients_of_an_encoder_are_those_of_the_cpu(precision, arithmetic, near, count):
+    before = torch.get_float32_matmul_precision()
+    shown = shifted(pictures(count), torch.full((count, 2), SHIFTS // 2))
+    weights = torch.randn(count, FEATURES, generator=generator(1))
     found = []
     for device, on in (("cpu", "float32"), ("cuda", precision)):
         encoder = PictureEncoder(9, generator(), precision=on).to(device)
         with torch.no_grad():
             for number, layer in enumerate(encoder.layers):
                 layer.bias.copy_(0.1 * torch.randn(32, generator=generator(number)))
-        features = encoder(shown.to(device))
-        gradients = torch.autograd.grad((features * weights.to(device)).sum(), list(encoder.parameters()))
-        found.append([features.detach(), *gradients])
+        torch.set_float32_matmul_precision(arithmetic if device == "cuda" else "highest")
+        try:
+            features = encoder(shown.to(device))
+            gradients = torch.autograd.grad((features * weights.to(device)).sum(), list(encoder.parameters()))
+        finally:
+            torch.set_float32_matmul_precision(before)
+        for gradient, parameter in zip(gradients, encoder.parameters(), strict=True):
+            assert gradient.stride() == parameter.stride()  # as Adam in one pass wants them
+        found.append([features.detach().float(), *gradients])
     for mine, theirs in zip(found[1], found[0], strict=True):
         assert mine.dtype == torch.float32
-        # Units about to switch on or off do so elsewhere, which turns the gradient of so random a loss a little.
         assert (mine.cpu() - theirs).norm() < near * theirs.norm()
+
+
+def test_a_nan_of_an_encoder_comes_out():
+    encoder, shown = PictureEncoder(9, generator()).cuda(), pictures(2).cuda()
+    with torch.no_grad():
+        encoder.layers[2].bias[3] = float("nan")
+    assert encoder(shown).isnan().any()
+
+
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(256, FEATURES, 50), (1, FEATURES, 50), (70, 131, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_wide_layer_and_its_gradients_are_those_of_the_cpu(rows, inputs, outputs, dtype):
+    drawn = [torch.randn(*size, generator=generator(7)) for size in ((rows, inputs), (outputs, inputs), (outputs,))]
+    drawn[0] = drawn[0].to(dtype)
+    weights, found = torch.randn(rows, outputs, generator=generator(8)), []
+    for device in ("cpu", "cuda"):
+        parts = [each.to(device).requires_grad_() for each in drawn]
+        result = wide_linear(*parts)
+        gradients = torch.autograd.grad((result * weights.to(device)).sum(), parts)
+        found.append([each.detach().cpu().float() for each in (result, *gradients)])
+    for mine, theirs in zip(found[1], found[0], strict=True):
+        assert (mine - theirs).norm() < 1e-4 * theirs.norm() + (5e-3 * theirs.norm() if dtype != torch.float32 else 0)

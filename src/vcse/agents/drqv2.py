@@ -21,7 +21,7 @@ from vcse.nets.augment import shifted
 from vcse.nets.capture import Captured, CapturedCall
 from vcse.nets.optimizers import adam_state, make_adam
 from vcse.nets.perceptrons import Perceptrons
-from vcse.nets.pixels import Curiosity, PictureEncoder, Precision, Trunk, through_trunks
+from vcse.nets.pixels import Curiosity, PictureEncoder, Precision, Trunk
 from vcse.replay.frames import PictureBatch
 from vcse.settings import ValueCritic, check_at_least_one, check_not_negative, check_positive, check_shares
 from vcse.streams import torch_generator
@@ -348,8 +348,8 @@ class DrQv2:
             assert batch.next_observations is not None
             with torch.no_grad():
                 next_features = self.encoder(shifted(batch.next_observations[learned], shifts[2, learned]))
-        both = self.curiosity.trunk(torch.cat((features, next_features)))
-        loss = self.curiosity.loss(both[: len(features)], batch.actions[learned], both[len(features) :])
+        here, there = self.curiosity.trunk(features), self.curiosity.trunk(next_features)
+        loss = self.curiosity.loss(here, batch.actions[learned], there)
         self._step(loss, "curiosity")
         return loss.detach()
 
@@ -416,15 +416,13 @@ class DrQv2:
     ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"] | None]:
         """Give what each critic is to learn: the return and the discounted value of what follows."""
         discounts = batch.discounts[: self.config.batch_size]
-        trunks = [self.actor_trunk, self.target_trunk]
-        if self.extrinsic_target_trunk is not None:
-            trunks.append(self.extrinsic_target_trunk)
-        acting, seen, *extrinsic_seen = through_trunks(trunks, next_features)
-        mean = self._policy(acting)
+        mean = self._policy(self.actor_trunk(next_features))
+        seen = self.target_trunk(next_features)
         targets = rewards + discounts * self._judge(self.target_head, seen, self._noisy(mean, noise[0])).amin(0)
-        if not extrinsic_seen:
+        if self.extrinsic_target_trunk is None:
             return targets, None
-        judged = self._judge(self.extrinsic_target_head, extrinsic_seen[0], self._noisy(mean, noise[1])).amin(0)
+        seen = self.extrinsic_target_trunk(next_features)
+        judged = self._judge(self.extrinsic_target_head, seen, self._noisy(mean, noise[1])).amin(0)
         return targets, extrinsic_rewards + discounts * judged
 
     def _policy(self, seen: Float[Tensor, "n d"]) -> Float[Tensor, "n a"]:

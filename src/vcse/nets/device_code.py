@@ -17,6 +17,11 @@ def device_code(of: Literal["perceptrons", "pictures"]) -> Any:
     return triton_module(f"vcse.nets.triton_{of}")
 
 
+def product_precision() -> Literal["ieee", "tf32"]:
+    """Give how exactly kernels multiply float32: as PyTorch was told to multiply matrices."""
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
 def masked_gradient(
     gradient: Float[Tensor, "b n u"], hidden: Float[Tensor, "b n u"]
 ) -> tuple[Float[Tensor, "b n u"], Float[Tensor, "b u"]]:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vcse.nets.device_code import device_code, masked_gradient
+from vcse.nets.device_code import device_code, masked_gradient, product_precision
 
 FEW_INPUTS = 128  # that one program of a GPU holds at once
 TILE_ROWS, TILE_UNITS = 64, 128
@@ -107,7 +107,7 @@ def _few_inputs(inputs: Tensor, weight: Tensor, bias: Tensor) -> Float[Tensor, "
         INPUTS=max(16, 1 << (count - 1).bit_length()),
         ROWS=TILE_ROWS,
         UNITS=TILE_UNITS,
-        PRECISION="ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32",
+        PRECISION=product_precision(),
     )
     return hidden
 
