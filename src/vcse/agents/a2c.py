@@ -7,7 +7,7 @@ The extrinsic critic sees detached features and the task's rewards only: it is t
 and the bonus cannot reach it. A learner without a bonus has none.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vcse.bonuses.cohort import CohortBonus
 from vcse.bonuses.named import BonusChoice
-from vcse.nets.capture import Captured
+from vcse.nets.capture import Captured, CapturedCall
 from vcse.nets.encoders import GridEncoder
 from vcse.nets.heads import TanhHead
 from vcse.nets.remembered import RememberedEncoder
@@ -167,7 +167,7 @@ class A2C:
         self._prepare_random_encoder()
         self._captured_update: Captured[dict[str, Tensor]] | None = None
         self._captured_from: Rollout | None = None
-        self._captured_acts: dict[tuple[int, ...], _CapturedAct] = {}
+        self._captured_acts: dict[tuple[int, ...], CapturedCall[Tensor]] = {}
 
     @torch.no_grad()
     def _prepare(self) -> None:
@@ -222,7 +222,9 @@ class A2C:
     ) -> Int[Tensor, "l n"]:
         key = (*learners.indices(self.learners), *observations.shape)
         if key not in self._captured_acts:
-            self._captured_acts[key] = _CapturedAct(self._act, observations, uniforms, learners)
+            self._captured_acts[key] = CapturedCall(
+                lambda shown, drawn: self._act(shown, drawn, learners), observations, uniforms, device=self.device
+            )
         return self._captured_acts[key](observations, uniforms)
 
     def _act(
@@ -469,24 +471,6 @@ class A2C:
         """Take the state of every learner back."""
         for learner in range(self.learners):
             self.load_learner_state(learner, state[str(learner)])
-
-
-class _CapturedAct:
-    """Choosing actions for a group of learners, from memory of its own."""
-
-    def __init__(
-        self, act: Callable[[Tensor, Tensor, slice], Tensor], observations: Tensor, uniforms: Tensor, learners: slice
-    ) -> None:
-        self.observations = torch.empty(observations.shape, dtype=observations.dtype, device=uniforms.device)
-        self.uniforms = torch.empty_like(uniforms)
-        self.observations.copy_(observations)
-        act(self.observations, self.uniforms, learners)
-        self.captured = Captured(lambda: act(self.observations, self.uniforms, learners))
-
-    def __call__(self, observations: Tensor, uniforms: Tensor) -> Int[Tensor, "l n"]:
-        self.observations.copy_(observations, non_blocking=True)
-        self.uniforms.copy_(uniforms)
-        return self.captured()
 
 
 def _agreement(guessed: Float[Tensor, "l m"], exact: Float[Tensor, "l m"]) -> dict[str, Float[Tensor, " l"]]:

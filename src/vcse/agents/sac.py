@@ -11,7 +11,7 @@ The critic learns the task's rewards plus the bonus, which is computed anew for 
 learns the task's rewards alone: it is the value that VCSE conditions on, and the bonus cannot reach it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from vcse.bonuses.cohort import CohortBonus
 from vcse.bonuses.named import BonusChoice
-from vcse.nets.capture import Captured
+from vcse.nets.capture import Captured, CapturedCall
 from vcse.nets.optimizers import adam_state, make_adam
 from vcse.nets.perceptrons import Perceptrons
 from vcse.nets.squashed import mean_and_log_std, squashed_sample
@@ -170,7 +170,7 @@ class SAC:
         self.target_rates = [network_rates.view(-1, *[1] * (each.ndim - 1)) for each in self.critic]
         self.target_entropy = -float(spec.action_size)
         self._captured_update: Captured[dict[str, Tensor]] | None = None
-        self._captured_acts: dict[tuple[int, ...], _CapturedAct] = {}
+        self._captured_acts: dict[tuple[int, ...], CapturedCall[Tensor]] = {}
 
     @property
     def learners(self) -> int:
@@ -190,7 +190,7 @@ class SAC:
             return self._act(observations.to(self.device), noise)
         shape = tuple(observations.shape)
         if shape not in self._captured_acts:
-            self._captured_acts[shape] = _CapturedAct(self._act, observations, noise, self.device)
+            self._captured_acts[shape] = CapturedCall(self._act, observations, noise, device=self.device)
         return self._captured_acts[shape](observations, noise)
 
     def _act(
@@ -416,23 +416,3 @@ class SAC:
         """Take the state of every learner back."""
         for learner in range(self.learners):
             self.load_learner_state(learner, state[str(learner)])
-
-
-class _CapturedAct:
-    """Choosing actions, from memory of its own."""
-
-    def __init__(
-        self,
-        act: Callable[[Tensor, Tensor], Tensor],
-        observations: Tensor,
-        noise: Tensor,
-        device: torch.device,
-    ) -> None:
-        self.observations, self.noise = observations.to(device, copy=True), noise.to(device, copy=True)
-        act(self.observations, self.noise)
-        self.captured = Captured(lambda: act(self.observations, self.noise))
-
-    def __call__(self, observations: Tensor, noise: Tensor) -> Float[Tensor, "l n a"]:
-        self.observations.copy_(observations, non_blocking=True)
-        self.noise.copy_(noise, non_blocking=True)
-        return self.captured()
