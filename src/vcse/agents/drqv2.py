@@ -18,6 +18,7 @@ from torch import Tensor
 from vcse.bonuses.cohort import CohortBonus, CohortOutput
 from vcse.bonuses.named import BonusChoice
 from vcse.nets.augment import shifted
+from vcse.nets.beside import Beside
 from vcse.nets.capture import Captured, CapturedCall
 from vcse.nets.optimizers import adam_state, make_adam
 from vcse.nets.perceptrons import Perceptrons
@@ -201,6 +202,7 @@ class DrQv2:
         self.action_noise = torch.tensor(config.noise(0), device=self.device)
         self.beta = torch.tensor(config.weight(0), device=self.device)
         self.reward_scale = torch.ones((), device=self.device)
+        self.beside = Beside(self.device)
         self._captured_update: Captured[dict[str, Tensor]] | None = None
         self._captured_acts: dict[int, CapturedCall[Tensor]] = {}  # by how many are chosen at once
 
@@ -279,30 +281,37 @@ class DrQv2:
         with torch.no_grad():
             next_features = self.encoder(shifted(batch.arrived[learned], shifts[1, learned]))
 
-        # The curiosity module takes a step, and gives the features of the bonus.
-        curiosity_loss = self._learn_curiosity(batch, shifts, features, next_features)
-
         # The policy at o_t, once: its mean for the value, and again for the actor's loss, which comes last.
         mean = self._policy(self.actor_trunk(features))
-        extrinsic_seen = None if self.extrinsic_trunk is None else self.extrinsic_trunk(features)
+
+        # What only a bonus needs runs beside the rest: the curiosity module takes a step, and gives its features.
+        with self.beside:
+            curiosity_loss = self._learn_curiosity(batch, shifts, features, next_features)
+            extrinsic_seen = None if self.extrinsic_trunk is None else self.extrinsic_trunk(features)
+            with torch.no_grad():
+                everyone = self._of_bonus(pictures, features, mean.detach(), extrinsic_seen)
+                bonus = self.weighted_bonus(*everyone, first_rewards)[learned]
+                bonus = bonus + self._later_bonuses(batch, shifts[0, learned])
         with torch.no_grad():
-            # The bonus of o_t joins the return, weighted by beta.
-            everyone = self._of_bonus(pictures, features, mean.detach(), extrinsic_seen)
-            bonus = self.weighted_bonus(*everyone, first_rewards)[learned]
-            rewards = returns[learned] + bonus + self._later_bonuses(batch, shifts[0, learned])
-            targets, extrinsic_targets = self._targets(batch, rewards, returns[learned], next_features, noise)
-
-        # The critic takes a step, and the encoder with it.
+            next_mean = self._policy(self.actor_trunk(next_features))
+            future = self._future(self.target_trunk, self.target_head, batch, next_features, next_mean, noise[0])
         judged = self._judge(self.critic_head, self.critic_trunk(encoded), actions)
-        critic_loss = (judged - targets).square().mean(-1).sum()
-        self._step(critic_loss, "encoder", "critic")
+        self.beside.wait()
 
+        # The extrinsic critic learns the task's rewards alone.
         extrinsic_loss = torch.zeros((), device=self.device)
-        if extrinsic_seen is not None:
-            extrinsic = self._judge(self.extrinsic_head, extrinsic_seen, actions)
-            assert extrinsic_targets is not None
-            extrinsic_loss = (extrinsic - extrinsic_targets).square().mean(-1).sum()
-            self._step(extrinsic_loss, "extrinsic_critic")
+        if self.extrinsic_target_trunk is not None and extrinsic_seen is not None:
+            with self.beside:
+                target = self.extrinsic_target_trunk, self.extrinsic_target_head
+                with torch.no_grad():
+                    extrinsic_future = self._future(*target, batch, next_features, next_mean, noise[1])
+                extrinsic = self._judge(self.extrinsic_head, extrinsic_seen, actions)
+                extrinsic_loss = (extrinsic - (returns[learned] + extrinsic_future)).square().mean(-1).sum()
+                self._step(extrinsic_loss, "extrinsic_critic")
+
+        # The bonus of o_t joins the return, weighted by beta. The critic takes a step, and the encoder with it.
+        critic_loss = (judged - (returns[learned] + bonus + future)).square().mean(-1).sum()
+        self._step(critic_loss, "encoder", "critic")
 
         # The actor goes where the critic, as it is now, sees most.
         with torch.no_grad():
@@ -310,6 +319,7 @@ class DrQv2:
         frozen = [each.detach() for each in self.critic_head]
         actor_loss = -self._judge(frozen, seen, self._noisy(mean, noise[2])).amin(0).mean()
         self._step(actor_loss, "actor")
+        self.beside.wait()
         self._follow()
         return {
             "batch_reward": batch.rewards[learned].mean(),
@@ -406,24 +416,18 @@ class DrQv2:
         reward: Tensor = self.bonus_output.reward[0]
         return self.beta * reward
 
-    def _targets(
+    def _future(
         self,
+        target_trunk: Trunk,
+        target_head: Sequence[Tensor],
         batch: PictureBatch,
-        rewards: Float[Tensor, " n"],
-        extrinsic_rewards: Float[Tensor, " n"],
         next_features: Float[Tensor, "n f"],
-        noise: Float[Tensor, "3 n a"],
-    ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"] | None]:
-        """Give what each critic is to learn: the return and the discounted value of what follows."""
-        discounts = batch.discounts[: self.config.batch_size]
-        mean = self._policy(self.actor_trunk(next_features))
-        seen = self.target_trunk(next_features)
-        targets = rewards + discounts * self._judge(self.target_head, seen, self._noisy(mean, noise[0])).amin(0)
-        if self.extrinsic_target_trunk is None:
-            return targets, None
-        seen = self.extrinsic_target_trunk(next_features)
-        judged = self._judge(self.extrinsic_target_head, seen, self._noisy(mean, noise[1])).amin(0)
-        return targets, extrinsic_rewards + discounts * judged
+        next_mean: Float[Tensor, "n a"],
+        noise: Float[Tensor, "n a"],
+    ) -> Float[Tensor, " n"]:
+        """Give the discounted value, by a target critic, of what comes after n steps."""
+        judged = self._judge(target_head, target_trunk(next_features), self._noisy(next_mean, noise)).amin(0)
+        return batch.discounts[: self.config.batch_size] * judged
 
     def _policy(self, seen: Float[Tensor, "n d"]) -> Float[Tensor, "n a"]:
         return self.actor_net(self.actor_head, seen[None])[0].tanh()

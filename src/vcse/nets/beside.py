@@ -1,0 +1,36 @@
+"""Work that a GPU does at the same time as other work."""
+
+from types import TracebackType
+
+import torch
+
+
+class Beside:
+    """Operations inside this context run at the same time as those after it, until they are waited for.
+
+    On a GPU they have a stream of their own; elsewhere they simply run. Tensors that go in or come out must live until
+    `wait`.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._before: torch.cuda.Stream | None = None
+
+    def __enter__(self) -> None:
+        """Begin once what was asked for so far is done."""
+        if self._stream is not None:
+            self._before = torch.cuda.current_stream(self._stream.device)
+            self._stream.wait_stream(self._before)
+            torch.cuda.set_stream(self._stream)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Go on with other work."""
+        if self._before is not None:
+            torch.cuda.set_stream(self._before)
+
+    def wait(self) -> None:
+        """Let what follows begin once the operations are done."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
