@@ -16,7 +16,7 @@ from vcse.nets.device_code import device_code, masked_gradient, product_precisio
 STRIDES = (2, 1, 1, 1)
 WINDOW = 3
 LEAST_CHANNELS = 16  # that a matrix product can have
-TILE_PIXELS = 128
+TILE_PIXELS = 64  # more do not fit into the registers
 CENTRED_NUMBERS = 1024  # of pictures, that one program takes
 PARTS = 128  # in which the pixels are taken for the gradients of weights
 

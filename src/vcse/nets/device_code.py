@@ -34,6 +34,6 @@ def masked_gradient(
     sums = hidden.new_empty(networks, tiles, units, dtype=torch.float32)
     programs = (tiles, -(-units // tile_units), networks)
     device_code("perceptrons").mask_kernel[programs](
-        *(gradient.contiguous(), hidden, masked, sums), rows, units, ROWS=tile_rows, UNITS=tile_units
+        *(gradient.contiguous(), hidden, masked, sums), rows, units, ROWS=tile_rows, UNITS=tile_units, num_warps=8
     )
     return masked, sums.sum(1)
