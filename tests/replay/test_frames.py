@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from vcse.replay.frames import STACK, Between, FrameReplay, frame_bytes, frame_slots, step_record
+from vcse.nets.capture import Captured
+from vcse.replay.frames import STACK, Between, Chosen, FrameReplay, frame_bytes, frame_slots, step_record
 from vcse.replay.transitions import distinct_places, uniforms_for
 
 SHAPE, ACTIONS, DISCOUNT = (3, 4, 5), 2, 0.9
@@ -277,3 +278,26 @@ def test_a_transition_takes_a_third_of_the_bytes_of_a_stack():
 def test_room_for_nothing_is_refused(name):
     with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
         make_replay(**{name: 0})
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("storage", ["cpu", "cuda"])
+def test_a_batch_on_a_gpu_is_that_of_the_host(storage):
+    lived = Lived(60)
+    host, device = (
+        make_replay(gives_between=True),
+        make_replay(gives_between=True, device="cuda", storage_device=storage),
+    )
+    for replay in (host, device):
+        for _ in lived.add_to(replay):
+            pass
+    places = torch.arange(host.size)
+    chosen = Chosen(*(each.cuda() for each in device.choose(places)))
+    mine, theirs = device.draw(places), host.draw(places)
+    batches = [mine, device.gather(chosen)]
+    if storage == "cuda":
+        batches.append(Captured(lambda: device.gather(chosen))())
+    for batch in batches:
+        for there, here in zip((*batch[:-1], *batch.between), (*theirs[:-1], *theirs.between), strict=True):
+            assert there.is_cuda
+            assert torch.equal(there.cpu(), here)

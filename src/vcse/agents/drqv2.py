@@ -455,8 +455,8 @@ class DrQv2:
     @torch.no_grad()
     def _follow(self) -> None:
         """Let the target critics go part of the way to the critics."""
-        for target, source in self._target_pairs():
-            target.lerp_(source, self.config.target_rate)
+        targets, sources = zip(*self._target_pairs(), strict=True)
+        torch._foreach_lerp_(targets, sources, self.config.target_rate)
 
     def _target_pairs(self) -> list[tuple[Tensor, Tensor]]:
         pairs: list[tuple[Tensor, Tensor]] = []

@@ -1,12 +1,14 @@
-"""CUDA graphs: a fixed sequence of operations on fixed memory, started by the host in one go."""
+"""CUDA graphs, fixed sequences of operations on fixed memory that the host starts in one go, and how it is filled."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 Output = TypeVar("Output")
+
+_ALIGNED_BYTES = 16
 
 
 class Captured(Generic[Output]):
@@ -28,22 +30,71 @@ class Captured(Generic[Output]):
         return self._output
 
 
+class Parcel:
+    """Small tensors of the host that go to a device in one copy, always to the same memory.
+
+    Args:
+        contents: Whose shapes and types those of later parcels must have.
+        device: Where they go.
+
+    Attributes:
+        arrived: What was sent last, on the device.
+    """
+
+    def __init__(self, contents: Sequence[Tensor], device: torch.device) -> None:
+        begins = [0]
+        for each in contents:
+            begins.append(begins[-1] + -(-each.nbytes // _ALIGNED_BYTES) * _ALIGNED_BYTES)
+        there = torch.zeros(begins[-1], dtype=torch.uint8, device=device)
+        here = torch.zeros(begins[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
+        self._here, self._there = here, there
+        self._packed, self.arrived = (
+            [
+                memory[begin : begin + each.nbytes].view(each.dtype).view(each.shape)
+                for begin, each in zip(begins, contents, strict=False)
+            ]
+            for memory in (here, there)
+        )
+        self._sent = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    def send(self, contents: Sequence[Tensor]) -> None:
+        """Send tensors, without waiting until they have arrived."""
+        if self._sent is not None:
+            self._sent.synchronize()  # what is overwritten here must have been copied
+        for mine, theirs in zip(self._packed, contents, strict=True):
+            mine.copy_(theirs)
+        self._there.copy_(self._here, non_blocking=True)
+        if self._sent is not None:
+            self._sent.record()
+
+
 class CapturedCall(Generic[Output]):
     """A function of tensors, captured once; what it is called with is copied to memory of its own.
 
     Args:
         function: As for `Captured`, but for its arguments.
-        inputs: On the host or the device; those of later calls must have the same shapes.
+        inputs: On the host or the device; those of later calls must lie there too, and have the same shapes.
         device: Where the function runs.
     """
 
     def __init__(self, function: Callable[..., Output], *inputs: Tensor, device: torch.device) -> None:
-        self._inputs = [each.to(device, copy=True) for each in inputs]
+        self._from_host = [each.device.type == "cpu" for each in inputs]
+        self._parcel = Parcel([each for each in inputs if each.device.type == "cpu"], device)
+        arrived = iter(self._parcel.arrived)
+        self._inputs = [
+            next(arrived) if here else each.clone() for each, here in zip(inputs, self._from_host, strict=True)
+        ]
+        self._send(inputs)
         function(*self._inputs)
         self._captured = Captured(lambda: function(*self._inputs))
 
     def __call__(self, *inputs: Tensor) -> Output:
         """Copy the inputs, and start the operations."""
-        for mine, theirs in zip(self._inputs, inputs, strict=True):
-            mine.copy_(theirs, non_blocking=True)
+        self._send(inputs)
         return self._captured()
+
+    def _send(self, inputs: Sequence[Tensor]) -> None:
+        self._parcel.send([each for each, here in zip(inputs, self._from_host, strict=True) if here])
+        for mine, theirs, here in zip(self._inputs, inputs, self._from_host, strict=True):
+            if not here:
+                mine.copy_(theirs)

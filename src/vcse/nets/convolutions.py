@@ -7,24 +7,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Shaped, UInt8
 from torch import Tensor
 from torch.nn.functional import pad
 
-from vcse.nets.device_code import device_code, masked_gradient, product_precision
+from vcse.nets.device_code import device_code, masked_gradient, pixel_pitch, product_precision
 
 STRIDES = (2, 1, 1, 1)
 WINDOW = 3
-LEAST_CHANNELS = 16  # that a matrix product can have
 TILE_PIXELS = 64  # more do not fit into the registers
-CENTRED_NUMBERS = 1024  # of pictures, that one program takes
 PARTS = 128  # in which the pixels are taken for the gradients of weights
 
 
 def encoded(
     pictures: UInt8[Tensor, "n h w c"],
-    weights: Sequence[Float[Tensor, "u i 3 3"]],
-    biases: Sequence[Float[Tensor, " u"]],
+    weights: Sequence[Float[Tensor, "_ _ 3 3"]],
+    biases: Sequence[Float[Tensor, " _"]],
     dtype: torch.dtype,
 ) -> Float[Tensor, "n f"]:
     """Apply rectified convolutions to pixels from -127.5 to 127.5, one after the other.
@@ -43,7 +41,7 @@ class _Encoded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, pictures: Tensor, dtype: torch.dtype, *parameters: Tensor) -> Tensor:
         weights, biases = parameters[: len(STRIDES)], parameters[len(STRIDES) :]
-        inputs, taps = [_centred(pictures, dtype)], []
+        inputs, taps = [_padded(pictures)], []
         for weight, bias, stride in zip(weights, biases, STRIDES, strict=True):
             taps.append(_by_tap(weight, inputs[-1].shape[-1], dtype))
             inputs.append(_convolved(inputs[-1], taps[-1], bias, stride))
@@ -70,15 +68,16 @@ class _Encoded(torch.autograd.Function):
         return None, None, *of_weights, *of_biases
 
 
-def _centred(pictures: UInt8[Tensor, "n h w c"], dtype: torch.dtype) -> Float[Tensor, "n h w i"]:
-    channels = pictures.shape[-1]
-    padded = max(LEAST_CHANNELS, 1 << (channels - 1).bit_length())
-    out = pictures.new_empty(*pictures.shape[:-1], padded, dtype=dtype)
-    programs = (-(-out.numel() // CENTRED_NUMBERS),)
-    device_code("pictures").centre_kernel[programs](
-        pictures.contiguous(), out, out.numel(), CHANNELS=channels, PADDED=padded, BLOCK=CENTRED_NUMBERS
-    )
-    return out
+def _padded(pictures: UInt8[Tensor, "n h w c"]) -> UInt8[Tensor, "n h w i"]:
+    """Give pixels as far apart as kernels want them. What is between them has weights of 0."""
+    count, height, width, channels = pictures.shape
+    pitch = pixel_pitch(channels)
+    whole, strides = (count, height, width, pitch), (height * width * pitch, width * pitch, pitch, 1)
+    if pictures.stride() == strides:
+        return pictures.as_strided(whole, strides)
+    padded = pictures.new_zeros(whole)
+    padded[..., :channels] = pictures
+    return padded
 
 
 def _by_tap(weight: Float[Tensor, "u c 3 3"], inputs: int, dtype: torch.dtype) -> Float[Tensor, "3 3 i u"]:
@@ -88,11 +87,11 @@ def _by_tap(weight: Float[Tensor, "u c 3 3"], inputs: int, dtype: torch.dtype) -
 
 
 def _convolved(
-    inputs: Float[Tensor, "n h w i"], taps: Float[Tensor, "3 3 i u"], bias: Float[Tensor, " u"], stride: int
+    inputs: Shaped[Tensor, "n h w i"], taps: Float[Tensor, "3 3 i u"], bias: Float[Tensor, " u"], stride: int
 ) -> Float[Tensor, "n y x u"]:
     count, in_side, _, channels = inputs.shape
     out_side, units = (in_side - WINDOW) // stride + 1, taps.shape[-1]
-    out = inputs.new_empty(count, out_side, out_side, units)
+    out = taps.new_empty(count, out_side, out_side, units)
     pixels = count * out_side**2
     device_code("pictures").convolve_kernel[(-(-pixels // TILE_PIXELS),)](
         *(inputs, taps, bias.contiguous(), out, pixels, in_side, out_side, stride),
@@ -123,14 +122,14 @@ def _input_gradient(
 
 
 def _weight_gradient(
-    gradient: Float[Tensor, "n y x u"], inputs: Float[Tensor, "n h w i"], stride: int
+    gradient: Float[Tensor, "n y x u"], inputs: Shaped[Tensor, "n h w i"], stride: int
 ) -> Float[Tensor, "3 3 i u"]:
     count, out_side, _, units = gradient.shape
     in_side, channels = inputs.shape[1], inputs.shape[-1]
     pixels = count * out_side**2
     part = -(-pixels // (PARTS * TILE_PIXELS)) * TILE_PIXELS
     parts = -(-pixels // part)
-    partial = inputs.new_empty(parts, WINDOW, WINDOW, channels, units, dtype=torch.float32)
+    partial = gradient.new_empty(parts, WINDOW, WINDOW, channels, units, dtype=torch.float32)
     device_code("pictures").weight_gradient_kernel[(parts, WINDOW)](
         *(gradient, inputs, partial, pixels, in_side, out_side, stride, part),
         INPUTS=channels,

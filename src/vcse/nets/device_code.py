@@ -17,6 +17,11 @@ def device_code(of: Literal["perceptrons", "pictures"]) -> Any:
     return triton_module(f"vcse.nets.triton_{of}")
 
 
+def pixel_pitch(channels: int) -> int:
+    """Give how far apart pixels lie for kernels that multiply: a power of two, and no fewer than 16 numbers."""
+    return max(16, 1 << (channels - 1).bit_length())
+
+
 def product_precision() -> Literal["ieee", "tf32"]:
     """Give how exactly kernels multiply float32: as PyTorch was told to multiply matrices."""
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"

@@ -23,31 +23,30 @@ def shift_kernel(
     width,
     pad,
     CHANNELS: tl.constexpr,
+    PITCH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write one row of one shifted picture, with all channels of a pixel side by side."""
+    """Write one row of one shifted picture, with all channels of a pixel side by side, and zeros up to the next."""
     row, picture = tl.program_id(0), tl.program_id(1).to(tl.int64)
     place = tl.arange(0, BLOCK)
-    inside = place < width * CHANNELS
-    channel = place % CHANNELS
+    inside = place < width * PITCH
+    channel = place % PITCH
     from_row = row + tl.load(shift_ptr + 2 * picture) - pad
     from_row = tl.minimum(tl.maximum(from_row, 0), height - 1)
-    from_column = place // CHANNELS + tl.load(shift_ptr + 2 * picture + 1) - pad
+    from_column = place // PITCH + tl.load(shift_ptr + 2 * picture + 1) - pad
     from_column = tl.minimum(tl.maximum(from_column, 0), width - 1)
     here = ((picture * CHANNELS + channel) * height + from_row) * width + from_column
-    value = tl.load(picture_ptr + here, mask=inside)
-    tl.store(out_ptr + (picture * height + row) * width * CHANNELS + place, value, mask=inside)
+    value = tl.load(picture_ptr + here, mask=inside & (channel < CHANNELS), other=0)
+    tl.store(out_ptr + (picture * height + row) * width * PITCH + place, value, mask=inside)
 
 
 @triton.jit
 @no_type_check
-def centre_kernel(picture_ptr, out_ptr, size, CHANNELS: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr):
-    """Write pixels from -127.5 to 127.5, each with zeros for the channels that it does not have."""
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    pixel, channel = place // PADDED, place % PADDED
-    value = tl.load(picture_ptr + pixel * CHANNELS + channel, mask=(place < size) & (channel < CHANNELS), other=0)
-    value = tl.where(channel < CHANNELS, value.to(tl.float32) - 127.5, 0.0)
-    tl.store(out_ptr + place, value.to(out_ptr.dtype.element_ty), mask=place < size)
+def centred(loaded, like):
+    """Let pixels count from -127.5 to 127.5; numbers that are none stay what they are."""
+    if loaded.dtype == tl.uint8:
+        loaded = (loaded.to(tl.float32) - 127.5).to(like.dtype)
+    return loaded
 
 
 @triton.jit
@@ -82,9 +81,9 @@ def convolve_kernel(
     total = tl.zeros((BLOCK, UNITS), dtype=tl.float32)
     for tap in tl.static_range(9):
         seen = corner + tap // 3 * in_side + tap % 3
-        shown = tl.load(input_ptr + seen[:, None] * INPUTS + channel[None, :], mask=inside[:, None], other=0.0)
+        shown = tl.load(input_ptr + seen[:, None] * INPUTS + channel[None, :], mask=inside[:, None], other=0)
         weight = tl.load(weight_ptr + (tap * INPUTS + channel[:, None]) * UNITS + unit[None, :])
-        total = tl.dot(shown, weight, total, input_precision=PRECISION)
+        total = tl.dot(centred(shown, weight), weight, total, input_precision=PRECISION)
     value = rectified(total + tl.load(bias_ptr + unit)[None, :])
     here = out_ptr + pixel[:, None] * UNITS + unit[None, :]
     tl.store(here, value.to(out_ptr.dtype.element_ty), mask=inside[:, None])
@@ -158,11 +157,14 @@ def weight_gradient_kernel(
         seen = corner_of(pixel, out_side, in_side, stride) + window_row * in_side
         here = input_ptr + channel[:, None] + seen[None, :] * INPUTS
         gradient = tl.load(gradient_ptr + pixel[:, None] * UNITS + unit[None, :], mask=inside[:, None], other=0.0)
-        left = tl.dot(tl.load(here, mask=inside[None, :], other=0.0), gradient, left, input_precision=PRECISION)
+        shown = centred(tl.load(here, mask=inside[None, :], other=0), gradient)
+        left = tl.dot(shown, gradient, left, input_precision=PRECISION)
         here += INPUTS
-        middle = tl.dot(tl.load(here, mask=inside[None, :], other=0.0), gradient, middle, input_precision=PRECISION)
+        shown = centred(tl.load(here, mask=inside[None, :], other=0), gradient)
+        middle = tl.dot(shown, gradient, middle, input_precision=PRECISION)
         here += INPUTS
-        right = tl.dot(tl.load(here, mask=inside[None, :], other=0.0), gradient, right, input_precision=PRECISION)
+        shown = centred(tl.load(here, mask=inside[None, :], other=0), gradient)
+        right = tl.dot(shown, gradient, right, input_precision=PRECISION)
     tap = tl.program_id(0) * 9 + window_row * 3
     place = partial_ptr + (tap * INPUTS + channel[:, None]) * UNITS + unit[None, :]
     tl.store(place, left)

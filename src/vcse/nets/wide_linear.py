@@ -11,7 +11,7 @@ from vcse.nets.device_code import device_code, product_precision
 
 MOST_OUTPUTS = 128
 TILE_ROWS, TILE_INPUTS = 64, 64
-WEIGHT_INPUTS = 128  # for whose weights one program computes the gradient
+WEIGHT_INPUTS = 64  # for whose weights one program computes the gradient
 PARTS = 64
 
 

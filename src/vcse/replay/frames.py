@@ -29,6 +29,18 @@ class PictureBatch(NamedTuple):
     between: "Between | None" = None  # the steps after the first, where they are wanted
 
 
+class Chosen(NamedTuple):
+    """What a batch consists of: its numbers, and where its frames lie."""
+
+    slots: Int[Tensor, "s n k"]  # of stacks: now, n steps later, and what else is wanted
+    actions: Float[Tensor, "n a"]
+    rewards: Float[Tensor, " n"]
+    first_rewards: Float[Tensor, " n"]
+    discounts: Float[Tensor, " n"]
+    later_rewards: Float[Tensor, "b n"]  # of the steps after the first; none where they are not wanted
+    later_discounts: Float[Tensor, "b n"]
+
+
 class Between(NamedTuple):
     """The steps of transitions after the first."""
 
@@ -97,6 +109,10 @@ class FrameReplay:
         self.slots = slots
         self.count = 0  # frames that were ever added
         self.frames = _frames((slots, *frame_shape), storage, path)
+        self._words = _in_words(self.frames)
+        # A frame on its way to a GPU lies here, so that nobody waits until the GPU has time for it.
+        self._leaving = torch.zeros(frame_shape, dtype=torch.uint8).pin_memory() if storage.type == "cuda" else None
+        self._left = torch.cuda.Event() if storage.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.actions = torch.zeros(slots, action_size)
         self.rewards = torch.zeros(slots)
         self.terminated = torch.zeros(slots)
@@ -132,7 +148,7 @@ class FrameReplay:
     def _add(self, frame: UInt8[Tensor, "c h w"]) -> None:
         self._position += 1
         slot = self.count % self.slots
-        self.frames[slot] = frame
+        self._put(slot, frame)
         self.positions[slot] = self._position
         if self._position >= self.n_step:
             self._starts[self._next_start % self.slots] = self.count - self.n_step
@@ -142,6 +158,15 @@ class FrameReplay:
         oldest = self.count - self.slots
         while self.size and int(self._starts[self._first_start % self.slots]) - (STACK - 1) < oldest:
             self._first_start += 1
+
+    def _put(self, slot: int, frame: UInt8[Tensor, "c h w"]) -> None:
+        if self._leaving is None or self._left is None:
+            self.frames[slot] = frame
+            return
+        self._left.synchronize()
+        self._leaving.copy_(frame)
+        self.frames[slot].copy_(self._leaving, non_blocking=True)
+        self._left.record()
 
     def restore(self, frames: UInt8[np.ndarray, "t c h w"], steps: Shaped[np.ndarray, " t"]) -> None:
         """Take back all frames that were ever added, in order, with what led to each.
@@ -168,41 +193,69 @@ class FrameReplay:
 
     def draw(self, places: Int[Tensor, " n"]) -> PictureBatch:
         """Give the transitions at these places, which are on the host, among `size`."""
+        return self.gather(self.choose(places))
+
+    def choose(self, places: Int[Tensor, " n"]) -> Chosen:
+        """Look up what the transitions at these places consist of. All of that is on the host."""
         starts = self._starts[(self._first_start + places) % self.slots]
         positions = self.positions[starts % self.slots]
         rewards, discounts = torch.zeros(len(starts)), torch.ones(len(starts))
-        later: list[tuple[Tensor, Tensor]] = []
+        later_rewards, later_discounts = [], []
         for step in range(1, self.n_step + 1):
             slot = (starts + step) % self.slots
             if step > 1:
-                later.append((self.rewards[slot], discounts))
+                later_rewards.append(self.rewards[slot])
+                later_discounts.append(discounts)
             rewards += discounts * self.rewards[slot]
             discounts = discounts * self.discount * (1 - self.terminated[slot])
         first = (starts + 1) % self.slots
-        between = None
-        if self.gives_between:
-            each_rewards, each_discounts = (self._on_device(torch.stack(each)) for each in zip(*later, strict=True))
-            shown = [self._stacked(starts + step, positions + step) for step in range(1, self.n_step)]
-            between = Between(torch.stack(shown), each_rewards, each_discounts)
+        seen = [0, self.n_step]
+        seen += [1] if self.gives_next else []
+        seen += range(1, self.n_step) if self.gives_between else []
+        return Chosen(
+            slots=torch.stack([self._stack(starts + step, positions + step) for step in seen]),
+            actions=self.actions[first],
+            rewards=rewards,
+            first_rewards=self.rewards[first],
+            discounts=discounts,
+            later_rewards=torch.stack(later_rewards) if self.gives_between else torch.zeros(0, len(starts)),
+            later_discounts=torch.stack(later_discounts) if self.gives_between else torch.zeros(0, len(starts)),
+        )
+
+    def _stack(self, index: Int[Tensor, " n"], positions: Int[Tensor, " n"]) -> Int[Tensor, "n k"]:
+        """Give the slots of what is seen at an index, oldest first; the first of an episode stands for those before."""
+        back = torch.arange(STACK - 1, -1, -1)
+        return (index[:, None] - torch.minimum(back, positions[:, None])) % self.slots
+
+    def gather(self, chosen: Chosen) -> PictureBatch:
+        """Give a batch on the learner's device. What was chosen is on the host, or on that device already.
+
+        Where the frames are there too, nothing waits for the host, so that it can be captured as a CUDA graph.
+        """
+        count = chosen.slots.shape[1]
+        words = self._words.index_select(0, chosen.slots.to(self._words.device, non_blocking=True).flatten())
+        channels, *sides = self.frames.shape[1:]
+        stacks = words.view(torch.uint8).view(-1, count, STACK * channels, *sides).to(self.device, non_blocking=True)
+        now, arrived, *others = stacks
         return PictureBatch(
-            observations=self._stacked(starts, positions),
-            actions=self._on_device(self.actions[first]),
-            rewards=self._on_device(rewards),
-            first_rewards=self._on_device(self.rewards[first]),
-            discounts=self._on_device(discounts),
-            arrived=self._stacked(starts + self.n_step, positions + self.n_step),
-            next_observations=self._stacked(starts + 1, positions + 1) if self.gives_next else None,
-            between=between,
+            observations=now,
+            actions=self._on_device(chosen.actions),
+            rewards=self._on_device(chosen.rewards),
+            first_rewards=self._on_device(chosen.first_rewards),
+            discounts=self._on_device(chosen.discounts),
+            arrived=arrived,
+            next_observations=others[0] if self.gives_next else None,
+            between=Between(
+                stacks[-len(chosen.later_rewards) :],
+                self._on_device(chosen.later_rewards),
+                self._on_device(chosen.later_discounts),
+            )
+            if self.gives_between
+            else None,
         )
 
     def _on_device(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, non_blocking=True)
-
-    def _stacked(self, index: Int[Tensor, " n"], positions: Int[Tensor, " n"]) -> UInt8[Tensor, "n c h w"]:
-        """Give the frames that were last at an index, oldest first; the first of an episode stands for those before."""
-        back = torch.arange(STACK - 1, -1, -1)
-        slots = (index[:, None] - torch.minimum(back, positions[:, None])) % self.slots
-        return self._on_device(self.frames[slots.to(self.frames.device, non_blocking=True)].flatten(1, 2))
 
 
 def frame_bytes(capacity: int, most_steps: int, frame_shape: tuple[int, int, int]) -> int:
@@ -220,3 +273,10 @@ def _frames(shape: tuple[int, ...], device: torch.device, path: Path | None) -> 
         return torch.zeros(shape, dtype=torch.uint8, device=device)
     path.parent.mkdir(parents=True, exist_ok=True)
     return torch.from_numpy(np.memmap(path, dtype=np.uint8, mode="w+", shape=shape))
+
+
+def _in_words(frames: UInt8[Tensor, "s c h w"]) -> Shaped[Tensor, "s b"]:
+    """Give the same memory as few large numbers for each frame, which are gathered faster than many small ones."""
+    flat = frames.flatten(1)
+    fits = (dtype for dtype in (torch.int64, torch.int32, torch.int16) if flat.shape[1] % dtype.itemsize == 0)
+    return flat.view(next(fits, torch.uint8))

@@ -8,17 +8,18 @@ import math
 import time
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
 from vcse.envs.pixels import ACTION_REPEAT, Pixels, pixel_spec
 from vcse.nets.augment import SHIFTS
-from vcse.replay.frames import STACK, FrameReplay, PictureBatch, frame_bytes, step_record
+from vcse.nets.capture import Captured, Parcel
+from vcse.replay.frames import STACK, Chosen, FrameReplay, PictureBatch, frame_bytes, step_record
 from vcse.replay.transitions import distinct_places, uniforms_for
 from vcse.runs.checkpoint import check_replayed
 from vcse.runs.config import RunConfig
@@ -112,8 +113,11 @@ class PixelCohort:
         self.evaluation: dict[str, float] = {}
         self.metrics: dict[str, Tensor] = {}
         self.loaded_latest: dict[str, float] = {}
-        self.captures = self.agent.device.type == "cuda"
         self.eager_updates = 0
+        self.drawn_ahead: _Drawn | None = None
+        self.parcel: Parcel | None = None  # in which numbers go to a GPU
+        self.captured_gather: Captured[PictureBatch] | None = None
+        self.kept_batch: PictureBatch | None = None  # where a captured update reads frames that the host keeps
         self.action_draws = ActionDraws([self.config.seed], self.action_size, self.agent.device)
         rendering: Any = self.config.rendering
         self.environment = Pixels([self.config.task], rendering=rendering, device=device)
@@ -215,37 +219,54 @@ class PixelCohort:
         return self.agent.act(self.observation[None], drawn.noise, step=self.step_count)[0].cpu()
 
     def _learn(self) -> None:
-        """Make an update, with random numbers that depend on the run's seed and the update alone."""
-        settings, device = self.settings, self.agent.device
+        """Make an update."""
         if self.replay.size < 1:
             return
-        generator = numbers(self.config.seed, "updates", self.agent.updates)
-        uniforms = torch.from_numpy(generator.random((1, uniforms_for(settings.drawn))))
-        shape = (NOISE_DRAWS, settings.batch_size, self.action_size)
-        noise = torch.from_numpy(generator.standard_normal(shape, dtype=np.float32)).to(device)
-        shifts = torch.from_numpy(generator.integers(SHIFTS, size=(SHIFT_DRAWS, settings.drawn, 2))).to(device)
-        batch = self.replay.draw(distinct_places(uniforms, self.replay.size, settings.drawn)[0])
-        if self.captures:
-            batch, noise, shifts = self._in_place(batch, noise, shifts)
+        update, settings = self.agent.updates, self.settings
+        drawn = self.drawn_ahead if self.drawn_ahead and self.drawn_ahead.update == update else self._draw(update)
+        chosen = self.replay.choose(distinct_places(drawn.uniforms, self.replay.size, settings.drawn)[0])
+        batch, noise, shifts = self._delivered(chosen, drawn)
         self.metrics = self.agent.update(batch, noise, shifts, step=self.step_count)
         self.bonus_mean.take(self.agent.bonus_output.reward if settings.has_bonus else None)
+        self.drawn_ahead = self._draw(update + 1)  # while a GPU learns and the simulator is busy
 
-    def _in_place(self, batch: PictureBatch, noise: Tensor, shifts: Tensor) -> tuple[PictureBatch, Tensor, Tensor]:
-        """Bring what an update reads to the memory from which it is captured, and capture it once all is loaded."""
-        if self.eager_updates == 0:
-            self.memory = (batch, noise, shifts)
-        kept_batch, kept_noise, kept_shifts = self.memory
-        kept, new = (
-            [*one[:-1], *(one.between or ()), *rest]
-            for one, *rest in ((kept_batch, kept_noise, kept_shifts), (batch, noise, shifts))
+    def _draw(self, update: int) -> "_Drawn":
+        """Draw the random numbers of an update, which depend on the run's seed and the update alone."""
+        generator, settings = numbers(self.config.seed, "updates", update), self.settings
+        shape = (NOISE_DRAWS, settings.batch_size, self.action_size)
+        return _Drawn(
+            update,
+            uniforms=torch.from_numpy(generator.random((1, uniforms_for(settings.drawn)))),
+            noise=torch.from_numpy(generator.standard_normal(shape, dtype=np.float32)),
+            shifts=torch.from_numpy(generator.integers(SHIFTS, size=(SHIFT_DRAWS, settings.drawn, 2))),
         )
-        for mine, theirs in zip(kept, new, strict=True):
-            if mine is not None and mine is not theirs:
-                mine.copy_(theirs)
+
+    def _delivered(self, chosen: Chosen, drawn: "_Drawn") -> tuple[PictureBatch, Tensor, Tensor]:
+        """Bring what an update reads to the device; on a GPU always to the same memory, from which it is captured."""
+        device = self.agent.device
+        if device.type == "cpu":
+            return self.replay.gather(chosen), drawn.noise, drawn.shifts
+        contents = [*chosen, drawn.noise, drawn.shifts]
+        if self.parcel is None:
+            self.parcel = Parcel(contents, device)
+        self.parcel.send(contents)
+        *arrived, noise, shifts = self.parcel.arrived
+        there, has_frames = Chosen(*arrived), self.replay.frames.is_cuda
+        if not has_frames:
+            there = there._replace(slots=chosen.slots)
+        batch = self.replay.gather(there) if self.captured_gather is None else self.captured_gather()
+        if self.kept_batch is not None:
+            batch = _copied(batch, self.kept_batch)
         if self.eager_updates == EAGER_UPDATES and self.agent.bonus.is_capturable:
-            self.agent.capture(kept_batch, kept_noise, kept_shifts)
+            # The agent's graph reads where the first one writes, or where the host copies frames that it keeps itself.
+            if has_frames:
+                self.captured_gather = Captured(lambda: self.replay.gather(there))
+                batch = self.captured_gather()
+            else:
+                self.kept_batch = batch
+            self.agent.capture(batch, noise, shifts)
         self.eager_updates += 1
-        return self.memory
+        return batch, noise, shifts
 
     def _receive(self, action: Float[Tensor, " a"]) -> None:
         """Keep what the action led to, and begin a new episode where one ended."""
@@ -392,6 +413,24 @@ class PixelCohort:
             return Status(self.frame, frames, 1, frames_per_s, {method: self.episodes.success_rate(0)}, bonus)
         returns = {method: self.episodes.return_mean(0)}
         return Status(self.frame, frames, 1, frames_per_s, returns, bonus, "return")
+
+
+class _Drawn(NamedTuple):
+    """The random numbers of an update, on the host."""
+
+    update: int
+    uniforms: Float[Tensor, "1 u"]  # that choose the transitions
+    noise: Float[Tensor, "d n a"]  # standard normal
+    shifts: Int[Tensor, "d m 2"]
+
+
+def _copied(batch: PictureBatch, kept: PictureBatch) -> PictureBatch:
+    """Copy a batch to where an earlier one lies."""
+    mine, theirs = ((*each[:-1], *(each.between or ())) for each in (kept, batch))
+    for old, new in zip(mine, theirs, strict=True):
+        if old is not None and new is not None:
+            old.copy_(new)
+    return kept
 
 
 def _size(path: Path) -> int:
