@@ -37,8 +37,9 @@ def test_a_part_of_a_batch_is_shifted_where_it_lies():
 
 @pytest.mark.parametrize(
     ("precision", "arithmetic", "near"),
-    # Units about to switch on or off do so elsewhere, which turns the gradient of so random a loss a little.
-    [("float32", "highest", 1e-3), ("float32", "high", 0.05), ("bfloat16", "high", 0.15)],
+    # Units about to switch on or off do so elsewhere, which turns the gradient of so random a loss a little: with TF32,
+    # by up to 0.052 on an H200.
+    [("float32", "highest", 1e-3), ("float32", "high", 0.1), ("bfloat16", "high", 0.15)],
 )
 @pytest.mark.parametrize("count", [1, 6])
 def test_features_and_gradients_of_an_encoder_are_those_of_the_cpu(precision, arithmetic, near, count):
