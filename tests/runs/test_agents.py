@@ -27,7 +27,9 @@ def test_a_loop_says_of_its_runs_what_they_take_and_which_go_together(agent):
     longer = dataclasses.replace(config, frames=100 * config.frames)
     for device in AGENTS[agent].most_runs:
         assert 0 < cohort.expected_seconds(config, device) < cohort.expected_seconds(longer, device)
-    assert 0 < cohort.expected_disk_bytes(config) < cohort.expected_disk_bytes(longer)
+    assert 0 < cohort.needs(config).files < cohort.needs(longer).files
+    assert cohort.needs(config).working > 0
+    assert (cohort.needs(config).replay > 0) == (cohort.needs(longer).replay > 0) == (agent != "a2c")
     other = dataclasses.replace(config, seed=config.seed + 1)
     assert (cohort_key(other) == cohort_key(config)) == (AGENTS[agent].most_runs["cuda"] > 1)
 

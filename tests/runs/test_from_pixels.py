@@ -20,7 +20,8 @@ from vcse.envs.pixels import Pixels
 from vcse.runs import checkpoint, from_pixels, memory
 from vcse.runs.config import RunConfig
 from vcse.runs.from_pixels import PixelCohort
-from vcse.runs.launch import StoppedError
+from vcse.runs.launch import StoppedError, needs_of
+from vcse.runs.progress import TrainingProgress
 from vcse.runs.store import BONUS_COLUMNS, REWARD_COLUMNS, SHOWN_OF_BONUS, RunDirectory, read_rows
 from vcse.studies import catalog
 from vcse.studies.gathered import StudyFile
@@ -301,27 +302,37 @@ def test_actions_that_were_tampered_with_are_found_by_what_the_environments_show
         train([VCSE], copy)
 
 
-def test_a_replay_that_does_not_fit_is_refused_with_numbers(tmp_path, monkeypatch):
+def test_a_replay_that_fits_nowhere_is_refused_with_numbers_and_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda device: 10**10)
-    monkeypatch.setattr(memory, "free_on_disk", lambda directory: 2 * 10**10)
-    config = make_config(frames=1_900_000)
-    needed = r"the replay needs 20\.\d GB, but free are 10\.0 GB on cpu and 20\.0 GB on disk: .* a smaller --replay-cap"
-    monkeypatch.setattr(from_pixels, "check_disk", lambda *asked: None)
+    monkeypatch.setattr(memory, "free_on_disk", lambda directory: 4 * 10**10)  # for the frames alone it is enough
+    needed = r"need 20\.\d GB, but free are 10\.0 GB on cpu and 40\.0 GB on disk, where their files need 2\d\.\d GB too"
     with pytest.raises(ValueError, match=needed):
-        train([config], tmp_path)
+        train([make_config(frames=1_900_000)], tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_frames_that_will_not_fit_on_disk_are_refused_with_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "free_on_disk", lambda directory: 10**10)
-    needed = r"the frames of .*vcse/seed0 will need 10\d\.\d GB on disk, but free are 10\.0 GB: "
-    with pytest.raises(ValueError, match=needed):
-        train([make_config(frames=10**7)], tmp_path)
+    long = make_config(frames=10**7, settings={"replay_capacity": 1000})
+    with pytest.raises(ValueError, match=r"the files of 1 run will need 1[01]\d GB on disk, but free are 10\.0 GB in "):
+        train([long], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_run_has_on_disk_is_not_needed_again(done):
+    needs = PixelCohort.needs(VCSE)
+    there = sum((done / VCSE.name / name).stat().st_size for name in ("frames.bin", "steps.bin"))
+    assert 0 < needs_of([VCSE], done).files < needs.files - there
+    assert needs_of([VCSE], done / "elsewhere") == needs
 
 
 def test_a_replay_that_memory_has_no_room_for_lies_on_disk_and_learns_the_same(tmp_path, monkeypatch):
     train([VCSE], tmp_path / "memory")
-    monkeypatch.setattr(memory, "free_bytes", lambda device: 1000)
-    train([VCSE], tmp_path / "disk")
+    # Enough for networks and a process, and less than a fifth of that beside them.
+    taken = PixelCohort.needs(VCSE).working + memory.PROCESS_BYTES
+    monkeypatch.setattr(memory, "free_bytes", lambda device: taken + 1000)
+    train([VCSE], tmp_path / "disk", progress=(heard := Hearing()))
+    assert heard.notes[0].startswith("replay: 1.2 MB on disk, which is slower; files: ")
     assert_same_run(tmp_path / "disk" / VCSE.name, tmp_path / "memory" / VCSE.name)
     assert not list((tmp_path / "disk").rglob("replay.scratch"))
 
@@ -354,20 +365,27 @@ def test_a_loss_that_is_not_finite_stops_the_run_names_it_and_keeps_the_checkpoi
     assert checkpoint.frames(directory.path / "checkpoint") == [30]
 
 
+class Hearing(TrainingProgress):
+    """Keeps what is said and shown."""
+
+    def __init__(self):
+        super().__init__(quiet=True)
+        self.notes, self.statuses = [], []
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def report(self, status):
+        self.statuses.append(status)
+
+
 def test_what_is_said_of_a_run(tmp_path):
-    said, shown = [], []
-
-    class Listening(Interrupting):
-        def note(self, text):
-            said.append(text)
-
-        def report(self, status):
-            shown.append(status)
-
     config = make_config("none", frames=10, eval_episodes=0)
-    train([config], tmp_path, progress=Listening(0, None))
-    [text] = said
-    assert text.startswith("replay: 6 steps, 0.00 GB in the memory of the host; 0.00 GB of frames on disk at the end; ")
+    train([config], tmp_path, progress=(heard := Hearing()))
+    room, pictures = heard.notes
+    assert room.startswith("replay: 0.2 MB in the memory of the host; files: ")
+    assert pictures.startswith("pictures: fast, drawn by ")
+    shown = heard.statuses
     assert [status.frame for status in shown] == [2, 4, 6, 8, 10]
     assert (shown[-1].score, shown[-1].frames, shown[-1].runs) == ("return", 10, 1)
 

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import jaxtyping
 import pytest
+from gl import needs_gl
 
 import vcse
-from vcse.runs import checkpoint
+from vcse.runs import checkpoint, memory
 from vcse.runs.jobs import suitable_jobs, together, train_in_jobs
 from vcse.runs.progress import Status, TrainingProgress
 
+from . import small_pixels, small_sac
 from .small import LAVA, assert_same_run, make_config, train
 
 
@@ -35,7 +37,10 @@ def test_a_process_per_core_where_there_are_enough_runs():
 class Listening(TrainingProgress):
     def __init__(self):
         super().__init__(quiet=True)
-        self.heard = []
+        self.heard, self.notes = [], []
+
+    def note(self, text):
+        self.notes.append(text)
 
     def report(self, status):
         self.heard.append(status)
@@ -59,6 +64,39 @@ def test_a_failure_in_a_process_is_told_as_if_it_were_here(tmp_path):
     train([make_config(seed=1, eval_every_frames=64)], tmp_path)
     with pytest.raises(ValueError, match="holds another run: eval_every_frames is 64 there and 160 here"):
         train_in_jobs([good, bad], tmp_path, device="cpu", threads=2, jobs=2, progress=TrainingProgress(quiet=True))
+
+
+def test_processes_that_fit_alone_and_not_together_are_refused_before_any_starts(tmp_path, monkeypatch):
+    configs = [small_pixels.make_config(seed=seed, frames=200_000) for seed in range(3)]  # 2.1 GB of frames each
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 5 * 10**9)
+    monkeypatch.setattr(memory, "free_on_disk", lambda directory: 8 * 10**9)
+    monkeypatch.setattr("vcse.runs.jobs.start_job", None)
+    settings = {"device": "cpu", "threads": 2, "progress": TrainingProgress(quiet=True)}
+    refused = (
+        r"the replays of 3 runs at once in 3 processes need 6\.\d GB, but free are 5\.0 GB on cpu and 8\.0 GB on disk"
+    )
+    with pytest.raises(ValueError, match=refused):
+        train_in_jobs(configs, tmp_path, jobs=3, **settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_all_processes_take_is_said_once(tmp_path):
+    configs = [small_sac.make_config(seed=seed, frames=10, eval_episodes=0) for seed in range(2)]
+    progress = Listening()
+    train_in_jobs(configs, tmp_path, device="cpu", threads=2, jobs=2, progress=progress)
+    [said] = progress.notes
+    assert said.startswith("replay: 0.0 MB in the memory of the host, for 2 runs at once; files: ")
+    assert all((tmp_path / config.name / "DONE").exists() for config in configs)
+
+
+@needs_gl
+def test_what_each_process_says_alike_is_passed_on_once(tmp_path):
+    configs = [small_pixels.make_config("none", seed, frames=4, eval_episodes=0) for seed in range(2)]
+    progress = Listening()
+    train_in_jobs(configs, tmp_path, device="cpu", threads=2, jobs=2, progress=progress)
+    room, pictures = progress.notes
+    assert room.startswith("replay: ")
+    assert pictures.startswith("pictures: fast, drawn by ")
 
 
 def test_runs_that_go_on_are_shown_from_the_lowest_frame_and_those_that_are_done_are_counted(tmp_path, capsys):

@@ -200,7 +200,7 @@ def test_a_cohort_that_has_nothing_to_say_is_not_noted(tmp_path):
     assert said == []
 
 
-def _stop_at_once(plan, **_):
+def _stop_at_once(plan, *_, **__):
     cohort = OnPolicyCohort(plan.directories)
     assert not cohort.train(288, report=lambda status: None, should_stop=lambda: True)
     raise StoppedError(signal.SIGTERM)

@@ -273,17 +273,24 @@ def test_the_oldest_transitions_make_room_and_survive_a_stop(tmp_path):
 def test_a_replay_that_does_not_fit_is_refused_with_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda device: 10**9)
     configs = [make_config(seed=seed, frames=10**8, settings={"replay_capacity": 10**7}) for seed in range(4)]
-    with pytest.raises(
-        ValueError, match=r"the replay needs 1\.4 GB, but free are 1\.0 GB on cpu: train fewer runs at once, or with"
-    ):
+    refused = r"the replays of 4 runs at once need 1\.4 GB, but free are 1\.0 GB on cpu: train fewer runs at once"
+    with pytest.raises(ValueError, match=refused):
         train(configs, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    directories = [RunDirectory(tmp_path / config.name, config) for config in configs]
+    with pytest.raises(ValueError, match=refused):
+        OffPolicyCohort(directories)  # whoever builds one cohort finds room for it alone
+    for directory in directories:
+        directory.close()
 
 
-def test_a_replay_lies_where_there_is_room(monkeypatch):
-    free = {"cuda": 10**9, "cpu": 10**10}
-    monkeypatch.setattr(memory, "free_bytes", free.get)
-    assert [memory.place_for("the replay", needed, "cuda") for needed in (10**8, 10**9)] == ["cuda", "cpu"]
-    assert memory.place_for("the replay", 10**9, "cpu") == "cpu"
+def test_a_run_needs_what_its_replay_then_takes(four):
+    config = FOUR[0]
+    rows = (four / config.name / "replay.bin").stat().st_size
+    assert OffPolicyCohort.needs(config).replay == rows
+    forgetful = make_config(config.method, settings={"replay_capacity": FRAMES // 2})
+    assert OffPolicyCohort.needs(forgetful).replay == rows // 2
+    assert OffPolicyCohort.needs(forgetful).files == OffPolicyCohort.needs(config).files > rows
 
 
 def test_tasks_of_other_sizes_are_no_cohort(tmp_path):

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from vcse.runs.words import counted, duration
+from vcse.runs.words import counted, duration, size
 
 
 def test_one_of_a_kind_is_not_written_as_many():
@@ -14,3 +14,18 @@ def test_one_of_a_kind_is_not_written_as_many():
 )
 def test_durations_are_written_as_people_say_them(seconds, text):
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "zeros", "text"),
+    [
+        (0, 0, "0.0 MB"),
+        (12, 6, "12.0 MB"),
+        (340, 6, "340 MB"),
+        (34, 8, "3.4 GB"),
+        (106, 9, "106 GB"),
+        (123, 10, "1.2 TB"),
+    ],
+)
+def test_sizes_are_written_in_the_unit_that_people_would_take(number, zeros, text):
+    assert size(number * 10**zeros) == text

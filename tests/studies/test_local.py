@@ -34,9 +34,8 @@ def configs():
 
 
 def run(configs, out, *, jobs=2, watch=lambda: None):
-    return run_locally(
-        form_cohorts(configs, jobs=jobs, device="cpu"), out, device="cpu", threads=2, jobs=jobs, watch=watch
-    )
+    cohorts = form_cohorts(configs, jobs=jobs, device="cpu")
+    return run_locally(cohorts, out, device="cpu", threads=2, jobs=jobs, replay_place="cpu", watch=watch)
 
 
 class TestCohorts:
@@ -80,7 +79,8 @@ def test_a_cohort_that_fails_twice_is_named_and_the_others_go_on(tmp_path, confi
     blocked = tmp_path / bad.name
     blocked.mkdir(parents=True)
     (blocked / "train.csv").mkdir()  # where its rows should go
-    failures = run_locally([[bad], good], tmp_path, device="cpu", threads=1, jobs=1, watch=lambda: None)
+    settings = {"device": "cpu", "threads": 1, "jobs": 1, "replay_place": "cpu"}
+    failures = run_locally([[bad], good], tmp_path, **settings, watch=lambda: None)
     assert list(failures) == [bad.name]
     assert "train.csv" in failures[bad.name]
     assert read_failures(tmp_path) == failures

@@ -4,6 +4,8 @@ import json
 import shlex
 import sys
 import textwrap
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +19,7 @@ from vcse.cli.devices import Device, cores, resolve_device
 from vcse.envs.rendering import Rendering
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
-from vcse.runs.launch import COHORTS
+from vcse.runs.launch import COHORTS, room_for
 from vcse.runs.words import counted, duration
 from vcse.studies import catalog
 from vcse.studies.catalog import CATALOG, Claim, Study
@@ -178,31 +180,39 @@ def run_study(
     if not unfinished:
         print(f"all {counted(len(configs), 'run')} in {place} are done: nothing to do", file=sys.stderr)
         return 0
-    if ray is not None:
-        from vcse.studies.on_ray import connect
+    if ray is None:
+        train = _local_training(unfinished, place, device=resolved, threads=threads, jobs=at_once, quiet=quiet)
+    else:
+        from vcse.studies.on_ray import connect, run_on_ray
 
         connect(ray)
+        cohorts = form_cohorts(unfinished, jobs=jobs or cores(), device=resolved)
+        train = partial(run_on_ray, cohorts, place, device=resolved)
     take_out(file, configs, place)
     if len(unfinished) < len(configs):
         print(f"{len(configs) - len(unfinished)} of {len(configs)} runs in {place} are done", file=sys.stderr)
     progress = StudyProgress(entry.name, place, configs, quiet=quiet)
     with progress.shown():
-        if ray is not None:
-            from vcse.studies.on_ray import run_on_ray
-
-            cohorts = form_cohorts(unfinished, jobs=jobs or cores(), device=resolved)
-            failures = run_on_ray(cohorts, place, device=resolved, watch=progress.show)
-        else:
-            cohorts = form_cohorts(unfinished, jobs=at_once, device=resolved)
-            failures = run_locally(
-                cohorts, place, device=resolved, threads=threads or cores(), jobs=at_once, watch=progress.show
-            )
+        failures = train(watch=progress.show)
     if failures:
         for reason in dict.fromkeys(failures.values()):
             print(f"vcse: {reason}", file=sys.stderr)
         raise RuntimeError(f"{len(failures)} of {len(configs)} runs failed twice; the same command tries them again")
     print(f"{counted(len(configs), 'run')} done; make the page with: vcse report {shlex.quote(str(place))}")
     return 0
+
+
+def _local_training(
+    unfinished: list[RunConfig], out: Path, *, device: str, threads: int | None, jobs: int, quiet: bool
+) -> Callable[..., dict[str, str]]:
+    """Give what trains on this machine, once there is room for all that it trains at once."""
+    cohorts = form_cohorts(unfinished, jobs=jobs, device=device)
+    room = room_for(cohorts, out, device=device, jobs=jobs)
+    if (said := room.describe()) and not quiet:
+        print(said, file=sys.stderr)
+    return partial(
+        run_locally, cohorts, out, device=device, threads=threads or cores(), jobs=jobs, replay_place=room.place
+    )
 
 
 @study_app.command(name="status")
@@ -285,7 +295,7 @@ def _say_what_would_run(
         return 0
     seconds = sum(COHORTS[config.agent].expected_seconds(config, device) for config in left) / jobs
     cohorts = form_cohorts(left, jobs=jobs, device=device)
-    size = sum(COHORTS[config.agent].expected_disk_bytes(config) for config in left)
+    size = sum(COHORTS[config.agent].needs(config).files for config in left)
     where = "the GPU" if device == "cuda" else f"{jobs} core{'s' if jobs > 1 else ''}"
     print(f"{entry.name}: {len(left)} of {len(configs)} runs to train, {sum(c.frames for c in left):,} frames")
     print(f"  {len(cohorts)} cohorts on {where}, about {duration(seconds)}; about {size / 1e6:,.0f} MB in {out}")

@@ -22,8 +22,8 @@ from vcse.cli.options import A2COptions, DrQv2Options, OffPolicyOptions, SACOpti
 from vcse.envs.tasks import agent_of, task_spec
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig, ValueSource, backend_of, settings_of
-from vcse.runs.jobs import suitable_jobs, train_in_jobs, unfinished_runs
-from vcse.runs.launch import COHORTS
+from vcse.runs.jobs import suitable_jobs, train_in_jobs
+from vcse.runs.launch import COHORTS, unfinished_runs
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.readings import Reading
 from vcse.runs.store import readable_runs

@@ -7,7 +7,6 @@ its action led to, so that the simulator draws while the networks learn. This is
 import math
 import time
 from collections.abc import Callable, Hashable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,12 +20,12 @@ from vcse.nets.augment import SHIFTS
 from vcse.nets.capture import Captured, Parcel
 from vcse.replay.frames import STACK, Chosen, FrameReplay, PictureBatch, frame_bytes, step_record
 from vcse.replay.transitions import distinct_places, uniforms_for
-from vcse.runs.checkpoint import check_replayed
+from vcse.runs.checkpoint import KEPT, check_replayed
 from vcse.runs.config import RunConfig
 from vcse.runs.draws import ActionDraws
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_pictures
-from vcse.runs.memory import DISK, GB, check_disk, place_for
+from vcse.runs.memory import CHECKPOINT_COPIES, DISK, Needs, find_room
 from vcse.runs.progress import Status
 from vcse.runs.schedule import is_due
 from vcse.runs.store import SHOWN_OF_BONUS, RunDirectory
@@ -39,6 +38,7 @@ SECONDS_BETWEEN_REPORTS = 1.0
 MOST_SECONDS_UNSAVED = 600.0
 FRAME_BYTES = math.prod(Pixels.frame_shape)
 FRAMES_PER_S = {"cpu": 2.0, "cuda": 300.0}  # measured on two cores and on an H200
+DRAWN_BYTES = 2_000_000  # of a transition in an update: its pictures, what the encoder makes of them, and gradients
 CHECKPOINT_BYTES = 250_000_000
 
 
@@ -63,12 +63,24 @@ class PixelCohort:
         return config.frames / FRAMES_PER_S[device]
 
     @classmethod
-    def expected_disk_bytes(cls, config: RunConfig) -> int:
-        """Give about what a run takes on disk: every frame, and two checkpoints."""
-        steps = config.frames // ACTION_REPEAT
-        return frame_bytes(steps, pixel_spec(config.task).most_steps, Pixels.frame_shape) + 2 * CHECKPOINT_BYTES
+    def needs(cls, config: RunConfig) -> Needs:
+        """Give about what a run takes; on disk every frame, and two checkpoints."""
+        settings, most_steps = config.drqv2, pixel_spec(config.task).most_steps
+        return Needs(
+            working=CHECKPOINT_COPIES * CHECKPOINT_BYTES + settings.drawn * DRAWN_BYTES,
+            replay=frame_bytes(_capacity(config), most_steps, Pixels.frame_shape),
+            files=frame_bytes(_steps(config), most_steps, Pixels.frame_shape) + KEPT * CHECKPOINT_BYTES,
+            may_use_disk=True,
+        )
 
-    def __init__(self, directories: Sequence[RunDirectory], *, device: str = "cpu", threads: int = 1) -> None:
+    def __init__(
+        self,
+        directories: Sequence[RunDirectory],
+        *,
+        device: str = "cpu",
+        threads: int = 1,
+        replay_place: str | None = None,
+    ) -> None:
         if len(directories) != 1:
             raise ValueError(f"a run that learns from pictures trains alone, got {len(directories)}")
         self.directory = directories[0]
@@ -80,26 +92,21 @@ class PixelCohort:
         self.action_size, self.has_success = spec.action_size, spec.has_success
         self.step_record = step_record(spec.action_size)
         self.check(self.config)
-        steps = -(-self.config.frames // ACTION_REPEAT)
-        capacity = max(min(self.settings.replay_capacity, steps), self.settings.drawn)
-        self.replay_bytes = frame_bytes(capacity, spec.most_steps, Pixels.frame_shape)
         path = self.directory.path
-        self.kept_bytes = frame_bytes(steps, spec.most_steps, Pixels.frame_shape)  # of all frames, in the run's file
-        check_disk(f"the frames of {self.config.name}", self.kept_bytes - _size(path / "frames.bin"), path)
-        self.place = place_for("the replay", self.replay_bytes, device, disk=path)
-        self.scratch = path / "replay.scratch" if self.place == DISK else None
+        place = replay_place or find_room([self.needs(self.config)], path, device=device, jobs=1).place
+        self.scratch = path / "replay.scratch" if place == DISK else None
         self.agent = DrQv2(
             DrQv2Spec(STACK * Pixels.frame_shape[0], spec.action_size), self.settings, self.config.seed, device=device
         )
         self.replay = FrameReplay(
-            capacity=capacity,
+            capacity=_capacity(self.config),
             most_steps=spec.most_steps,
             frame_shape=Pixels.frame_shape,
             action_size=spec.action_size,
             n_step=self.settings.n_step,
             discount=self.settings.discount,
             device=device,
-            storage_device="cpu" if self.place == DISK else self.place,
+            storage_device="cpu" if place == DISK else place,
             path=self.scratch,
             gives_next=self.settings.needs_next,
             gives_between=self.settings.needs_between,
@@ -131,17 +138,8 @@ class PixelCohort:
         return ACTION_REPEAT * self.step_count
 
     def describe(self) -> str:
-        """Say what the replay takes, and what draws."""
-        where = {
-            "cuda": "in the memory of the GPU",
-            "cpu": "in the memory of the host",
-            DISK: "on disk, which is slower",
-        }
-        return (
-            f"replay: {self.replay.capacity:,} steps, {self.replay_bytes / GB:.2f} GB {where[self.place]}; "
-            f"{self.kept_bytes / GB:.2f} GB of frames on disk at the end; pictures: {self.config.rendering}, drawn by "
-            f"{self.environment.gl_backend}"
-        )
+        """Say what draws."""
+        return f"pictures: {self.config.rendering}, drawn by {self.environment.gl_backend}"
 
     def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
         """Go on until the run has had so many frames. False: stopped before, with a checkpoint."""
@@ -433,5 +431,11 @@ def _copied(batch: PictureBatch, kept: PictureBatch) -> PictureBatch:
     return kept
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+def _steps(config: RunConfig) -> int:
+    """Give the steps of a run, the last of which is made whole."""
+    return -(-config.frames // ACTION_REPEAT)
+
+
+def _capacity(config: RunConfig) -> int:
+    """Give the steps that the replay keeps."""
+    return min(config.drqv2.replay_capacity, _steps(config))

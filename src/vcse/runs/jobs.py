@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vcse.runs import checkpoint
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig
-from vcse.runs.launch import StoppedError, stop_on_signals, train_runs
+from vcse.runs.launch import StoppedError, alike, room_for, stop_on_signals, train_runs, unfinished_runs
 from vcse.runs.progress import Status, TrainingProgress
 from vcse.runs.store import check_config, done_frame
 
@@ -55,11 +55,16 @@ def train_in_jobs(
             train_runs(unfinished, out, device=device, threads=threads, progress=progress, tensorboard=tensorboard)
         return paths
     in_order = sorted(unfinished, key=lambda config: (config.task, config.method, config.seed))
+    dealt = [in_order[job::jobs] for job in range(jobs)]
+    room = room_for([cohort for mine in dealt for cohort in alike(mine)], out, device=device, jobs=jobs)
     frames = max(config.frames for config in unfinished)
     progress.start(f"{len(unfinished)} runs in {jobs} processes", frames, min(_saved_frame(out, c) for c in unfinished))
+    if said := room.describe():
+        progress.note(said)
     with stop_on_signals() as stopped:
         settings = {"device": device, "threads": max(1, threads // jobs), "tensorboard": tensorboard}
-        started = [start_job(in_order[job::jobs], out, settings) for job in range(jobs)]
+        settings |= {"replay_place": room.place}
+        started = [start_job(mine, out, settings) for mine in dealt]
         try:
             _follow(started, progress, stopped)
         finally:
@@ -67,11 +72,6 @@ def train_in_jobs(
     if stopped():
         raise StoppedError(stopped())
     return paths
-
-
-def unfinished_runs(configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:
-    """Give the runs that are not done."""
-    return [config for config in configs if done_frame(out / config.name) < config.frames]
 
 
 def _done_before(paths: Sequence[Path], unfinished: int, out: Path) -> str:
@@ -94,6 +94,7 @@ class Job:
     process: SpawnProcess
     messages: Connection
     status: Status | None = None
+    note: str = ""
     is_over: bool = False
 
 
@@ -137,6 +138,10 @@ def _listen(job: Job, progress: TrainingProgress, jobs: Sequence[Job], *, is_sto
             known = [each.status for each in jobs if each.status is not None]
             if len(known) == len(jobs):
                 progress.report(together(known))
+        elif isinstance(message, Note):
+            if message.text not in [each.note for each in jobs]:  # the others say the same
+                progress.note(message.text)
+            job.note = message.text
         elif isinstance(message, Exception):
             raise message
         else:
@@ -175,12 +180,21 @@ def end_jobs(jobs: Sequence[Job]) -> None:
         job.messages.close()
 
 
+class Note(NamedTuple):
+    """What a process says once."""
+
+    text: str
+
+
 class _PipeProgress(TrainingProgress):
     """Tells the process that shows the progress."""
 
     def __init__(self, messages: Connection) -> None:
         super().__init__(quiet=True)
         self.messages = messages
+
+    def note(self, text: str) -> None:
+        self.messages.send(Note(text))
 
     def report(self, status: Status) -> None:
         self.messages.send(status)

@@ -3,22 +3,23 @@
 import signal
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vcse.runs import checkpoint
 from vcse.runs.arithmetic import computing_as
 from vcse.runs.checkpoint import Checkpoint
 from vcse.runs.config import RunConfig
 from vcse.runs.from_pixels import PixelCohort
+from vcse.runs.memory import Needs, Room, check_files, find_room, together
 from vcse.runs.off_policy import OffPolicyCohort
 from vcse.runs.on_policy import OnPolicyCohort
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.protocol import Cohort
-from vcse.runs.store import RunDirectory, check_config
+from vcse.runs.store import RunDirectory, check_config, done_frame
 from vcse.runs.words import counted
 
 # Which loop trains each agent. The table of agents cannot say: the loops read what reads the table.
@@ -54,36 +55,74 @@ def train_runs(
     threads: int,
     progress: TrainingProgress,
     tensorboard: bool = False,
+    replay_place: str | None = None,
 ) -> list[Path]:
     """Train runs to their last frame, in as few cohorts as possible, and give their directories.
 
     Finished runs are skipped and unfinished ones go on from their last checkpoint.
+
+    Args:
+        configs: The runs.
+        out: Where they are written.
+        device: Where the networks live.
+        threads: For the environments.
+        progress: That is told.
+        tensorboard: Write for TensorBoard too.
+        replay_place: Where replays lie, as whoever trains others at the same time has chosen it; None: nobody does.
     """
     names = [config.name for config in configs]
     if len(set(names)) < len(names):
         raise ValueError(f"several runs have the name {next(name for name in names if names.count(name) > 1)}")
     for config in configs:
         check_config(out / config.name, config)  # all of them, before anything is written
+    if replay_place is None:
+        room = room_for(alike(unfinished_runs(configs, out)), out, device=device, jobs=1)
+        replay_place = room.place
+        if said := room.describe():
+            progress.note(said)
     with ExitStack() as stack:
-        unfinished = []
+        unfinished: dict[str, RunDirectory] = {}
         for config in configs:
             directory = RunDirectory(out / config.name, config, tensorboard=tensorboard, device=device)
             stack.callback(directory.close)
             if directory.done_frame >= config.frames:
                 print(f"{directory.path} is done: {directory.done_frame:,} frames", file=sys.stderr)
             else:
-                unfinished.append(directory)
+                unfinished[config.name] = directory
         with stop_on_signals() as stopped:
-            for alike in _alike(unfinished):
-                for plan in _plans(alike):
+            for cohort in alike([directory.config for directory in unfinished.values()]):
+                check_files(needs_of(cohort, out), out, place=replay_place)  # others may have filled the disk since
+                for plan in _plans([unfinished[config.name] for config in cohort]):
                     if stopped():
                         raise StoppedError(stopped())
                     with computing_as(plan.directories[0].config.agent, device):
-                        _train(plan, device=device, threads=threads, progress=progress, stopped=stopped)
+                        built = {"device": device, "threads": threads, "replay_place": replay_place}
+                        _train(plan, built, progress=progress, stopped=stopped)
     return [out / name for name in names]
 
 
-def _train(plan: Plan, *, device: str, threads: int, progress: TrainingProgress, stopped: Callable[[], int]) -> None:
+def unfinished_runs(configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:
+    """Give the runs that are not done."""
+    return [config for config in configs if done_frame(out / config.name) < config.frames]
+
+
+def room_for(cohorts: Sequence[Sequence[RunConfig]], out: Path, *, device: str, jobs: int) -> Room:
+    """Find room for the replays and files of cohorts, of which so many are trained at once; refuse what has none."""
+    return find_room([needs_of(cohort, out) for cohort in cohorts], out, device=device, jobs=jobs)
+
+
+def needs_of(configs: Sequence[RunConfig], out: Path) -> Needs:
+    """Give about what runs take that are trained together; what they have on disk already is not taken again."""
+    needs = []
+    for config in configs:
+        mine = COHORTS[config.agent].needs(config)
+        there = sum(path.stat().st_size for path in (out / config.name).rglob("*") if path.is_file())
+        needs.append(mine._replace(files=max(0, mine.files - there)))
+    return together(needs)
+
+
+def _train(plan: Plan, built: Mapping[str, Any], *, progress: TrainingProgress, stopped: Callable[[], int]) -> None:
+    """Train a plan, in a cohort that is built with these keywords."""
     configs = [directory.config for directory in plan.directories]
     frames = configs[0].frames
     tasks = {config.task for config in configs}
@@ -95,7 +134,7 @@ def _train(plan: Plan, *, device: str, threads: int, progress: TrainingProgress,
         return
     progress.start(f"{what}, {configs[0].agent}, {runs}", frames, plan.frame)
     cohort_class = COHORTS[configs[0].agent]
-    cohort = cohort_class(plan.directories, device=device, threads=threads)
+    cohort = cohort_class(plan.directories, **built)
     if said := cohort.describe():
         progress.note(said)
     try:
@@ -126,12 +165,12 @@ def cohort_key(config: RunConfig) -> Hashable:
     )
 
 
-def _alike(directories: Sequence[RunDirectory]) -> list[list[RunDirectory]]:
+def alike(configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
     """Sort runs into those that fit one cohort; within it, runs of one task stand side by side."""
-    groups: dict[Hashable, list[RunDirectory]] = {}
-    for directory in directories:
-        groups.setdefault(cohort_key(directory.config), []).append(directory)
-    return [sorted(group, key=lambda each: each.config.task) for group in groups.values()]
+    groups: dict[Hashable, list[RunConfig]] = {}
+    for config in configs:
+        groups.setdefault(cohort_key(config), []).append(config)
+    return [sorted(group, key=lambda config: config.task) for group in groups.values()]
 
 
 def _plans(directories: Sequence[RunDirectory]) -> Iterator[Plan]:

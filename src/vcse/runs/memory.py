@@ -1,44 +1,117 @@
-"""Where something large finds room."""
+"""What runs take of a machine, and whether it is there for all that are trained at once."""
 
 import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-GB = 1e9
-MOST_SHARE = 0.8  # of memory that is free; networks and their gradients need some too
+from vcse.runs.words import counted, size
+
+MOST_SHARE = 0.8  # of memory that is free; simulators, and all else that is not counted, need some too
+PROCESS_BYTES = 500_000_000  # of a process that has imported everything, before it learns
+CHECKPOINT_COPIES = 3  # in memory: what it is made of, and two while it is written
 DISK = "disk"
+PLACES = {"cuda": "in the memory of the GPU", "cpu": "in the memory of the host", DISK: "on disk, which is slower"}
 
 
-def place_for(what: str, needed: int, device: str, *, disk: Path | None = None) -> str:
-    """Choose where so many bytes lie: on the device where they fit, else in the memory of the host, else on disk.
+class Needs(NamedTuple):
+    """About what runs take of a machine, in bytes."""
 
-    Args:
-        what: That needs the room.
-        needed: Bytes.
-        device: Where they are used.
-        disk: A directory in which they may lie, where memory is too small; None: nowhere.
-    """
-    free = {place: free_bytes(place) for place in dict.fromkeys((device, "cpu"))}
-    for place, there in free.items():
-        if there is None or needed <= MOST_SHARE * there:
-            return place
-    if disk is not None:
-        free[DISK] = free_on_disk(disk)
-        if needed <= free_on_disk(disk):
-            return DISK
-    most = " and ".join(f"{each / GB:.1f} GB on {place}" for place, each in free.items() if each is not None)
-    raise ValueError(
-        f"{what} needs {needed / GB:.1f} GB, but free are {most}: train fewer runs at once, or with a smaller "
-        "--replay-capacity"
+    working: int  # memory where the networks live: of these, of a batch, and of a checkpoint while it is written
+    replay: int  # memory there, or of the host
+    files: int  # on disk, at the end
+    may_use_disk: bool = False  # where memory is too small, the replay may be a file
+    runs: int = 1
+
+
+class Room(NamedTuple):
+    """What the processes of a command take, and where their replays lie."""
+
+    place: str  # of the replays: where the networks live, cpu or disk
+    at_once: Needs  # of what is trained at the same time, at most
+    process_bytes: int  # of the host, for the processes themselves
+    all_files: int  # on disk when every run is done
+    free_disk: int
+
+    @property
+    def memory(self) -> int:
+        """All that is taken of memory, wherever that is."""
+        in_memory = 0 if self.place == DISK else self.at_once.replay
+        return self.at_once.working + in_memory + self.process_bytes
+
+    def describe(self) -> str:
+        """Say what replays and files take; nothing where there is no replay, and room for the files."""
+        parts = []
+        if self.at_once.replay:
+            runs = f", for {self.at_once.runs} runs at once" if self.at_once.runs > 1 else ""
+            parts.append(f"replay: {size(self.at_once.replay)} {PLACES[self.place]}{runs}")
+        fit = self.all_files <= self.free_disk
+        if parts or not fit:
+            free = f"where {size(self.free_disk)} are free{'' if fit else ', too little for all'}"
+            parts.append(f"files: {size(self.all_files)} on disk at the end, {free}")
+        return "; ".join(parts)
+
+
+def together(needs: Iterable[Needs]) -> Needs:
+    """Give what runs take that are trained at the same time."""
+    each = list(needs)
+    return Needs(
+        working=sum(one.working for one in each),
+        replay=sum(one.replay for one in each),
+        files=sum(one.files for one in each),
+        may_use_disk=all(one.may_use_disk for one in each),
+        runs=sum(one.runs for one in each),
     )
 
 
-def check_disk(what: str, needed: int, directory: Path) -> None:
-    """Refuse what will not fit on the disk on which a directory lies."""
-    free = free_on_disk(directory)
+def find_room(cohorts: Sequence[Needs], directory: Path, *, device: str, jobs: int) -> Room:
+    """Choose one place for all replays: the device where they fit, else the host, else disk, where they may lie there.
+
+    What fits nowhere is refused.
+
+    Args:
+        cohorts: What each takes. At the same time those are trained that take most.
+        directory: Where files are written; it need not be there yet.
+        device: Where the networks live.
+        jobs: Cohorts that are trained at the same time, each in a process of its own.
+    """
+    jobs = min(jobs, len(cohorts))
+    at_once = together(sorted(cohorts, key=lambda needs: needs.working + needs.replay, reverse=True)[:jobs])
+    process_bytes = jobs * PROCESS_BYTES
+    taken = {device: at_once.working}
+    taken["cpu"] = taken.get("cpu", 0) + process_bytes
+    free = {place: free_bytes(place) for place in taken}
+    for place, there in free.items():
+        if there is not None and taken[place] > there:
+            raise ValueError(
+                f"{_of(at_once, jobs)} need {size(taken[place])} on {place} beside the replay, but free are "
+                f"{size(there)}: train fewer runs at once (--jobs, --seeds), or with a smaller --batch-size"
+            )
+    found = _place(at_once.replay, taken, free)
+    if found is None and at_once.may_use_disk and at_once.replay + at_once.files <= free_on_disk(directory):
+        found = DISK
+    if found is None:
+        most = [f"{size(there)} on {where}" for where, there in free.items() if there is not None]
+        if at_once.may_use_disk:
+            most.append(f"{size(free_on_disk(directory))} on disk, where their files need {size(at_once.files)} too")
+        raise ValueError(
+            f"the replays of {_of(at_once, jobs)} need {size(at_once.replay)}, but free are {' and '.join(most)}: "
+            "train fewer runs at once (--jobs, --seeds), shorter ones (--frames), or with a smaller --replay-capacity"
+        )
+    check_files(at_once, directory, place=found)
+    return Room(found, at_once, process_bytes, sum(each.files for each in cohorts), free_on_disk(directory))
+
+
+def check_files(needs: Needs, directory: Path, *, place: str) -> None:
+    """Refuse files, with the replay where its place is there, that will not fit on the disk of a directory."""
+    needed, free = needs.files + (needs.replay if place == DISK else 0), free_on_disk(directory)
     if needed > free:
-        raise ValueError(f"{what} will need {needed / GB:.1f} GB on disk, but free are {free / GB:.1f} GB: {directory}")
+        raise ValueError(
+            f"the files of {counted(needs.runs, 'run')} will need {size(needed)} on disk, but free are {size(free)} in "
+            f"{directory}: train fewer runs at once (--jobs, --seeds), shorter ones (--frames), or choose another --out"
+        )
 
 
 def free_bytes(device: str) -> int | None:
@@ -53,5 +126,19 @@ def free_bytes(device: str) -> int | None:
 
 
 def free_on_disk(directory: Path) -> int:
-    """Give the bytes that are free on the disk on which a directory lies."""
-    return shutil.disk_usage(directory).free
+    """Give the bytes that are free on the disk on which a directory lies, or will lie."""
+    there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+    return shutil.disk_usage(there).free
+
+
+def _place(replay: int, taken: Mapping[str, int], free: Mapping[str, int | None]) -> str | None:
+    """Give the first place in whose memory a replay fits beside what is taken there; None where in none."""
+    for place, there in free.items():
+        if there is None or taken[place] + replay <= MOST_SHARE * there:
+            return place
+    return None
+
+
+def _of(needs: Needs, jobs: int) -> str:
+    runs = f"{counted(needs.runs, 'run')} at once"
+    return f"{runs} in {jobs} processes" if jobs > 1 else runs

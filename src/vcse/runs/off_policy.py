@@ -19,12 +19,12 @@ from vcse.agents.sac import DRAWS, SAC, SACSpec
 from vcse.envs.dmc import DMCStates
 from vcse.envs.tasks import state_spec
 from vcse.replay.transitions import TransitionReplay, distinct_places, transition_bytes
-from vcse.runs.checkpoint import check_replayed
+from vcse.runs.checkpoint import KEPT, check_replayed
 from vcse.runs.config import RunConfig
 from vcse.runs.draws import ActionDraws, UpdateDraws
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_states
-from vcse.runs.memory import GB, place_for
+from vcse.runs.memory import CHECKPOINT_COPIES, Needs, find_room, together
 from vcse.runs.progress import Status, by_method
 from vcse.runs.schedule import is_due
 from vcse.runs.store import SHOWN_OF_BONUS, RunDirectory
@@ -65,15 +65,26 @@ class OffPolicyCohort:
         return config.frames / UPDATES_PER_S[device] * max(size, 0.05)
 
     @classmethod
-    def expected_disk_bytes(cls, config: RunConfig) -> int:
-        """Give about what a run takes on disk: every transition, and two checkpoints."""
+    def needs(cls, config: RunConfig) -> Needs:
+        """Give about what a run takes; on disk every transition, and two checkpoints."""
         spec, settings = state_spec(config.task), config.sac
         per_frame = transition_bytes(spec.observation_size, spec.action_size)
         networks = 3 if settings.has_extrinsic_critic else 2  # actor and pairs of critics, as wide as they are deep
         parameters = 4 * COPIES * networks * settings.hidden_units**2
-        return config.frames * per_frame + 2 * parameters
+        return Needs(
+            working=CHECKPOINT_COPIES * parameters,
+            replay=min(settings.replay_capacity, config.frames) * per_frame,
+            files=config.frames * per_frame + KEPT * parameters,
+        )
 
-    def __init__(self, directories: Sequence[RunDirectory], *, device: str = "cpu", threads: int = 1) -> None:
+    def __init__(
+        self,
+        directories: Sequence[RunDirectory],
+        *,
+        device: str = "cpu",
+        threads: int = 1,
+        replay_place: str | None = None,
+    ) -> None:
         self.directories = list(directories)
         self.configs = [directory.config for directory in directories]
         self.threads = threads
@@ -82,8 +93,9 @@ class OffPolicyCohort:
         learners = len(self.configs)
         capacity = min(first.replay_capacity, max(config.frames for config in self.configs))
         self.transition_bytes = transition_bytes(spec.observation_size, spec.action_size)
-        self.replay_bytes = learners * capacity * self.transition_bytes
-        storage = place_for("the replay", self.replay_bytes, device)
+        if replay_place is None:
+            needs = together(self.needs(config) for config in self.configs)
+            replay_place = find_room([needs], self.directories[0].path, device=device, jobs=1).place
         self.agent = SAC(
             SACSpec(spec.observation_size, spec.action_size),
             [config.sac for config in self.configs],
@@ -97,7 +109,7 @@ class OffPolicyCohort:
             action_size=spec.action_size,
             batch_size=first.batch_size,
             device=device,
-            storage_device=storage,
+            storage_device=replay_place,
         )
         self.frame = 0
         self.episodes = Episodes(learners, 1, recent=RECENT_EPISODES)
@@ -122,13 +134,8 @@ class OffPolicyCohort:
         self.seconds = dict.fromkeys(("env", "act", "update"), 0.0)
 
     def describe(self) -> str:
-        """Say what the replay takes."""
-        learners, where = len(self.configs), "the host" if self.replay.is_on_host else "the GPU"
-        on_disk = learners * max(config.frames for config in self.configs) * self.transition_bytes
-        return (
-            f"replay: {learners} x {self.replay.capacity:,} transitions, {self.replay_bytes / GB:.2f} GB in the memory "
-            f"of {where}, {on_disk / GB:.2f} GB on disk at the end"
-        )
+        """Say nothing: all is known before."""
+        return ""
 
     def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
         """Go on until every run has had so many frames. False: stopped before, with a checkpoint."""

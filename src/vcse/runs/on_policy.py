@@ -17,10 +17,11 @@ from vcse.envs.protocol import Environments, Observations, Positions
 from vcse.envs.tasks import make_environments, task_spec
 from vcse.nets.encoders import GridEncoder
 from vcse.replay.rollouts import Rollouts
-from vcse.runs.checkpoint import check_replayed
+from vcse.runs.checkpoint import KEPT, check_replayed
 from vcse.runs.config import RunConfig
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_grids
+from vcse.runs.memory import CHECKPOINT_COPIES, Needs
 from vcse.runs.progress import Status, by_method
 from vcse.runs.schedule import is_due
 from vcse.runs.store import BONUS_COLUMNS, RunDirectory
@@ -82,12 +83,22 @@ class OnPolicyCohort:
         return frames * slow / (FRAMES_PER_S[device] if slow == 1 else FRAMES_PER_S["cpu"])
 
     @classmethod
-    def expected_disk_bytes(cls, config: RunConfig) -> float:
-        """Give about what a run takes on disk."""
+    def needs(cls, config: RunConfig) -> Needs:
+        """Give about what a run takes; it has no replay."""
         remembers = config.a2c.bonus.name == "se" and config.reading in ("release", "re3")
-        return config.frames * BYTES_PER_FRAME + BYTES_PER_RUN + MEMORY_BYTES * remembers
+        checkpoints = BYTES_PER_RUN + MEMORY_BYTES * remembers
+        files = math.ceil(config.frames * BYTES_PER_FRAME) + checkpoints
+        return Needs(working=CHECKPOINT_COPIES * checkpoints // KEPT, replay=0, files=files)
 
-    def __init__(self, directories: Sequence[RunDirectory], *, device: str = "cpu", threads: int = 1) -> None:
+    def __init__(
+        self,
+        directories: Sequence[RunDirectory],
+        *,
+        device: str = "cpu",
+        threads: int = 1,
+        replay_place: str | None = None,
+    ) -> None:
+        del replay_place  # what was seen since the last update is little
         self.directories = list(directories)
         self.configs = [directory.config for directory in directories]
         self.threads = threads
@@ -127,7 +138,7 @@ class OnPolicyCohort:
         return self.update * self.frames_per_update
 
     def describe(self) -> str:
-        """Say nothing: what it takes of memory and disk is little."""
+        """Say nothing: all is known before."""
         return ""
 
     def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
 from vcse.runs.config import RunConfig
+from vcse.runs.memory import Needs
 from vcse.runs.progress import Status
 from vcse.runs.store import RunDirectory
 
@@ -24,18 +25,25 @@ class Cohort(Protocol):
         """Give about how long a run takes. The point is the order of magnitude."""
 
     @classmethod
-    def expected_disk_bytes(cls, config: RunConfig) -> float:
-        """Give about what a run takes on disk."""
+    def needs(cls, config: RunConfig) -> Needs:
+        """Give about what a run takes of memory and disk."""
 
-    def __init__(self, directories: Sequence[RunDirectory], *, device: str = "cpu", threads: int = 1) -> None:
-        """Build all that learns and simulates."""
+    def __init__(
+        self,
+        directories: Sequence[RunDirectory],
+        *,
+        device: str = "cpu",
+        threads: int = 1,
+        replay_place: str | None = None,
+    ) -> None:
+        """Build all that learns and simulates; without a place for the replay, one is found for this cohort alone."""
 
     @property
     def frame(self) -> int:
         """Frames that every run has had so far."""
 
     def describe(self) -> str:
-        """Say what a user should know before it trains; nothing where there is nothing to say."""
+        """Say what is known only now and a user should know; nothing where there is nothing to say."""
 
     def cut(self, states: Sequence[dict[str, Any]]) -> None:
         """Drop what runs wrote after their checkpoints, all at the same frame; without any, all that they wrote."""

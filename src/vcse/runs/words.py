@@ -19,3 +19,12 @@ def duration(seconds: float) -> str:
     if seconds < 72 * 3600:
         return f"{seconds / 3600:.1f} h"
     return f"{seconds / 86400:.0f} days"
+
+
+def size(count: int) -> str:
+    """Write so many bytes as people say it: 12 MB, 3.4 GB."""
+    for unit, bytes_each in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if count >= bytes_each:
+            number = count / bytes_each
+            return f"{number:.1f} {unit}" if number < 100 else f"{number:,.0f} {unit}"
+    return f"{count / 1e6:.1f} MB"

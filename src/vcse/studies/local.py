@@ -19,8 +19,8 @@ from rich.live import Live
 from vcse.runs.agents import AGENTS
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
-from vcse.runs.jobs import Job, end_jobs, start_job, tell_to_stop
-from vcse.runs.launch import StoppedError, cohort_key, stop_on_signals
+from vcse.runs.jobs import Job, Note, end_jobs, start_job, tell_to_stop
+from vcse.runs.launch import StoppedError, alike, stop_on_signals, unfinished_runs
 from vcse.runs.progress import Status
 from vcse.runs.store import check_config, done_frame, readable_runs
 from vcse.runs.words import counted
@@ -57,7 +57,7 @@ def check_out(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> list[
     for config in configs:
         check_config(out / config.name, config)
     _check_rendering(configs, out)
-    return [config for config in configs if done_frame(out / config.name) < config.frames]
+    return unfinished_runs(configs, out)
 
 
 def _check_rendering(configs: Sequence[RunConfig], out: Path) -> None:
@@ -84,11 +84,8 @@ def take_out(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> None:
 
 def form_cohorts(configs: Sequence[RunConfig], *, jobs: int, device: str) -> list[list[RunConfig]]:
     """Deal runs out to cohorts: as few as keep all jobs busy, the longest first."""
-    alike: dict[object, list[RunConfig]] = {}
-    for config in configs:
-        alike.setdefault(cohort_key(config), []).append(config)
     cohorts = []
-    for group in alike.values():
+    for group in alike(configs):
         in_order = sorted(group, key=lambda config: (config.task, config.method, config.seed))
         pieces = -(-len(group) // AGENTS[group[0].agent].most_runs[device])
         pieces = min(len(group), -(-pieces // jobs) * jobs)  # so that no job is left alone with the last
@@ -103,6 +100,7 @@ def run_locally(
     device: str,
     threads: int,
     jobs: int,
+    replay_place: str,
     watch: Callable[[], None],
 ) -> dict[str, str]:
     """Train cohorts, so many at a time, and give the runs that failed with the reason.
@@ -113,12 +111,14 @@ def run_locally(
         device: Where the networks live.
         threads: Of all jobs together, for the environments.
         jobs: Processes at the same time.
+        replay_place: Where their replays lie, as `room_for` all of them has found it.
         watch: Called about once a second.
     """
     waiting = [CohortJob(list(cohort)) for cohort in cohorts]
     running: list[tuple[CohortJob, Job]] = []
     failures: dict[str, str] = {}
     settings = {"device": device, "threads": max(1, threads // jobs), "tensorboard": False}
+    settings |= {"replay_place": replay_place}
     with stop_on_signals() as stopped:
         try:
             while (waiting or running) and not stopped():
@@ -172,7 +172,7 @@ def _listen(cohort: CohortJob, job: Job) -> None:
         if isinstance(message, Exception):
             cohort.problem = f"{_what(cohort.configs)}: {message}"
             job.is_over = True
-        elif not isinstance(message, Status):
+        elif not isinstance(message, Status | Note):
             job.is_over = True
 
 
