@@ -57,6 +57,17 @@ def test_a_dry_run_says_how_much_and_does_nothing(tmp_path, capsys):
     assert not out.exists()
 
 
+@pytest.mark.parametrize(("study", "seed_frames"), [("dmc-states", "5,000"), ("dmc-pixels", "4,000")])
+def test_runs_that_are_too_short_to_learn_are_warned_of_once(tmp_path, capsys, study, seed_frames):
+    command = ["study", "run", study, "--tasks", "hopper_stand", "--device", "cpu", "--out", str(tmp_path), "--dry-run"]
+    assert main([*command, "--seeds", "2", "--frames", "300"]) == 0
+    [warning] = capsys.readouterr().err.splitlines()
+    assert "seed0 and 5 others: nothing is learned in 300 frames: " in warning
+    assert f"after seed_frames {seed_frames} of random actions" in warning
+    assert main([*command, "--seeds", "2"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -256,6 +256,27 @@ def test_deviations_survive_a_stop_too(tmp_path, bonus, changes):
     assert_same_state(newest_state(again).state, newest_state(once).state)
 
 
+@pytest.mark.parametrize(
+    ("frames", "seed_frames", "updates"),
+    [(40, 40, 0), (42, 40, 1), (42, 41, 0), (44, 41, 0), (46, 41, 1), (8, 1, 0), (10, 1, 1)],
+)
+def test_a_run_that_is_too_short_to_learn_is_warned_of_and_no_other(tmp_path, frames, seed_frames, updates):
+    config = make_config("none", frames=frames, eval_episodes=0, settings={"seed_frames": seed_frames, "batch_size": 1})
+    train([config], tmp_path)
+    assert newest_state(tmp_path / config.name).state["agent"]["updates"] == updates
+    said = f"nothing is learned in {frames} frames: the first update comes within "
+    assert PixelCohort.warning(config).startswith(said) == (updates == 0)
+    assert bool(PixelCohort.warning(config)) == (updates == 0)
+
+
+def test_a_batch_that_never_finds_enough_is_warned_of_and_the_replay_is_not_larger_than_the_run():
+    few, enough = (make_config(settings={"batch_size": size}) for size in (45, 44))  # 50 steps in 2 episodes, over 3
+    said = "every batch of 45 holds transitions more than once: there are never more than 44"
+    assert PixelCohort.warning(few) == said
+    assert PixelCohort.warning(enough) == ""
+    assert PixelCohort.needs(few).replay == PixelCohort.needs(enough).replay
+
+
 def test_what_is_forgotten_is_not_learned_from(done, tmp_path):
     config = make_config(method="forgetful", settings={"replay_capacity": 20})
     train([config], tmp_path)

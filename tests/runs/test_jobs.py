@@ -80,12 +80,14 @@ def test_processes_that_fit_alone_and_not_together_are_refused_before_any_starts
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_all_processes_take_is_said_once(tmp_path):
+def test_what_all_processes_take_is_said_once_and_what_is_wrong_with_their_runs(tmp_path, capsys):
     configs = [small_sac.make_config(seed=seed, frames=10, eval_episodes=0) for seed in range(2)]
     progress = Listening()
     train_in_jobs(configs, tmp_path, device="cpu", threads=2, jobs=2, progress=progress)
     [said] = progress.notes
     assert said.startswith("replay: 0.0 MB in the memory of the host, for 2 runs at once; files: ")
+    [warning] = capsys.readouterr().err.splitlines()
+    assert "seed0 and 1 other: nothing is learned in 10 frames: the first update comes within 81, " in warning
     assert all((tmp_path / config.name / "DONE").exists() for config in configs)
 
 

@@ -10,12 +10,13 @@ import jaxtyping
 import pytest
 
 from vcse.runs import checkpoint, store
-from vcse.runs.launch import StoppedError, train_runs
+from vcse.runs.launch import StoppedError, train_runs, warn_of
 from vcse.runs.on_policy import OnPolicyCohort
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.readings import a2c_config
 from vcse.runs.store import RunDirectory, read_config, read_rows
 
+from . import small_sac
 from .small import (
     EMPTY,
     LAVA,
@@ -187,6 +188,16 @@ def test_stopped_before_the_first_update_and_joined_by_another_run(tmp_path, uni
     assert [checkpoint.frames(tmp_path / each.name / "checkpoint") for each in CONFIGS] == [[0], [], [0]]
     train(CONFIGS, tmp_path)
     assert_all_same(tmp_path, uninterrupted)
+
+
+def test_runs_that_learn_nothing_are_named_once_for_each_reason(capsys):
+    short = [small_sac.make_config(seed=seed, frames=40) for seed in range(3)]
+    warn_of([*short, small_sac.make_config(seed=9, frames=40, settings={"seed_frames": 40}), small_sac.make_config()])
+    reason = "nothing is learned in 40 frames: the first update comes within {}, after seed_frames {} of random actions"
+    assert capsys.readouterr().err.splitlines() == [
+        f"vcse: warning, dmc-pendulum_swingup/vcse/seed0 and 2 others: {reason.format(81, 80)}",
+        f"vcse: warning, dmc-pendulum_swingup/vcse/seed9: {reason.format(41, 40)}",
+    ]
 
 
 def test_a_cohort_that_has_nothing_to_say_is_not_noted(tmp_path):

@@ -254,6 +254,25 @@ def test_a_run_with_another_number_of_updates_survives_a_stop_too(tmp_path, per_
     assert_same_state(*(newest_state(tmp_path / each / config.name).state for each in ("again", "once")))
 
 
+@pytest.mark.parametrize(("frames", "per_step", "updates"), [(80, 1.0, 0), (81, 1.0, 1), (81, 0.5, 0), (82, 0.5, 1)])
+def test_a_run_that_is_too_short_to_learn_is_warned_of_and_no_other(tmp_path, frames, per_step, updates):
+    config = make_config("none", frames=frames, eval_episodes=0, settings={"updates_per_step": per_step})
+    train([config], tmp_path)
+    assert newest_state(tmp_path / config.name).state["agent"]["updates"] == updates
+    first = 80 + round(1 / per_step)
+    said = f"nothing is learned in {frames} frames: the first update comes within {first}, after seed_frames 80 of "
+    assert OffPolicyCohort.warning(config).startswith(said) == (updates == 0)
+    assert bool(OffPolicyCohort.warning(config)) == (updates == 0)
+
+
+def test_a_batch_that_never_finds_enough_is_warned_of():
+    enough = make_config(frames=129, settings={"batch_size": 128})
+    assert OffPolicyCohort.warning(enough) == ""
+    few = make_config(frames=128, settings={"batch_size": 128})
+    said = "every batch of 128 holds transitions more than once: there are never more than 127"
+    assert OffPolicyCohort.warning(few) == said
+
+
 def test_the_oldest_transitions_make_room_and_survive_a_stop(tmp_path):
     settings = {"seed_frames": 40, "replay_capacity": 50}
     config = make_config("vcse", frames=130, eval_episodes=0, settings=settings)

@@ -19,7 +19,7 @@ from vcse.cli.devices import Device, cores, resolve_device
 from vcse.envs.rendering import Rendering
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
-from vcse.runs.launch import COHORTS, room_for
+from vcse.runs.launch import COHORTS, room_for, warn_of
 from vcse.runs.words import counted, duration
 from vcse.studies import catalog
 from vcse.studies.catalog import CATALOG, Claim, Study
@@ -175,6 +175,7 @@ def run_study(
         entry.name, entry.seeds, first_seed, frames, list(entry.task_names), list(entry.method_names), command
     )
     unfinished = check_out(file, configs, place)
+    warn_of(unfinished)
     if dry_run:
         return _say_what_would_run(entry, configs, unfinished, place, device=resolved, jobs=at_once)
     if not unfinished:

@@ -27,7 +27,7 @@ from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_pictures
 from vcse.runs.memory import CHECKPOINT_COPIES, DISK, Needs, find_room
 from vcse.runs.progress import Status
-from vcse.runs.schedule import is_due
+from vcse.runs.schedule import few_transitions, is_due, nothing_learned
 from vcse.runs.store import SHOWN_OF_BONUS, RunDirectory
 from vcse.streams import episode_seeds, numbers
 
@@ -51,6 +51,18 @@ class PixelCohort:
         most, n_step = pixel_spec(config.task).most_steps, config.drqv2.n_step
         if n_step > most:
             raise ValueError(f"n_step must be at most {most}, the steps of an episode of {config.task}, got {n_step}")
+
+    @classmethod
+    def warning(cls, config: RunConfig) -> str:
+        """Say of runs that are too short that they learn nothing, or from few transitions again and again."""
+        settings, steps = config.drqv2, _steps(config)
+        every = settings.steps_per_update
+        ready = max(-(-settings.seed_frames // ACTION_REPEAT), settings.n_step)
+        updated = -(-ready // every) * every + 1  # steps when the first update was made
+        if steps < updated:
+            return nothing_learned(config.frames, ACTION_REPEAT * updated, settings.seed_frames)
+        episodes = -(-steps // pixel_spec(config.task).most_steps)  # the last steps of each begin no transition
+        return few_transitions(_capacity(config) - episodes * settings.n_step, settings.drawn)
 
     @classmethod
     def in_common(cls, config: RunConfig) -> tuple[Hashable, ...]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from vcse.runs import checkpoint
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig
-from vcse.runs.launch import StoppedError, alike, room_for, stop_on_signals, train_runs, unfinished_runs
+from vcse.runs.launch import StoppedError, alike, room_for, stop_on_signals, train_runs, unfinished_runs, warn_of
 from vcse.runs.progress import Status, TrainingProgress
 from vcse.runs.store import check_config, done_frame
 
@@ -49,6 +49,7 @@ def train_in_jobs(
     unfinished = unfinished_runs(configs, out)
     if len(unfinished) < len(configs):
         print(_done_before(paths, len(unfinished), out), file=sys.stderr)
+    warn_of(unfinished)
     jobs = min(jobs, len(unfinished))
     if jobs <= 1:
         if unfinished:

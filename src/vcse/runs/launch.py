@@ -106,6 +106,17 @@ def unfinished_runs(configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:
     return [config for config in configs if done_frame(out / config.name) < config.frames]
 
 
+def warn_of(configs: Sequence[RunConfig]) -> None:
+    """Say of which runs hardly anybody can want what they do, each reason once."""
+    warned: dict[str, list[RunConfig]] = {}
+    for config in configs:
+        if reason := COHORTS[config.agent].warning(config):
+            warned.setdefault(reason, []).append(config)
+    for reason, runs in warned.items():
+        more = f" and {counted(len(runs) - 1, 'other')}" if len(runs) > 1 else ""
+        print(f"vcse: warning, {runs[0].name}{more}: {reason}", file=sys.stderr)
+
+
 def room_for(cohorts: Sequence[Sequence[RunConfig]], out: Path, *, device: str, jobs: int) -> Room:
     """Find room for the replays and files of cohorts, of which so many are trained at once; refuse what has none."""
     return find_room([needs_of(cohort, out) for cohort in cohorts], out, device=device, jobs=jobs)

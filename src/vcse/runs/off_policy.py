@@ -26,7 +26,7 @@ from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_states
 from vcse.runs.memory import CHECKPOINT_COPIES, Needs, find_room, together
 from vcse.runs.progress import Status, by_method
-from vcse.runs.schedule import is_due
+from vcse.runs.schedule import few_transitions, is_due, nothing_learned
 from vcse.runs.store import SHOWN_OF_BONUS, RunDirectory
 from vcse.streams import episode_seeds, numbers
 
@@ -52,6 +52,16 @@ class OffPolicyCohort:
     @classmethod
     def check(cls, config: RunConfig) -> None:
         """Refuse nothing: all settings go with all tasks."""
+
+    @classmethod
+    def warning(cls, config: RunConfig) -> str:
+        """Say of runs that are too short that they learn nothing, or from few transitions again and again."""
+        settings = config.sac
+        updated = settings.seed_frames + math.ceil(1 / settings.updates_per_step)  # frames when the first was made
+        if config.frames < updated:
+            return nothing_learned(config.frames, updated, settings.seed_frames)
+        kept = min(settings.replay_capacity, config.frames - 1)  # the last update is made before the last frame is seen
+        return few_transitions(kept, settings.batch_size)
 
     @classmethod
     def in_common(cls, config: RunConfig) -> tuple[Hashable, ...]:

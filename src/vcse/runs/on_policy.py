@@ -69,6 +69,11 @@ class OnPolicyCohort:
         GridEncoder(*task_spec(config.task).observation_shape)
 
     @classmethod
+    def warning(cls, config: RunConfig) -> str:
+        """Say nothing: the first frames are learned from, and an update that has begun is made whole."""
+        return ""
+
+    @classmethod
     def in_common(cls, config: RunConfig) -> tuple[Hashable, ...]:
         """Give what runs must have in common: what they see and can do, and what learners of one stack share."""
         spec = task_spec(config.task)

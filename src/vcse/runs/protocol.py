@@ -17,6 +17,10 @@ class Cohort(Protocol):
         """Refuse settings that do not go with the task, before anything is written."""
 
     @classmethod
+    def warning(cls, config: RunConfig) -> str:
+        """Say of settings that can be run what hardly anybody wants: nothing is learned; empty where all is well."""
+
+    @classmethod
     def in_common(cls, config: RunConfig) -> tuple[Hashable, ...]:
         """Give what runs must have in common to be trained together, beside what `cohort_key` asks of all agents."""
 

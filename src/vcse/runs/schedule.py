@@ -1,6 +1,21 @@
-"""When something is due that happens every so many frames."""
+"""When something is due that happens every so many frames, and what never comes in runs that are too short."""
 
 
 def is_due(every_frames: int, *, frame: int, step_frames: int) -> bool:
     """Whether the last step, which took so many frames, reached or passed a multiple; every 0 frames is never."""
     return every_frames > 0 and frame // every_frames > (frame - step_frames) // every_frames
+
+
+def nothing_learned(frames: int, updated: int, seed_frames: int) -> str:
+    """Say of a run that ends before so many frames, when the first update was made, that it learns nothing."""
+    return (
+        f"nothing is learned in {frames:,} frames: the first update comes within {updated:,}, after seed_frames "
+        f"{seed_frames:,} of random actions"
+    )
+
+
+def few_transitions(kept: int, drawn: int) -> str:
+    """Say of a run in which a batch never finds enough transitions that some are taken twice; empty where it does."""
+    if kept >= drawn:
+        return ""
+    return f"every batch of {drawn:,} holds transitions more than once: there are never more than {max(kept, 0):,}"
