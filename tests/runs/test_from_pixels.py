@@ -400,6 +400,16 @@ class Hearing(TrainingProgress):
         self.statuses.append(status)
 
 
+def test_an_evaluation_before_the_first_frame_is_no_pace(tmp_path, monkeypatch):
+    evaluate = PixelCohort._evaluate
+    monkeypatch.setattr(PixelCohort, "_evaluate", lambda cohort: (evaluate(cohort), time.sleep(2)))
+    config = make_config("none", frames=4, eval_episodes=1)
+    train([config], tmp_path, progress=(heard := Hearing()))
+    assert heard.statuses[0].frames_per_s > 2  # a step of two frames takes less than a second
+    [row] = read_rows(tmp_path / config.name / "timing.csv")
+    assert row["frames_per_s"] > 2
+
+
 def test_what_is_said_of_a_run(tmp_path):
     config = make_config("none", frames=10, eval_episodes=0)
     train([config], tmp_path, progress=(heard := Hearing()))

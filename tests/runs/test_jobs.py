@@ -101,7 +101,20 @@ def test_what_each_process_says_alike_is_passed_on_once(tmp_path):
     assert pictures.startswith("pictures: fast, drawn by ")
 
 
-def test_runs_that_go_on_are_shown_from_the_lowest_frame_and_those_that_are_done_are_counted(tmp_path, capsys):
+def test_runs_that_wait_count_and_frames_never_go_back(tmp_path):
+    settings = {"bonus": "none", "eval_episodes": 0, "eval_every_frames": 0}
+    # Four cohorts, as the runs are saved at different frames, two for each process.
+    configs = [make_config(seed=seed, checkpoint_every_frames=96 + 32 * seed, **settings) for seed in range(4)]
+    progress = Listening()
+    train_in_jobs(configs, tmp_path, device="cpu", threads=2, jobs=2, progress=progress)
+    frames = [status.frame for status in progress.heard]
+    assert frames == sorted(frames)
+    assert frames[0] <= 64 + 144  # one of two runs may be done by then, and the other process has just begun
+    assert frames[-1] == 288
+    assert {(status.frames, status.runs) for status in progress.heard} == {(288, 4)}
+
+
+def test_runs_that_go_on_are_shown_from_the_mean_frame_and_those_that_are_done_are_counted(tmp_path, capsys):
     configs = [make_config(bonus="none", seed=seed, eval_episodes=0) for seed in range(3)]
     train(configs, tmp_path)
     for config, frame in zip(configs[:2], (192, 288), strict=True):
@@ -112,15 +125,15 @@ def test_runs_that_go_on_are_shown_from_the_lowest_frame_and_those_that_are_done
     assert len(train_in_jobs(configs, tmp_path, device="cpu", threads=2, jobs=2, progress=shown)) == 3
     first, second, *_ = capsys.readouterr().err.splitlines()
     assert first == f"1 of 3 runs in {tmp_path} are done"
-    assert second == "2 runs in 2 processes: 192 of 288 frames"
+    assert second == "2 runs in 2 processes, on average: 240 of 288 frames"
     train_in_jobs(configs, tmp_path, device="cpu", threads=2, jobs=2, progress=shown)
     assert capsys.readouterr().err == f"all 3 runs in {tmp_path} are done: nothing to do\n"
 
 
-def test_several_cohorts_are_as_far_as_the_slowest_and_as_fast_as_all():
+def test_several_processes_are_as_far_as_their_runs_on_average_and_as_fast_as_all():
     one = Status(200, 1000, 3, 10.0, {"se": 0.5, "vcse": 1.0}, {"se": 0.0, "vcse": -2.0})
-    other = Status(100, 1000, 2, 5.0, {"se": 0.25}, {"se": 1.0})
-    assert together([one, other]) == Status(100, 1000, 5, 15.0, {"se": 0.375, "vcse": 1.0}, {"se": 0.5, "vcse": -2.0})
+    other = Status(100, 500, 2, 5.0, {"se": 0.25}, {"se": 1.0})
+    assert together([one, other]) == Status(160, 800, 5, 15.0, {"se": 0.375, "vcse": 1.0}, {"se": 0.5, "vcse": -2.0})
 
 
 def children(pid):

@@ -190,6 +190,19 @@ def test_stopped_before_the_first_update_and_joined_by_another_run(tmp_path, uni
     assert_all_same(tmp_path, uninterrupted)
 
 
+def test_of_cohorts_that_follow_each_other_it_is_said_how_many_runs_wait(tmp_path):
+    started = []
+
+    class Listening(TrainingProgress):
+        def start(self, title, frames, frame):
+            started.append(title)
+
+    short = {"bonus": "none", "frames": 32, "eval_episodes": 0}
+    configs = [make_config(seed=seed, checkpoint_every_frames=64 + 32 * (seed // 2), **short) for seed in range(4)]
+    train(configs, tmp_path, progress=Listening(quiet=True))
+    assert started == ["minigrid/Empty-5x5, a2c, 2 runs, 2 more to come", "minigrid/Empty-5x5, a2c, 2 runs"]
+
+
 def test_runs_that_learn_nothing_are_named_once_for_each_reason(capsys):
     short = [small_sac.make_config(seed=seed, frames=40) for seed in range(3)]
     warn_of([*short, small_sac.make_config(seed=9, frames=40, settings={"seed_frames": 40}), small_sac.make_config()])

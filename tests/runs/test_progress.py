@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from vcse.runs.progress import Status, TrainingProgress
+from vcse.runs.progress import Status, Stopwatch, TrainingProgress
 
 STATUS = Status(1000, 4000, 3, 600.0, {"none": float("nan"), "vcse": 0.25}, {"none": 0.0, "vcse": -5.83})
 
@@ -63,6 +63,19 @@ def test_the_time_left_follows_the_pace_of_the_last_reports_not_of_the_fast_rand
     now[0] += 10
     progress.report(Status(200, 50_000, 2, 20.0, {"vcse": 0.5}, {"vcse": 0.5}, "return"))
     assert capsys.readouterr().err.splitlines()[-1].endswith(", 83 min left")
+
+
+def test_a_stopwatch_tells_the_pace_of_all_and_of_a_row_without_what_was_done_between_rows(monkeypatch):
+    now = [10.0]
+    monkeypatch.setattr("vcse.runs.progress.time.monotonic", lambda: now[0])
+    watch = Stopwatch(500)
+    now[0] = 20.0
+    assert watch.frames_per_s(1500) == watch.frames_per_s_of_row(1500) == 100
+    now[0] = 110.0  # an evaluation
+    watch.begin_row(1500)
+    now[0] = 210.0
+    assert watch.frames_per_s(1700) == 6
+    assert watch.frames_per_s_of_row(1700) == 2
 
 
 @pytest.mark.parametrize("file", [io.StringIO, Terminal])

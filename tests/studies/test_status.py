@@ -1,9 +1,11 @@
 import fcntl
 import math
 import time
+from contextlib import contextmanager
 
 import pytest
 from rich.console import Console
+from runs import small_sac
 from runs.small import make_config
 
 from vcse.studies.status import (
@@ -21,7 +23,8 @@ def write_run(path, *, frame=0, done=None, ago=0.0, torn=""):
     (path / ".lock").touch()
     if frame:
         row = f"{frame},{time.time() - ago},100.0,1\n"
-        (path / "timing.csv").write_text(f"frame,unix_time,frames_per_s,runs\n32,1.0,50.0,1\n{row}{torn}")
+        first = f"32,{time.time() - ago - 10},50.0,1\n"
+        (path / "timing.csv").write_text(f"frame,unix_time,frames_per_s,runs\n{first}{row}{torn}")
     if done is not None:
         (path / "DONE").write_text(f"{done}\n")
 
@@ -67,6 +70,36 @@ def test_an_old_speed_says_nothing(tmp_path, configs):
         status = study_status(tmp_path, configs[:1])
     assert status.runs[0].state == "running"
     assert math.isinf(status.seconds_left)
+
+
+@contextmanager
+def held(path):
+    with open(path / ".lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def test_random_frames_say_nothing_of_the_pace_of_learning(tmp_path):
+    learning, random = (small_sac.make_config(seed=seed) for seed in (0, 1))  # 80 of 140 frames are random
+    waiting = small_sac.make_config(seed=2)
+    write_run(tmp_path / learning.name, frame=100)
+    write_run(tmp_path / random.name, frame=80)
+    with held(tmp_path / learning.name), held(tmp_path / random.name):
+        alone = study_status(tmp_path, [random])
+        status = study_status(tmp_path, [learning, random, waiting])
+    assert alone.runs[0].state == "running"
+    assert math.isinf(alone.seconds_left)
+    assert [run.frames_per_s for run in status.runs] == [100, 0, 0]
+    assert status.seconds_left == pytest.approx((40 + 60 + 140) / 200)  # the second is soon as slow as the first
+
+
+def test_a_speed_is_fresh_as_long_as_rows_take(tmp_path, configs):
+    write_run(tmp_path / configs[0].name, frame=96, ago=1000)
+    path = tmp_path / configs[0].name / "timing.csv"
+    header, _, last = path.read_text().splitlines(keepends=True)
+    path.write_text(f"{header}32,{time.time() - 1600},50.0,1\n{last}")  # ten minutes before
+    with held(tmp_path / configs[0].name):
+        assert study_status(tmp_path, configs[:1]).runs[0].frames_per_s == 100
 
 
 def test_the_table_has_a_line_per_task_and_one_for_all(study, configs):

@@ -26,7 +26,7 @@ from vcse.runs.draws import ActionDraws
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_pictures
 from vcse.runs.memory import CHECKPOINT_COPIES, DISK, Needs, find_room
-from vcse.runs.progress import Status
+from vcse.runs.progress import Status, Stopwatch
 from vcse.runs.schedule import few_transitions, is_due, nothing_learned
 from vcse.runs.store import SHOWN_OF_BONUS, RunDirectory
 from vcse.streams import episode_seeds, numbers
@@ -155,27 +155,28 @@ class PixelCohort:
 
     def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
         """Go on until the run has had so many frames. False: stopped before, with a checkpoint."""
-        begin, begin_frame = time.monotonic(), self.frame
-        last_report = last_save = begin
+        last_report = last_save = time.monotonic()
         try:
             if self.frame == 0:
                 self.begin()
                 if self.config.eval_every_frames > 0:
                     self._evaluate()
+            watch = Stopwatch(self.frame)  # not before: to evaluate a policy that has learned nothing is no pace
             while self.frame < frames:
                 if should_stop():
                     self.save()
                     return False
                 self.step()
                 is_last = self.frame >= frames
-                speed = (self.frame - begin_frame) / (time.monotonic() - begin)
+                speed, row_speed = watch.frames_per_s(self.frame), watch.frames_per_s_of_row(self.frame)
                 if self._is_due(self.config.eval_every_frames) or is_last:
                     self._evaluate()
                 if self._is_due(self.config.row_every_frames) or self._is_due(self.config.eval_every_frames) or is_last:
                     self._write_row(is_last=is_last)
                 if self._is_due(TIMING_FRAMES) or is_last:
-                    row = {"frame": self.frame, "unix_time": time.time(), "frames_per_s": speed, "runs": 1}
+                    row = {"frame": self.frame, "unix_time": time.time(), "frames_per_s": row_speed, "runs": 1}
                     self.directory.append_row("timing.csv", row)
+                    watch.begin_row(self.frame)
                 if is_last or time.monotonic() - last_report > SECONDS_BETWEEN_REPORTS:
                     last_report = time.monotonic()
                     report(self._status(frames, speed))

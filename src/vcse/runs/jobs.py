@@ -58,8 +58,9 @@ def train_in_jobs(
     in_order = sorted(unfinished, key=lambda config: (config.task, config.method, config.seed))
     dealt = [in_order[job::jobs] for job in range(jobs)]
     room = room_for([cohort for mine in dealt for cohort in alike(mine)], out, device=device, jobs=jobs)
-    frames = max(config.frames for config in unfinished)
-    progress.start(f"{len(unfinished)} runs in {jobs} processes", frames, min(_saved_frame(out, c) for c in unfinished))
+    frames = sum(config.frames for config in unfinished) // len(unfinished)
+    saved = sum(_saved_frame(out, config) for config in unfinished) // len(unfinished)
+    progress.start(f"{len(unfinished)} runs in {jobs} processes, on average", frames, saved)
     if said := room.describe():
         progress.note(said)
     with stop_on_signals() as stopped:
@@ -85,7 +86,7 @@ def _done_before(paths: Sequence[Path], unfinished: int, out: Path) -> str:
 
 def _saved_frame(out: Path, config: RunConfig) -> int:
     """Give the frame of a run's newest checkpoint, which is where it goes on if that is whole."""
-    return max(checkpoint.frames(out / config.name / "checkpoint"), default=0)
+    return min(config.frames, max(checkpoint.frames(out / config.name / "checkpoint"), default=0))
 
 
 @dataclass
@@ -150,11 +151,13 @@ def _listen(job: Job, progress: TrainingProgress, jobs: Sequence[Job], *, is_sto
 
 
 def together(statuses: Sequence[Status]) -> Status:
-    """Give the status of several cohorts: as far as the slowest, as fast as all."""
-    slowest = min(statuses, key=lambda status: status.frame / status.frames)
+    """Give the status of several processes: as far as their runs are on average, as fast as all."""
+    runs = sum(status.runs for status in statuses)
     methods = dict.fromkeys(method for status in statuses for method in status.scores)
-    return slowest._replace(
-        runs=sum(status.runs for status in statuses),
+    return statuses[0]._replace(
+        frame=sum(status.runs * status.frame for status in statuses) // runs,
+        frames=sum(status.runs * status.frames for status in statuses) // runs,
+        runs=runs,
         frames_per_s=sum(status.frames_per_s for status in statuses),
         scores={method: _mean([status.scores.get(method) for status in statuses]) for method in methods},
         bonus={method: _mean([status.bonus.get(method) for status in statuses]) for method in methods},
@@ -188,24 +191,34 @@ class Note(NamedTuple):
 
 
 class _PipeProgress(TrainingProgress):
-    """Tells the process that shows the progress."""
+    """Tells the process that shows the progress how far all of this one's runs are, those that wait among them."""
 
-    def __init__(self, messages: Connection) -> None:
+    def __init__(self, messages: Connection, configs: Sequence[RunConfig], out: Path) -> None:
         super().__init__(quiet=True)
         self.messages = messages
+        self.runs = len(configs)
+        self.frames = sum(config.frames for config in configs)
+        self.had = sum(_saved_frame(out, config) for config in configs)  # by all, without those of the present cohort
+        self.cohort_begin = self.cohort_had = 0
+
+    def start(self, title: str, frames: int, frame: int) -> None:
+        self.had += self.cohort_had
+        self.cohort_begin, self.cohort_had = frame, 0
 
     def note(self, text: str) -> None:
         self.messages.send(Note(text))
 
     def report(self, status: Status) -> None:
-        self.messages.send(status)
+        self.cohort_had = status.runs * (min(status.frame, status.frames) - self.cohort_begin)
+        frame = (self.had + self.cohort_had) // self.runs
+        self.messages.send(status._replace(frame=frame, frames=self.frames // self.runs, runs=self.runs))
 
 
 def _work(messages: Connection, configs: list[RunConfig], out: Path, settings: dict[str, Any]) -> None:
     """Train, in a process of its own."""
     threading.Thread(target=_stop_with_parent, args=(messages,), daemon=True).start()
     try:
-        train_runs(configs, out, progress=_PipeProgress(messages), **settings)
+        train_runs(configs, out, progress=_PipeProgress(messages, configs, out), **settings)
     except StoppedError as error:
         raise SystemExit(128 + error.number) from None
     except (ValueError, RuntimeError, OSError) as error:

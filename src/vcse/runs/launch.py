@@ -89,15 +89,17 @@ def train_runs(
                 print(f"{directory.path} is done: {directory.done_frame:,} frames", file=sys.stderr)
             else:
                 unfinished[config.name] = directory
+        waiting = len(unfinished)
         with stop_on_signals() as stopped:
             for cohort in alike([directory.config for directory in unfinished.values()]):
                 check_files(needs_of(cohort, out), out, place=replay_place)  # others may have filled the disk since
                 for plan in _plans([unfinished[config.name] for config in cohort]):
                     if stopped():
                         raise StoppedError(stopped())
+                    waiting -= len(plan.directories)
                     with computing_as(plan.directories[0].config.agent, device):
                         built = {"device": device, "threads": threads, "replay_place": replay_place}
-                        _train(plan, built, progress=progress, stopped=stopped)
+                        _train(plan, built, waiting=waiting, progress=progress, stopped=stopped)
     return [out / name for name in names]
 
 
@@ -132,13 +134,15 @@ def needs_of(configs: Sequence[RunConfig], out: Path) -> Needs:
     return together(needs)
 
 
-def _train(plan: Plan, built: Mapping[str, Any], *, progress: TrainingProgress, stopped: Callable[[], int]) -> None:
-    """Train a plan, in a cohort that is built with these keywords."""
+def _train(
+    plan: Plan, built: Mapping[str, Any], *, waiting: int, progress: TrainingProgress, stopped: Callable[[], int]
+) -> None:
+    """Train a plan, in a cohort that is built with these keywords, while so many runs wait."""
     configs = [directory.config for directory in plan.directories]
     frames = configs[0].frames
     tasks = {config.task for config in configs}
     what = tasks.pop() if len(tasks) == 1 else f"{len(tasks)} tasks"
-    runs = counted(len(configs), "run")
+    runs = counted(len(configs), "run") + (f", {waiting} more to come" if waiting else "")
     if plan.frame >= frames:
         for directory in plan.directories:  # nothing but the mark is missing: the last checkpoint is written after all
             directory.finish(plan.frame)

@@ -25,7 +25,7 @@ from vcse.runs.draws import ActionDraws, UpdateDraws
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_states
 from vcse.runs.memory import CHECKPOINT_COPIES, Needs, find_room, together
-from vcse.runs.progress import Status, by_method
+from vcse.runs.progress import Status, Stopwatch, by_method
 from vcse.runs.schedule import few_transitions, is_due, nothing_learned
 from vcse.runs.store import SHOWN_OF_BONUS, RunDirectory
 from vcse.streams import episode_seeds, numbers
@@ -149,8 +149,8 @@ class OffPolicyCohort:
 
     def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
         """Go on until every run has had so many frames. False: stopped before, with a checkpoint."""
-        begin, begin_frame = time.monotonic(), self.frame
-        last_report = last_save = begin
+        last_report = last_save = time.monotonic()
+        watch = Stopwatch(self.frame)
         shared = self.configs[0]  # all runs of a cohort have the same intervals
         try:
             if self.frame == 0:
@@ -161,13 +161,14 @@ class OffPolicyCohort:
                     return False
                 self.step()
                 is_last = self.frame >= frames
-                speed = (self.frame - begin_frame) / (time.monotonic() - begin)
+                speed, row_speed = watch.frames_per_s(self.frame), watch.frames_per_s_of_row(self.frame)
                 if self._is_due(shared.eval_every_frames) or is_last:
                     self._evaluate()
                 if self._is_due(shared.row_every_frames) or self._is_due(shared.eval_every_frames) or is_last:
                     self._write_rows()
                 if self._is_due(TIMING_FRAMES) or is_last:
-                    self._write_timing(speed)
+                    self._write_timing(row_speed)
+                    watch.begin_row(self.frame)
                 if is_last or time.monotonic() - last_report > SECONDS_BETWEEN_REPORTS:
                     last_report = time.monotonic()
                     report(self._status(frames, speed * len(self.configs)))

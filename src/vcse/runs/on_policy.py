@@ -22,7 +22,7 @@ from vcse.runs.config import RunConfig
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_grids
 from vcse.runs.memory import CHECKPOINT_COPIES, Needs
-from vcse.runs.progress import Status, by_method
+from vcse.runs.progress import Status, Stopwatch, by_method
 from vcse.runs.schedule import is_due
 from vcse.runs.store import BONUS_COLUMNS, RunDirectory
 from vcse.streams import uniforms
@@ -148,7 +148,7 @@ class OnPolicyCohort:
 
     def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
         """Go on until every run has had so many frames. False: stopped before, with a checkpoint."""
-        begin, begin_frame = time.monotonic(), self.frame
+        watch = Stopwatch(self.frame)
         shared = self.configs[0]  # all runs of a cohort have the same intervals
         try:
             while self.frame < frames:
@@ -157,9 +157,9 @@ class OnPolicyCohort:
                     return False
                 self.step()
                 if self._is_due(shared.row_every_frames) or self.frame >= frames:
-                    speed = (self.frame - begin_frame) / (time.monotonic() - begin)
-                    self._write_rows(speed)
-                    report(self._status(frames, speed * len(self.configs)))
+                    self._write_rows(watch.frames_per_s_of_row(self.frame))
+                    report(self._status(frames, watch.frames_per_s(self.frame) * len(self.configs)))
+                    watch.begin_row(self.frame)
                 if self._is_due(shared.eval_every_frames) and self.frame < frames:
                     self._evaluate()
                 if self._is_due(shared.checkpoint_every_frames) and self.frame < frames:

@@ -47,6 +47,32 @@ def mean_of_known(numbers: Sequence[float]) -> float:
     return math.fsum(known) / len(known) if known else math.nan
 
 
+class Stopwatch:
+    """How fast a cohort is: since it began, and since its last row, which tells more of what is to come.
+
+    The first frames of SAC and DrQ-v2 are random, and a hundred times faster than those with updates.
+    """
+
+    def __init__(self, frame: int) -> None:
+        self.begin = self.row = (time.monotonic(), frame)
+
+    def frames_per_s(self, frame: int) -> float:
+        """Give the pace since the beginning."""
+        return _pace(self.begin, frame)
+
+    def frames_per_s_of_row(self, frame: int) -> float:
+        """Give the pace since the last row."""
+        return _pace(self.row, frame)
+
+    def begin_row(self, frame: int) -> None:
+        """Let the next row begin now: what was done for the last, such as an evaluation, is not of its time."""
+        self.row = (time.monotonic(), frame)
+
+
+def _pace(since: tuple[float, int], frame: int) -> float:
+    return (frame - since[1]) / max(time.monotonic() - since[0], 1e-9)
+
+
 class TrainingProgress:
     """Shows how far training is, how fast, and how well each method does."""
 
@@ -113,11 +139,7 @@ class TrainingProgress:
 
 
 class _Pace:
-    """How fast a run is at present.
-
-    The first frames of SAC and DrQ-v2 are random, and a hundred times faster than those with updates: a mean over all
-    that were made would promise an end that is hours too early.
-    """
+    """How fast a run is at present: a mean over all that was done would promise an end that is hours too early."""
 
     def __init__(self) -> None:
         self.reports: deque[tuple[float, int]] = deque()

@@ -3,7 +3,7 @@
 config.json   everything that decides the run's numbers
 meta.json     versions, commit, machine
 train.csv     a row every so many frames            eval.csv   a row per evaluation
-timing.csv    wall clock and frames/s, never compared
+timing.csv    wall clock, and frames/s since the row before; never compared
 actions.bin   A2C: every action taken, a byte each: environments that cannot be saved are replayed
 replay.bin    SAC: every transition, so that a checkpoint adds the new ones instead of writing all again
 frames.bin    DrQ-v2: every frame, for the same reason; steps.bin: what led to each

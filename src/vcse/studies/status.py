@@ -34,7 +34,7 @@ class RunStatus:
     state: State
     frame: int
     frames: int
-    frames_per_s: float  # 0 where it does not run
+    frames_per_s: float  # 0 where it does not run, or does not learn yet
     problem: str = ""
 
 
@@ -60,9 +60,15 @@ class StudyStatus:
 
     @property
     def seconds_left(self) -> float:
-        """At the present speed; infinity where nothing runs, 0 where all is done."""
+        """At the present speed; infinity where nothing runs, 0 where all is done.
+
+        A run whose speed is not known yet is taken to be as fast as the others.
+        """
         left = sum(run.frames - run.frame for run in self.runs if run.state in ("running", "waiting"))
-        return left / self.frames_per_s if self.frames_per_s else (math.inf if left else 0.0)
+        known = sum(run.frames_per_s > 0 for run in self.runs)
+        if not known:
+            return math.inf if left else 0.0
+        return left / (self.frames_per_s * max(self.count("running"), known) / known)
 
     @property
     def is_evaluating(self) -> bool:
@@ -164,7 +170,9 @@ def _run_status(path: Path, config: RunConfig, failures: Mapping[str, str]) -> R
         return status("done", config.frames)
     frame, frames_per_s = _last_timing(path / "timing.csv")
     if is_being_written(path):
-        return status("running", frame, frames_per_s)
+        # Random frames, before the first update, are much faster than those that come.
+        is_learning = frame > getattr(config.settings, "seed_frames", 0)
+        return status("running", frame, frames_per_s if is_learning else 0.0)
     if config.name in failures:
         return status("failed", frame, problem=failures[config.name])
     return status("waiting", frame)
@@ -178,8 +186,9 @@ def _last_timing(path: Path) -> tuple[int, float]:
             file.seek(max(len(header), os.fstat(file.fileno()).st_size - 400))
             lines = file.read().decode().splitlines(keepends=True)
         whole = [line for line in lines if line.endswith("\n")]
-        row = next(csv.DictReader([header, whole[-1]]))
-        frame, written, speed = int(row["frame"]), float(row["unix_time"]), float(row["frames_per_s"])
-    except (OSError, IndexError, StopIteration, KeyError, ValueError, TypeError):
+        rows = list(csv.DictReader([header, *whole[-2:]]))
+        frame, written, speed = int(rows[-1]["frame"]), float(rows[-1]["unix_time"]), float(rows[-1]["frames_per_s"])
+        pause = written - float(rows[0]["unix_time"])  # on a CPU rows of DrQ-v2 are far apart
+    except (OSError, IndexError, KeyError, ValueError, TypeError):
         return 0, 0.0
-    return frame, speed if time.time() - written < FRESH_SECONDS else 0.0
+    return frame, speed if time.time() - written < max(FRESH_SECONDS, 2 * pause) else 0.0
