@@ -190,6 +190,21 @@ def test_stopped_before_the_first_update_and_joined_by_another_run(tmp_path, uni
     assert_all_same(tmp_path, uninterrupted)
 
 
+def test_a_start_that_failed_does_not_block_the_command_that_is_mended(tmp_path, uninterrupted, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("nothing can be drawn here")
+
+    wrong = [dataclasses.replace(config, eval_episodes=7, frames=5000) for config in CONFIGS]
+    with monkeypatch.context() as patch:
+        patch.setattr(OnPolicyCohort, "__init__", fail)
+        with pytest.raises(RuntimeError, match="nothing can be drawn here"):
+            train(wrong, tmp_path)
+    assert read_config(tmp_path / CONFIGS[0].name) == wrong[0]
+    train(CONFIGS, tmp_path)
+    assert_all_same(tmp_path, uninterrupted)
+    assert read_config(tmp_path / CONFIGS[0].name) == CONFIGS[0]
+
+
 def test_of_cohorts_that_follow_each_other_it_is_said_how_many_runs_wait(tmp_path):
     started = []
 

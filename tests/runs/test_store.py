@@ -54,6 +54,7 @@ def test_another_process_is_refused_until_the_run_is_let_go(directory):
 
 
 def test_another_run_in_its_place_is_refused_by_name_and_nothing_changes(directory):
+    directory.save_checkpoint(0, {})
     directory.close()
     before = (directory.path / "config.json").read_bytes()
     other = dataclasses.replace(directory.config, eval_episodes=5)
@@ -63,7 +64,19 @@ def test_another_run_in_its_place_is_refused_by_name_and_nothing_changes(directo
     RunDirectory(directory.path, directory.config).close()  # the refusal let go of the lock
 
 
+def test_a_run_that_has_saved_nothing_may_be_replaced_by_another_and_by_a_shorter_one(directory):
+    directory.append_row("train.csv", ROWS[0])
+    directory.close()
+    other = dataclasses.replace(directory.config, eval_episodes=5, frames=32)
+    RunDirectory(directory.path, other).close()
+    assert read_config(directory.path) == other
+    (directory.path / "DONE").write_text("32\n")
+    with pytest.raises(ValueError, match="seed0 holds another run: eval_episodes is 5 there and 2 here"):
+        RunDirectory(directory.path, directory.config)
+
+
 def test_frames_may_grow_and_shrink_only_to_what_is_done(directory):
+    directory.save_checkpoint(0, {})
     directory.close()
     path, config = directory.path, directory.config
     RunDirectory(path, dataclasses.replace(config, frames=1000)).close()

@@ -139,11 +139,15 @@ class TestOut:
     def test_refuses_pictures_of_another_quality_than_the_study_has(self, tmp_path):
         config = small_pixels.make_config(seed=0)
         assert check_out(FILE, [config], tmp_path) == [config]  # a directory that is there and empty
-        RunDirectory(tmp_path / config.name, config).close()
+        directory = RunDirectory(tmp_path / config.name, config)
+        other = replace(small_pixels.make_config(seed=1), rendering="light")
+        assert check_out(FILE, [other], tmp_path)  # its start failed: it has seen nothing
+        directory.save_checkpoint(0, {})
+        directory.close()
         assert config.rendering == "fast"
         assert check_out(FILE, [small_pixels.make_config(seed=1)], tmp_path)
         with pytest.raises(ValueError, match="has rendering fast, not light, and a study has one"):
-            check_out(FILE, [replace(small_pixels.make_config(seed=1), rendering="light")], tmp_path)
+            check_out(FILE, [other], tmp_path)
 
     def test_a_run_that_cannot_be_read_does_not_stop_others_that_see_pictures(self, tmp_path, capsys):
         first, second = (small_pixels.make_config(seed=seed) for seed in (0, 1))

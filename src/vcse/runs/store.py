@@ -198,12 +198,15 @@ class RunDirectory:
 def check_config(path: Path, config: RunConfig) -> RunConfig | None:
     """Refuse a directory that holds another run than this or a longer one; gives the configuration there, if any.
 
-    Another cadence of checkpoints makes no other run.
+    Another cadence of checkpoints makes no other run. One that has saved nothing, because its start failed, may be
+    replaced: the command that is mended would be refused otherwise.
     """
     if not (path / "config.json").exists():
         strange = [name for name in (*CURVES, *LOGS, "checkpoint", "DONE") if (path / name).exists()]
         if strange:
             raise ValueError(f"{path} holds {strange[0]} but no config.json: it is no run, and nothing is overwritten")
+        return None
+    if not has_saved(path):
         return None
     there = read_config(path)
     different = difference(config, there)
@@ -217,6 +220,11 @@ def check_config(path: Path, config: RunConfig) -> RunConfig | None:
             f"{path} is a run of {there.frames:,} frames, which may grow but not shrink to {config.frames:,}"
         )
     return there
+
+
+def has_saved(path: Path) -> bool:
+    """Tell whether a run has anything to go on from."""
+    return bool(checkpoint.frames(path / "checkpoint")) or done_frame(path) >= 0
 
 
 def read_config(path: Path) -> RunConfig:

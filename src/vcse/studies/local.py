@@ -22,7 +22,7 @@ from vcse.runs.config import RunConfig
 from vcse.runs.jobs import Job, Note, end_jobs, start_job, tell_to_stop
 from vcse.runs.launch import StoppedError, alike, stop_on_signals, unfinished_runs
 from vcse.runs.progress import Status
-from vcse.runs.store import check_config, done_frame, readable_runs
+from vcse.runs.store import check_config, done_frame, has_saved, readable_runs
 from vcse.runs.words import counted
 from vcse.studies.gathered import CURVES, STUDY_FILE, StudyFile, read_study_file
 from vcse.studies.status import StudyStatus, study_status, wait_until_free, write_failures
@@ -61,12 +61,12 @@ def check_out(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> list[
 
 
 def _check_rendering(configs: Sequence[RunConfig], out: Path) -> None:
-    """Refuse pictures of another quality than those that runs in a directory have seen."""
+    """Refuse pictures of another quality than those that runs in a directory have learned from."""
     wanted = configs[0].rendering if configs else None
     if wanted is None or not any(out.rglob("config.json")):
         return
     for path, there in readable_runs(out).items():
-        if there.rendering != wanted:
+        if there.rendering != wanted and has_saved(path):
             raise ValueError(
                 f"{path} has rendering {there.rendering}, not {wanted}, and a study has one: choose another --out"
             )
