@@ -12,6 +12,7 @@ from runs.small import assert_same_run
 
 import vcse
 from vcse.cli import main
+from vcse.runs import memory
 from vcse.runs.store import run_directories
 from vcse.studies.catalog import CATALOG
 
@@ -48,23 +49,56 @@ def test_show_has_runs_budget_and_claims(capsys):
     assert "cannot be run yet: it needs the agent mwm" in capsys.readouterr().out
 
 
-def test_a_dry_run_says_how_much_and_does_nothing(tmp_path, capsys):
+def dry_run(out, study, *options):
+    return main(["study", "run", study, *options, "--out", str(out), "--dry-run", "--device", "cpu"])
+
+
+def test_a_dry_run_says_how_much_and_does_nothing(tmp_path, capsys, monkeypatch):
     out = tmp_path / "runs"
-    assert main(["study", "run", "minigrid-k", *SMALL, "--out", str(out), "--dry-run", "--device", "cpu"]) == 0
+    monkeypatch.setattr(memory, "free_on_disk", lambda directory: 5 * 10**9)
+    assert dry_run(out, "minigrid-k", *SMALL) == 0
     shown = capsys.readouterr().out
     assert "4 of 4 runs to train, 8,000 frames" in shown
-    assert "MB in" in shown
+    assert "\n  memory: about 1.0 GB at once\n  files: 2.0 MB on disk at the end, where 5.0 GB are free\n" in shown
     assert not out.exists()
+
+
+def test_a_dry_run_counts_one_as_one_and_no_more_cores_than_there_are(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("vcse.cli.study.cores", lambda: 2)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 10**12)
+    monkeypatch.setattr(memory, "free_on_disk", lambda directory: 10**12)
+    small = ["--tasks", "hopper_stand", "--bonuses", "none"]
+    times = []
+    for jobs in (1, 2, 8):
+        assert dry_run(tmp_path, "dmc-pixels", *small, "--seeds", "8", "--jobs", str(jobs)) == 0
+        times.append(capsys.readouterr().out.splitlines()[1])
+    assert times[0].startswith("  8 cohorts on 1 core, about ")
+    assert times[1] == times[2]
+    assert times[1].startswith("  8 cohorts on 2 cores, about ")
+    assert dry_run(tmp_path, "dmc-pixels", *small, "--seeds", "1", "--jobs", "2", "--frames", "10k") == 0
+    first, second, third, _, replay, _ = capsys.readouterr().out.splitlines()
+    assert first == "dmc-pixels: 1 of 1 run to train, 10,000 frames"
+    assert second.startswith("  1 cohort on 1 core, about ")
+    assert third == "  dmc-pixels/hopper_stand: 1 run of 10,000 frames, none"
+    assert replay == "  replay: 106 MB in the memory of the host"
+
+
+def test_a_dry_run_ends_with_a_refusal_where_there_is_no_room(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 10**11)
+    monkeypatch.setattr(memory, "free_on_disk", lambda directory: 10**10)
+    assert dry_run(tmp_path, "dmc-pixels", "--tasks", "hopper_stand", "--jobs", "2") == 1
+    shown = capsys.readouterr()
+    assert "runs to train" in shown.out
+    assert "the files of 2 runs will need " in shown.err
 
 
 @pytest.mark.parametrize(("study", "seed_frames"), [("dmc-states", "5,000"), ("dmc-pixels", "4,000")])
 def test_runs_that_are_too_short_to_learn_are_warned_of_once(tmp_path, capsys, study, seed_frames):
-    command = ["study", "run", study, "--tasks", "hopper_stand", "--device", "cpu", "--out", str(tmp_path), "--dry-run"]
-    assert main([*command, "--seeds", "2", "--frames", "300"]) == 0
+    assert dry_run(tmp_path, study, "--tasks", "hopper_stand", "--seeds", "2", "--frames", "300") == 0
     [warning] = capsys.readouterr().err.splitlines()
     assert "seed0 and 5 others: nothing is learned in 300 frames: " in warning
     assert f"after seed_frames {seed_frames} of random actions" in warning
-    assert main([*command, "--seeds", "2"]) == 0
+    assert dry_run(tmp_path, study, "--tasks", "hopper_stand", "--seeds", "2", "--frames", "20k") == 0
     assert capsys.readouterr().err == ""
 
 

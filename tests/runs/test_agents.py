@@ -2,7 +2,11 @@ import dataclasses
 
 import pytest
 
-from vcse.envs.tasks import AGENT_OF_FAMILY
+from vcse.agents.drqv2 import DrQv2, DrQv2Spec
+from vcse.agents.sac import SAC, SACSpec
+from vcse.envs.pixels import pixel_spec
+from vcse.envs.tasks import AGENT_OF_FAMILY, state_spec
+from vcse.runs import checkpoint, from_pixels, off_policy
 from vcse.runs.agents import AGENTS
 from vcse.runs.launch import COHORTS, cohort_key
 from vcse.studies.catalog import CATALOG
@@ -41,3 +45,27 @@ def test_settings_follow_from_a_bonus_a_reading_and_a_task(agent):
         settings = facts.settings_for("vcse", reading, task=task, k=7)
         assert isinstance(settings, facts.settings)
         assert settings.bonus.k == 7
+
+
+@pytest.mark.parametrize("bonus", ["none", "se", "vcse"])
+@pytest.mark.parametrize("hidden_units", [16, 256])
+@pytest.mark.parametrize(
+    ("agent", "make", "task"),
+    [("sac", make_sac_config, "dmc/walker_walk"), ("drqv2", make_pixel_config, "metaworld/door-open")],
+)
+def test_a_checkpoint_is_as_large_as_is_said_before(tmp_path, agent, make, task, bonus, hidden_units):
+    if agent == "drqv2":
+        pytest.importorskip("metaworld")
+    config = make(bonus, task=task, settings={"hidden_units": hidden_units})
+    if agent == "sac":
+        spec = state_spec(task)
+        sizes = SACSpec(spec.observation_size, spec.action_size)
+        state = SAC(sizes, [config.sac], [0]).learner_state(0)
+        expected = off_policy._checkpoint_bytes(config)
+    else:
+        state = DrQv2(DrQv2Spec(9, pixel_spec(task).action_size), config.drqv2, 0).state_dict()
+        expected = from_pixels._checkpoint_bytes(config)
+    size = checkpoint.save(tmp_path, 0, {"agent": state}).stat().st_size
+    assert expected == pytest.approx(size, rel=0.02, abs=30_000)  # names and shapes take some, too
+    needs = COHORTS[agent].needs(config)
+    assert needs.files == needs.replay + 2 * expected

@@ -19,8 +19,8 @@ from vcse.cli.devices import Device, cores, resolve_device
 from vcse.envs.rendering import Rendering
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
-from vcse.runs.launch import COHORTS, room_for, warn_of
-from vcse.runs.words import counted, duration
+from vcse.runs.launch import COHORTS, needs_of, room_for, warn_of
+from vcse.runs.words import counted, duration, size
 from vcse.studies import catalog
 from vcse.studies.catalog import CATALOG, Claim, Study
 from vcse.studies.gathered import CURVES, STUDY_FILE, StudyFile, gather, read_study_file, write_archive
@@ -154,7 +154,7 @@ def run_study(
         rendering: Quality of pictures, where agents see some: faithful, light (nearly the same, several times faster)
             or fast (no shadows, reflections or smooth edges). It is one for a whole study.
         ray: Run on a Ray cluster: its address, auto for the one that is running here, local to start one.
-        dry_run: Say what would run, how long and how much disk, and do nothing.
+        dry_run: Say what would run, how long, and how much memory and disk it takes, and do nothing.
         quiet: Show no progress.
     """
     for option, number in (("--jobs", jobs), ("--threads", threads)):
@@ -177,7 +177,9 @@ def run_study(
     unfinished = check_out(file, configs, place)
     warn_of(unfinished)
     if dry_run:
-        return _say_what_would_run(entry, configs, unfinished, place, device=resolved, jobs=at_once)
+        return _say_what_would_run(
+            entry, configs, unfinished, place, device=resolved, jobs=at_once, is_here=ray is None
+        )
     if not unfinished:
         print(f"all {counted(len(configs), 'run')} in {place} are done: nothing to do", file=sys.stderr)
         return 0
@@ -276,8 +278,8 @@ def pack_study(
     ]
     write_archive(kept, out)
     write_atomically(out / STUDY_FILE, json.dumps(file.to_json(), indent=1).encode())
-    size = sum(each.stat().st_size for each in out.iterdir() if each.is_file())
-    print(f"{len(found.runs)} runs in {out}, {size / 1e6:.2f} MB")
+    taken = sum(each.stat().st_size for each in out.iterdir() if each.is_file())
+    print(f"{counted(len(found.runs), 'run')} in {out}, {taken / 1e6:.2f} MB")
     return 0
 
 
@@ -289,20 +291,29 @@ def _read_study(directory: Path) -> StudyFile:
 
 
 def _say_what_would_run(
-    entry: Study, configs: list[RunConfig], left: list[RunConfig], out: Path, *, device: str, jobs: int
+    entry: Study, configs: list[RunConfig], left: list[RunConfig], out: Path, *, device: str, jobs: int, is_here: bool
 ) -> int:
+    """Say how much there is to do; where it is done on this machine, refuse what it has no room for."""
     if not left:
         print(f"all {counted(len(configs), 'run')} in {out} are done: nothing would run")
         return 0
-    seconds = sum(COHORTS[config.agent].expected_seconds(config, device) for config in left) / jobs
     cohorts = form_cohorts(left, jobs=jobs, device=device)
-    size = sum(COHORTS[config.agent].needs(config).files for config in left)
-    where = "the GPU" if device == "cuda" else f"{jobs} core{'s' if jobs > 1 else ''}"
-    print(f"{entry.name}: {len(left)} of {len(configs)} runs to train, {sum(c.frames for c in left):,} frames")
-    print(f"  {len(cohorts)} cohorts on {where}, about {duration(seconds)}; about {size / 1e6:,.0f} MB in {out}")
+    # More processes than cores take turns, and a GPU is shared badly.
+    at_once = 1 if device == "cuda" else min(jobs, len(cohorts), *([cores()] if is_here else []))
+    seconds = sum(COHORTS[config.agent].expected_seconds(config, device) for config in left) / at_once
+    where = "the GPU" if device == "cuda" else counted(at_once, "core")
+    what = f"{len(left)} of {counted(len(configs), 'run')}"
+    print(f"{entry.name}: {what} to train, {sum(config.frames for config in left):,} frames")
+    print(f"  {counted(len(cohorts), 'cohort')} on {where}, about {duration(seconds)}")
     for task in entry.tasks:
-        mine = [config for config in left if config.task == task.name]
-        print(f"  {task.name}: {len(mine)} runs of {task.frames:,} frames, {', '.join(entry.method_names)}")
+        mine = sum(config.task == task.name for config in left)
+        print(f"  {task.name}: {counted(mine, 'run')} of {task.frames:,} frames, {', '.join(entry.method_names)}")
+    if is_here:
+        room = room_for(cohorts, out, device=device, jobs=jobs)
+        print(f"  memory: about {size(room.memory)} at once")
+        print("".join(f"  {said}\n" for said in (room.of_replays(), room.of_files()) if said), end="")
+    else:
+        print(f"  files: {size(sum(needs_of(cohort, out).files for cohort in cohorts))} on disk at the end")
     return 0
 
 

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+ADAM_AVERAGES = 2  # that the optimiser keeps of each parameter
+
 
 def make_adam(parameters: Iterable[Tensor], rate: float, device: torch.device) -> torch.optim.Adam:
     """Make an optimiser; on CUDA one whose step is a few kernels, and can be captured."""

@@ -24,6 +24,11 @@ class Perceptrons:
     def __init__(self, inputs: int, hidden: int, outputs: int) -> None:
         self.sizes = ((inputs, hidden), (hidden, hidden), (hidden, outputs))
 
+    @property
+    def parameter_count(self) -> int:
+        """Weights and biases of one network."""
+        return sum((inputs + 1) * outputs for inputs, outputs in self.sizes)
+
     def initial(self, generators: Sequence[torch.Generator]) -> list[Tensor]:
         """Draw the parameters of a stack, each network's from the generator that stands at its place."""
         networks = [[_orthogonal(size, generator) for size in self.sizes] for generator in generators]

@@ -14,12 +14,15 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
+from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, TWIN, DrQv2, DrQv2Spec
 from vcse.envs.pixels import ACTION_REPEAT, Pixels, pixel_spec
 from vcse.nets.augment import SHIFTS
 from vcse.nets.capture import Captured, Parcel
+from vcse.nets.optimizers import ADAM_AVERAGES
+from vcse.nets.perceptrons import Perceptrons
+from vcse.nets.pixels import FEATURES
 from vcse.replay.frames import STACK, Chosen, FrameReplay, PictureBatch, frame_bytes, step_record
-from vcse.replay.transitions import distinct_places, uniforms_for
+from vcse.replay.transitions import FLOAT_BYTES, distinct_places, uniforms_for
 from vcse.runs.checkpoint import KEPT, check_replayed
 from vcse.runs.config import RunConfig
 from vcse.runs.draws import ActionDraws
@@ -39,7 +42,6 @@ MOST_SECONDS_UNSAVED = 600.0
 FRAME_BYTES = math.prod(Pixels.frame_shape)
 FRAMES_PER_S = {"cpu": 2.0, "cuda": 300.0}  # measured on two cores and on an H200
 DRAWN_BYTES = 2_000_000  # of a transition in an update: its pictures, what the encoder makes of them, and gradients
-CHECKPOINT_BYTES = 250_000_000
 
 
 class PixelCohort:
@@ -77,11 +79,11 @@ class PixelCohort:
     @classmethod
     def needs(cls, config: RunConfig) -> Needs:
         """Give about what a run takes; on disk every frame, and two checkpoints."""
-        settings, most_steps = config.drqv2, pixel_spec(config.task).most_steps
+        most_steps, checkpoint = pixel_spec(config.task).most_steps, _checkpoint_bytes(config)
         return Needs(
-            working=CHECKPOINT_COPIES * CHECKPOINT_BYTES + settings.drawn * DRAWN_BYTES,
+            working=CHECKPOINT_COPIES * checkpoint + config.drqv2.drawn * DRAWN_BYTES,
             replay=frame_bytes(_capacity(config), most_steps, Pixels.frame_shape),
-            files=frame_bytes(_steps(config), most_steps, Pixels.frame_shape) + KEPT * CHECKPOINT_BYTES,
+            files=frame_bytes(_steps(config), most_steps, Pixels.frame_shape) + KEPT * checkpoint,
             may_use_disk=True,
         )
 
@@ -452,3 +454,17 @@ def _steps(config: RunConfig) -> int:
 def _capacity(config: RunConfig) -> int:
     """Give the steps that the replay keeps."""
     return min(config.drqv2.replay_capacity, _steps(config))
+
+
+def _checkpoint_bytes(config: RunConfig) -> int:
+    """Give about the bytes of a checkpoint: of every network, of what Adam keeps of it, and of the target critics."""
+    settings, action_size = config.drqv2, pixel_spec(config.task).action_size
+    features, hidden = settings.features, settings.hidden_units
+    encoder = 9 * 32 * (STACK * Pixels.frame_shape[0] + 3 * 32)  # weights of four convolutions, 3 x 3
+    trunk = (FEATURES + 3) * features
+    actor = trunk + Perceptrons(features, hidden, action_size).parameter_count
+    critic = trunk + TWIN * Perceptrons(features + action_size, hidden, 1).parameter_count
+    curiosity = trunk + hidden * (4 * features + 2 * action_size)  # two networks of one hidden layer
+    learned = encoder + actor + critic + critic * settings.has_extrinsic_critic + curiosity * settings.has_bonus
+    targets = critic + critic * settings.has_extrinsic_critic
+    return FLOAT_BYTES * ((1 + ADAM_AVERAGES) * learned + targets)

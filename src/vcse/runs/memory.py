@@ -41,17 +41,25 @@ class Room(NamedTuple):
         in_memory = 0 if self.place == DISK else self.at_once.replay
         return self.at_once.working + in_memory + self.process_bytes
 
+    def of_replays(self) -> str:
+        """Say what replays take, and where; nothing where there is none."""
+        if not self.at_once.replay:
+            return ""
+        runs = f", for {self.at_once.runs} runs at once" if self.at_once.runs > 1 else ""
+        return f"replay: {size(self.at_once.replay)} {PLACES[self.place]}{runs}"
+
+    def of_files(self) -> str:
+        """Say what all files take, and whether that is there."""
+        free = (
+            f"where {size(self.free_disk)} are free{'' if self.all_files <= self.free_disk else ', too little for all'}"
+        )
+        return f"files: {size(self.all_files)} on disk at the end, {free}"
+
     def describe(self) -> str:
         """Say what replays and files take; nothing where there is no replay, and room for the files."""
-        parts = []
-        if self.at_once.replay:
-            runs = f", for {self.at_once.runs} runs at once" if self.at_once.runs > 1 else ""
-            parts.append(f"replay: {size(self.at_once.replay)} {PLACES[self.place]}{runs}")
-        fit = self.all_files <= self.free_disk
-        if parts or not fit:
-            free = f"where {size(self.free_disk)} are free{'' if fit else ', too little for all'}"
-            parts.append(f"files: {size(self.all_files)} on disk at the end, {free}")
-        return "; ".join(parts)
+        if replays := self.of_replays():
+            return f"{replays}; {self.of_files()}"
+        return self.of_files() if self.all_files > self.free_disk else ""
 
 
 def together(needs: Iterable[Needs]) -> Needs:

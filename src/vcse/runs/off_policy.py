@@ -15,10 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vcse.agents.sac import DRAWS, SAC, SACSpec
+from vcse.agents.sac import DRAWS, SAC, TWIN, SACSpec
 from vcse.envs.dmc import DMCStates
 from vcse.envs.tasks import state_spec
-from vcse.replay.transitions import TransitionReplay, distinct_places, transition_bytes
+from vcse.nets.optimizers import ADAM_AVERAGES
+from vcse.nets.perceptrons import Perceptrons
+from vcse.replay.transitions import FLOAT_BYTES, TransitionReplay, distinct_places, transition_bytes
 from vcse.runs.checkpoint import KEPT, check_replayed
 from vcse.runs.config import RunConfig
 from vcse.runs.draws import ActionDraws, UpdateDraws
@@ -40,7 +42,6 @@ MOST_SECONDS_UNSAVED = 600.0  # where updates are slow, the frames between two c
 
 # Measured on two cores and on an H200.
 UPDATES_PER_S = {"cpu": 1.3, "cuda": 2_500.0}  # per job, of networks of 1024 units with a bonus
-COPIES = 4  # of a network's parameters in a checkpoint: itself, its target, two averages of Adam
 
 
 class OffPolicyCohort:
@@ -77,14 +78,12 @@ class OffPolicyCohort:
     @classmethod
     def needs(cls, config: RunConfig) -> Needs:
         """Give about what a run takes; on disk every transition, and two checkpoints."""
-        spec, settings = state_spec(config.task), config.sac
+        spec, checkpoint = state_spec(config.task), _checkpoint_bytes(config)
         per_frame = transition_bytes(spec.observation_size, spec.action_size)
-        networks = 3 if settings.has_extrinsic_critic else 2  # actor and pairs of critics, as wide as they are deep
-        parameters = 4 * COPIES * networks * settings.hidden_units**2
         return Needs(
-            working=CHECKPOINT_COPIES * parameters,
-            replay=min(settings.replay_capacity, config.frames) * per_frame,
-            files=config.frames * per_frame + KEPT * parameters,
+            working=CHECKPOINT_COPIES * checkpoint,
+            replay=min(config.sac.replay_capacity, config.frames) * per_frame,
+            files=config.frames * per_frame + KEPT * checkpoint,
         )
 
     def __init__(
@@ -402,3 +401,12 @@ class OffPolicyCohort:
             by_method(self.configs, self.bonus_mean.of_last_row),
             "return",
         )
+
+
+def _checkpoint_bytes(config: RunConfig) -> int:
+    """Give about the bytes of a checkpoint: of every network, of what Adam keeps of it, and of the target critics."""
+    spec, settings = state_spec(config.task), config.sac
+    actor = Perceptrons(spec.observation_size, settings.hidden_units, 2 * spec.action_size).parameter_count
+    critic = Perceptrons(spec.observation_size + spec.action_size, settings.hidden_units, 1).parameter_count
+    critics = TWIN * critic * (2 if settings.has_extrinsic_critic else 1)
+    return FLOAT_BYTES * ((1 + ADAM_AVERAGES) * (actor + critics) + critics)
