@@ -129,6 +129,17 @@ def test_help_is_there_without_a_verb(capsys):
 
 
 @pytest.mark.usefixtures("_without_type_checks")
+def test_a_second_command_adds_the_runs_that_it_names_and_no_others(tmp_path, capsys):
+    short = ["--frames", "128", "--device", "cpu", "--out", str(tmp_path), "--quiet"]
+    assert main(["study", "run", "minigrid-k", "--seeds", "1", "--bonuses", "vcse-k3", *short]) == 0
+    second = ["--seeds", "1", "--first-seed", "4", "--bonuses", "vcse-k5", *short]
+    assert main(["study", "run", "minigrid-k", *second]) == 0
+    capsys.readouterr()
+    assert main(["study", "status", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[1:5] == ["2", "0", "0", "0"]
+
+
+@pytest.mark.usefixtures("_without_type_checks")
 def test_killed_and_started_again_with_other_jobs_it_ends_with_the_same_files(tmp_path, capsys):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     command = ["study", "run", "minigrid-k", *SMALL, "--device", "cpu"]

@@ -114,12 +114,15 @@ class TestOut:
         assert check_out(FILE, configs, tmp_path) == configs[1:]
         assert not (tmp_path / "study.json").exists()
 
-    def test_a_later_command_hides_nothing_of_an_earlier_one(self, tmp_path, configs):
+    def test_a_later_command_hides_nothing_of_an_earlier_one_and_asks_for_no_more_than_it_says(self, tmp_path, configs):
         take_out(FILE, configs, tmp_path)
-        take_out(replace(FILE, first_seed=5, seeds=3, methods=["se"], command="vcse more"), configs, tmp_path)
-        written = read_study_file(tmp_path)
-        assert (written.first_seed, written.seeds, written.methods) == (0, 8, ["vcse", "se"])
-        assert written.command == "vcse study run minigrid-k\nvcse more"
+        later = replace(FILE, first_seed=5, seeds=1, methods=["se"], command="vcse more")
+        for _ in range(2):  # the same command again asks for nothing new
+            take_out(later, configs, tmp_path)
+            written = read_study_file(tmp_path)
+            assert written.requests == [FILE, later]
+            assert written.wanted == [("minigrid/Empty-5x5", *run) for run in (("vcse", 0), ("vcse", 1), ("se", 5))]
+            assert written.commands == ["vcse study run minigrid-k", "vcse more"]
 
     def test_refuses_the_directory_of_another_study(self, tmp_path, configs):
         take_out(FILE, configs, tmp_path)

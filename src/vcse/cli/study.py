@@ -228,10 +228,13 @@ def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
     file = _read_study(directory)
     if (directory / CURVES).exists():
         raise ValueError(f"{directory} is an archive of a study, not one that runs: vcse report reads it")
-    entry = catalog.narrowed(
-        catalog.study(file.study), seeds=file.seeds, frames=file.frames, tasks=file.tasks, bonuses=file.methods
-    )
-    status = study_status(directory, catalog.run_configs(entry, first_seed=file.first_seed))
+    configs: dict[str, RunConfig] = {}
+    for asked in file.requests:  # a later command may have made a run longer
+        entry = catalog.narrowed(
+            catalog.study(asked.study), seeds=asked.seeds, frames=asked.frames, tasks=asked.tasks, bonuses=asked.methods
+        )
+        configs |= {config.name: config for config in catalog.run_configs(entry, first_seed=asked.first_seed)}
+    status = study_status(directory, list(configs.values()))
     Console().print(status.table(f"{file.study} in {directory}"))
     for reason in dict.fromkeys(run.problem for run in status.runs if run.problem):
         print(f"failed: {reason}")

@@ -14,7 +14,7 @@ import lzma
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ Identity = tuple[str, str, int]  # task, method and seed
 
 @dataclass(frozen=True)
 class StudyFile:
-    """What `vcse study run` was asked for, as it stands in `study.json`."""
+    """What `vcse study run` was asked for last, and before, as it stands in `study.json`."""
 
     study: str
     seeds: int
@@ -47,24 +47,40 @@ class StudyFile:
     tasks: list[str]
     methods: list[str]
     command: str  # that makes the runs again
+    earlier: list["StudyFile"] = field(default_factory=list)  # what other commands asked for, in the same directory
+
+    @property
+    def requests(self) -> list["StudyFile"]:
+        """What each command asked for, the last one last."""
+        return [*self.earlier, replace(self, earlier=[])]
+
+    @property
+    def commands(self) -> list[str]:
+        """That make all the runs again."""
+        return list(dict.fromkeys(line for each in self.requests for line in each.command.splitlines()))
+
+    @property
+    def wanted(self) -> list[Identity]:
+        """Every run that was asked for."""
+        identities = (
+            (task, method, seed)
+            for each in self.requests
+            for task in each.tasks
+            for method in each.methods
+            for seed in range(each.first_seed, each.first_seed + each.seeds)
+        )
+        return list(dict.fromkeys(identities))
 
     def to_json(self) -> dict[str, Any]:
         """Give what `study.json` holds."""
-        return {"schema_version": STUDY_SCHEMA_VERSION, **asdict(self)}
+        *earlier, last = (
+            {name: each for name, each in asdict(one).items() if name != "earlier"} for one in self.requests
+        )
+        return {"schema_version": STUDY_SCHEMA_VERSION, **last} | ({"earlier": earlier} if earlier else {})
 
     def joined(self, other: "StudyFile") -> "StudyFile":
-        """Give what this and a later command ask for together, so that none hides what the other made."""
-        first = min(self.first_seed, other.first_seed)
-        last = max(self.first_seed + self.seeds, other.first_seed + other.seeds)
-        return StudyFile(
-            study=self.study,
-            seeds=last - first,
-            first_seed=first,
-            frames=other.frames,
-            tasks=list(dict.fromkeys([*self.tasks, *other.tasks])),
-            methods=list(dict.fromkeys([*self.methods, *other.methods])),
-            command="\n".join(dict.fromkeys([*self.command.splitlines(), *other.command.splitlines()])),
-        )
+        """Give what this and a later command ask for, each as it was asked, so that none hides what the other made."""
+        return replace(other, earlier=[each for each in self.requests if each != other])
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "StudyFile":
@@ -72,7 +88,8 @@ class StudyFile:
         version = content.get("schema_version")
         if version != STUDY_SCHEMA_VERSION:
             raise ValueError(f"{STUDY_FILE} has schema version {version}; this release reads {STUDY_SCHEMA_VERSION}")
-        return cls(**{name: value for name, value in content.items() if name != "schema_version"})
+        last = {name: value for name, value in content.items() if name != "schema_version"}
+        return cls(**last | {"earlier": [cls(**each) for each in last.get("earlier", [])]})
 
 
 class NoRunError(ValueError):

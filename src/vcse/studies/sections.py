@@ -249,7 +249,7 @@ def make_section(
         versions=all_of(versions(run.meta) for run in runs),
         commit=all_of(commit(run.meta) for run in runs),
         machine=all_of(machine(run.meta) for run in runs),
-        commands=asked.command.splitlines() if asked else _commands(runs),
+        commands=asked.commands if asked else _commands(runs),
         folder="",
         is_archive=(found.directory / ARCHIVED_CURVES).exists(),
     )
@@ -298,17 +298,11 @@ def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
         said.append(f"{counted(len(unfinished), 'run')} of {len(runs)} {early}.")
     if asked is not None:
         there = {run.identity for run in runs}
-        wanted = [
-            (task, method, seed)
-            for task in asked.tasks
-            for method in asked.methods
-            for seed in range(asked.first_seed, asked.first_seed + asked.seeds)
-        ]
-        missing = [each for each in wanted if each not in there]
+        missing = [each for each in asked.wanted if each not in there]
         if missing:
             task, method, seed = missing[0]
             said.append(
-                f"{len(missing)} of the {counted(len(wanted), 'run')} that were asked for are not here; "
+                f"{len(missing)} of the {counted(len(asked.wanted), 'run')} that were asked for are not here; "
                 f"the first is {task} with {method}, seed {seed}."
             )
     return said
