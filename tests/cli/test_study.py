@@ -102,6 +102,12 @@ def test_runs_that_are_too_short_to_learn_are_warned_of_once(tmp_path, capsys, s
     assert capsys.readouterr().err == ""
 
 
+def test_a_study_of_pictures_takes_a_quality_of_them(tmp_path, capsys):
+    small = ["--tasks", "hopper_stand", "--seeds", "1", "--frames", "20k"]
+    assert dry_run(tmp_path, "dmc-pixels", *small, "--rendering", "light") == 0
+    assert "3 of 3 runs to train" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -110,6 +116,11 @@ def test_runs_that_are_too_short_to_learn_are_warned_of_once(tmp_path, capsys, s
         (["run", "minigrid", "--tasks", "Lava"], "not 'Lava'"),
         (["run", "minigrid", "--jobs", "0"], "--jobs must be at least 1, got 0"),
         (["run", "minigrid", "--first-seed", "-1"], "--first-seed must be at least 0, got -1"),
+        (
+            ["run", "minigrid-k", "--rendering", "light"],
+            "--rendering is for agents that see pictures, but minigrid-k is ",
+        ),
+        (["run", "dmc-states", "--rendering", "faithful"], "dmc-states is for sac, which sees none"),
         (["status", "nowhere"], "nowhere holds no study"),
     ],
 )

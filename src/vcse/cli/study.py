@@ -17,6 +17,7 @@ from tyro.extras import SubcommandApp
 from vcse.cli.counts import FramesIfGiven
 from vcse.cli.devices import Device, cores, resolve_device
 from vcse.envs.rendering import Rendering
+from vcse.runs.agents import AGENTS
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
 from vcse.runs.launch import COHORTS, needs_of, room_for, warn_of
@@ -133,7 +134,7 @@ def run_study(
     jobs: int | None = None,
     threads: int | None = None,
     device: Device = "auto",
-    rendering: Rendering = "faithful",
+    rendering: Rendering | None = None,
     ray: str | None = None,
     dry_run: bool = False,
     quiet: bool = False,
@@ -151,8 +152,8 @@ def run_study(
         jobs: Cohorts that are trained at the same time; one per core, and one on a GPU, if not given.
         threads: For the environments, of all jobs together; all cores if not given.
         device: Where the networks live; auto takes the GPU where there is one.
-        rendering: Quality of pictures, where agents see some: faithful, light (nearly the same, several times faster)
-            or fast (no shadows, reflections or smooth edges). It is one for a whole study.
+        rendering: Quality of pictures, for studies of agents that see some: faithful (if not given), light (nearly the
+            same, several times faster) or fast (no shadows, reflections or smooth edges). It is one for a whole study.
         ray: Run on a Ray cluster: its address, auto for the one that is running here, local to start one.
         dry_run: Say what would run, how long, and how much memory and disk it takes, and do nothing.
         quiet: Show no progress.
@@ -163,13 +164,17 @@ def run_study(
     if first_seed < 0:
         raise ValueError(f"--first-seed must be at least 0, got {first_seed}")
     entry = catalog.narrowed(catalog.study(name), seeds=seeds, frames=frames, tasks=tasks, bonuses=bonuses)
-    configs = catalog.run_configs(entry, first_seed=first_seed, rendering=rendering)
+    configs = catalog.run_configs(entry, first_seed=first_seed, rendering=rendering or "faithful")
+    if rendering is not None and not AGENTS[entry.agent].sees_pictures:
+        raise ValueError(
+            f"--rendering is for agents that see pictures, but {name} is for {entry.agent}, which sees none"
+        )
     place = Path("runs") / entry.name if out is None else out
     # The cluster may have GPUs where this machine has none.
     resolved = "cuda" if ray is not None and device == "cuda" else resolve_device(device)
     at_once = jobs or (1 if resolved == "cuda" else cores())
     command = shlex.join(["vcse", "study", "run", name, *_options(seeds, first_seed, frames, tasks, bonuses)])
-    if rendering != "faithful":
+    if rendering is not None:
         command += f" --rendering {rendering}"
     file = StudyFile(
         entry.name, entry.seeds, first_seed, frames, list(entry.task_names), list(entry.method_names), command
