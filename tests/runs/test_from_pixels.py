@@ -418,7 +418,7 @@ def test_what_is_said_of_a_run(tmp_path):
     assert pictures.startswith("pictures: fast, drawn by ")
     shown = heard.statuses
     assert [status.frame for status in shown] == [2, 4, 6, 8, 10]
-    assert (shown[-1].score, shown[-1].frames, shown[-1].runs) == ("return", 10, 1)
+    assert (shown[-1].score, shown[-1].frames, shown[-1].runs, shown[-1].learns) == ("return", 10, 1, False)
 
 
 def test_vcse_eval_gives_the_last_evaluation_again(done, capsys):

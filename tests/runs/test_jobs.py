@@ -134,6 +134,7 @@ def test_several_processes_are_as_far_as_their_runs_on_average_and_as_fast_as_al
     one = Status(200, 1000, 3, 10.0, {"se": 0.5, "vcse": 1.0}, {"se": 0.0, "vcse": -2.0})
     other = Status(100, 500, 2, 5.0, {"se": 0.25}, {"se": 1.0})
     assert together([one, other]) == Status(160, 800, 5, 15.0, {"se": 0.375, "vcse": 1.0}, {"se": 0.5, "vcse": -2.0})
+    assert not together([one, other._replace(learns=False)]).learns
 
 
 def children(pid):

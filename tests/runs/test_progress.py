@@ -65,6 +65,21 @@ def test_the_time_left_follows_the_pace_of_the_last_reports_not_of_the_fast_rand
     assert capsys.readouterr().err.splitlines()[-1].endswith(", 83 min left")
 
 
+def test_while_actions_are_random_the_time_left_is_not_known_and_their_pace_is_forgotten_then(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("vcse.runs.progress.time.monotonic", lambda: now[0])
+    progress = TrainingProgress()
+    progress.start("dmc/hopper_stand, sac, 1 run", 50_000, 0)
+    lefts = []
+    for second, frame in ((10, 2500), (20, 5000), (21, 5002), (32, 5024)):
+        now[0] = float(second)
+        progress.report(Status(frame, 50_000, 1, 250.0, {}, {}, "return", learns=frame > 5000))
+        lefts.append(capsys.readouterr().err.splitlines()[-1:])
+    assert lefts[0][0].endswith(" 250 frames/s, return , bonus , unknown time left")
+    assert lefts[1][0].endswith(", unknown time left")
+    assert lefts[3][0].endswith(", 2 frames/s, return , bonus , 6.2 h left")
+
+
 def test_a_stopwatch_tells_the_pace_of_all_and_of_a_row_without_what_was_done_between_rows(monkeypatch):
     now = [10.0]
     monkeypatch.setattr("vcse.runs.progress.time.monotonic", lambda: now[0])

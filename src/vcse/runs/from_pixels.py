@@ -29,7 +29,7 @@ from vcse.runs.draws import ActionDraws
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_pictures
 from vcse.runs.memory import CHECKPOINT_COPIES, DISK, Needs, find_room
-from vcse.runs.progress import Status, Stopwatch
+from vcse.runs.progress import Score, Status, Stopwatch
 from vcse.runs.schedule import few_transitions, is_due, nothing_learned
 from vcse.runs.store import SHOWN_OF_BONUS, RunDirectory
 from vcse.streams import episode_seeds, numbers
@@ -157,13 +157,13 @@ class PixelCohort:
 
     def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
         """Go on until the run has had so many frames. False: stopped before, with a checkpoint."""
-        last_report = last_save = time.monotonic()
         try:
             if self.frame == 0:
                 self.begin()
                 if self.config.eval_every_frames > 0:
                     self._evaluate()
             watch = Stopwatch(self.frame)  # not before: to evaluate a policy that has learned nothing is no pace
+            last_report = last_save = time.monotonic()
             while self.frame < frames:
                 if should_stop():
                     self.save()
@@ -421,11 +421,11 @@ class PixelCohort:
 
     def _status(self, frames: int, frames_per_s: float) -> Status:
         method = self.config.method
+        score: Score = "success" if self.has_success else "return"
+        known = self.episodes.success_rate(0) if self.has_success else self.episodes.return_mean(0)
         bonus = {method: self.bonus_mean.of_last_row[0]}
-        if self.has_success:
-            return Status(self.frame, frames, 1, frames_per_s, {method: self.episodes.success_rate(0)}, bonus)
-        returns = {method: self.episodes.return_mean(0)}
-        return Status(self.frame, frames, 1, frames_per_s, returns, bonus, "return")
+        learns = self.frame > self.settings.seed_frames
+        return Status(self.frame, frames, 1, frames_per_s, {method: known}, bonus, score, learns)
 
 
 class _Drawn(NamedTuple):

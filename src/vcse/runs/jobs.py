@@ -161,6 +161,7 @@ def together(statuses: Sequence[Status]) -> Status:
         frames_per_s=sum(status.frames_per_s for status in statuses),
         scores={method: _mean([status.scores.get(method) for status in statuses]) for method in methods},
         bonus={method: _mean([status.bonus.get(method) for status in statuses]) for method in methods},
+        learns=all(status.learns for status in statuses),
     )
 
 

@@ -400,6 +400,7 @@ class OffPolicyCohort:
             by_method(self.configs, returns),
             by_method(self.configs, self.bonus_mean.of_last_row),
             "return",
+            learns=self.frame > self.configs[0].sac.seed_frames,
         )
 
 

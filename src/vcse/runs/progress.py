@@ -31,6 +31,7 @@ class Status(NamedTuple):
     scores: dict[str, float]  # by method
     bonus: dict[str, float]  # by method, before beta
     score: Score = "success"  # what the scores are
+    learns: bool = True  # and does not act at random yet, which is a hundred times faster
 
 
 def by_method(configs: Sequence[RunConfig], numbers: Sequence[float]) -> dict[str, float]:
@@ -48,10 +49,7 @@ def mean_of_known(numbers: Sequence[float]) -> float:
 
 
 class Stopwatch:
-    """How fast a cohort is: since it began, and since its last row, which tells more of what is to come.
-
-    The first frames of SAC and DrQ-v2 are random, and a hundred times faster than those with updates.
-    """
+    """How fast a cohort is: since it began, and since its last row, which tells more of what is to come."""
 
     def __init__(self, frame: int) -> None:
         self.begin = self.row = (time.monotonic(), frame)
@@ -128,6 +126,8 @@ class TrainingProgress:
         note += f", bonus {_by_method(status.bonus, '{:.3g}')}"
         frame = min(status.frame, status.frames)
         left = (status.frames - frame) / max(frames_per_s, 1e-9)
+        if not status.learns and left > 0:
+            left = math.inf
         if self.bar is not None and self.task is not None:
             shown = f"{_clock(left)} left" if left > 0 else ""
             self.bar.update(self.task, completed=frame, left=shown, note=note)
@@ -143,11 +143,14 @@ class _Pace:
 
     def __init__(self) -> None:
         self.reports: deque[tuple[float, int]] = deque()
+        self.learns = True
 
     def take(self, now: float, status: Status) -> float:
         """Take a report in, and give the frames per second of one run over the last reports."""
-        if self.reports and status.frame < self.reports[-1][1]:  # other runs, from their start
+        is_other = self.reports and status.frame < self.reports[-1][1]  # runs, from their start
+        if is_other or status.learns != self.learns:
             self.reports.clear()
+        self.learns = status.learns
         self.reports.append((now, status.frame))
         while len(self.reports) > 2 and self.reports[1][0] <= now - RECENT_SECONDS:
             self.reports.popleft()
