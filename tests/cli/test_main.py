@@ -112,7 +112,19 @@ def test_doctor_fails_where_drawing_is_turned_off(capsys, monkeypatch):
     row = json.loads(capsys.readouterr().out)[-1]
     assert row["status"] == "broken"
     assert "MUJOCO_GL=off turns drawing off" in row["found"]
-    assert row["remedy"] == "vcse doctor in a new shell, with no MUJOCO_GL"
+    assert row["remedy"] == "unset MUJOCO_GL"
+
+
+@pytest.mark.parametrize(("named", "remedy"), [("nonsense", "unset MUJOCO_GL"), ("", "pip install --force-reinstall")])
+def test_doctor_tells_a_wrong_mujoco_gl_from_a_broken_package(capsys, monkeypatch, tmp_path, named, remedy):
+    (tmp_path / "needs_gl.py").write_text("raise RuntimeError('invalid value for environment variable MUJOCO_GL')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"metaworld": ("needs_gl", "mujoco")})
+    monkeypatch.setenv("MUJOCO_GL", named)
+    assert main(["doctor", "--json"]) == 1
+    row = json.loads(capsys.readouterr().out)[-1]
+    assert row["status"] == "broken"
+    assert row["remedy"].startswith(remedy)
 
 
 def test_doctor_fails_where_an_installed_extra_is_broken(capsys, monkeypatch, tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from vcse.cli import main
+from vcse.envs.tasks import state_spec
 from vcse.runs import checkpoint
 from vcse.runs.readings import a2c_config, drqv2_config, sac_config
 from vcse.runs.store import RunDirectory, read_config, read_rows
@@ -310,6 +311,22 @@ def test_bad_input_for_drqv2_is_one_clear_line_and_writes_nothing(tmp_path, caps
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [("off", "pictures are asked for, but MUJOCO_GL=off turns drawing off"), ("x", "MUJOCO_GL must be egl, osmesa")],
+)
+def test_where_nothing_draws_pictures_are_refused_before_anything_is_made(
+    tmp_path, capsys, monkeypatch, named, message
+):
+    state_spec(PENDULUM)  # which imports what looks at MUJOCO_GL too
+    monkeypatch.setenv("MUJOCO_GL", named)
+    assert main(["train", "--task", PENDULUM_SEEN, "--out", str(tmp_path / "out")]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"vcse: {message}")
+    assert told.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_unknown_task_of_metaworld_names_the_nearest(tmp_path, capsys):
     pytest.importorskip("metaworld")
     assert main(["train", "--task", "metaworld/door-opn", "--out", str(tmp_path / "out")]) == 1
@@ -322,6 +339,7 @@ def test_what_is_asked_of_drqv2_is_what_is_configured(tmp_path, monkeypatch):
     asked = []
     keep = lambda configs, out, **settings: asked.extend(configs)  # noqa: E731
     monkeypatch.setattr(importlib.import_module("vcse.cli.train"), "train_in_jobs", keep)
+    monkeypatch.setattr(importlib.import_module("vcse.cli.train"), "check_drawing", lambda *_: None)
 
     def configured(*arguments):
         asked.clear()

@@ -102,6 +102,11 @@ class TestTasks:
         with pytest.raises(RuntimeError, match="dm_control is not installed"):
             registered_tasks()
 
+    def test_a_library_that_cannot_draw_is_refused_in_our_words(self, monkeypatch):
+        monkeypatch.setenv("MUJOCO_GL", "vulkan")
+        with pytest.raises(RuntimeError, match="MUJOCO_GL must be egl, osmesa, glfw or off, or not be set, got 'vulk"):
+            dmc._suite.__wrapped__()  # without its cache
+
     def test_sizes_must_agree(self):
         with pytest.raises(ValueError, match=r"dmc/hopper_stand has observations of 15 .* dmc/walker_walk of 24 and 6"):
             DMCStates(["hopper_stand", "hopper_hop", "walker_walk"])

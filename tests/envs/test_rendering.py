@@ -9,7 +9,7 @@ import pytest
 from gl import needs_gl
 
 from vcse.envs import rendering
-from vcse.envs.rendering import choose_gl_backend, missing_library
+from vcse.envs.rendering import choose_gl_backend, gl_backend_for, missing_library
 
 VARIABLES = ("MUJOCO_GL", "PYOPENGL_PLATFORM", "MUJOCO_EGL_DEVICE_ID", "LP_NUM_THREADS")
 
@@ -55,13 +55,33 @@ class TestBackend:
         assert [os.environ.get(variable) for variable in VARIABLES] == ["egl", "egl", "3", None]
 
     @pytest.mark.parametrize("device", ["cpu", "cuda"])
-    @pytest.mark.parametrize(("said", "chosen"), [("egl", "egl"), ("OSMesa ", "osmesa"), ("", "glfw"), ("on", "glfw")])
+    @pytest.mark.parametrize(("said", "chosen"), [("egl", "egl"), ("OSMesa ", "osmesa"), ("on", "glfw")])
     def test_what_was_said_before_is_kept(self, monkeypatch, device, said, chosen):
         have(monkeypatch)
+        monkeypatch.setenv("DISPLAY", ":0")
         os.environ["MUJOCO_GL"] = said
         assert choose_gl_backend(device) == chosen
         assert os.environ["MUJOCO_GL"] == chosen
         assert os.environ.get("PYOPENGL_PLATFORM") == (None if chosen == "glfw" else chosen)
+
+    def test_an_empty_name_is_none(self, monkeypatch):
+        have(monkeypatch, "OSMesa")
+        os.environ["MUJOCO_GL"] = " "
+        assert choose_gl_backend("cpu") == "osmesa"
+        os.environ["MUJOCO_GL"] = ""
+        assert missing_library("cpu") is None
+        have(monkeypatch)
+        assert missing_library("cpu") is not None
+
+    def test_a_window_needs_a_display(self, monkeypatch):
+        monkeypatch.setattr(sys, "platform", "linux")
+        monkeypatch.delenv("DISPLAY", raising=False)
+        monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+        os.environ["MUJOCO_GL"] = "glfw"
+        with pytest.raises(RuntimeError, match=r"MUJOCO_GL=glfw draws on a display, and there is none: .* egl"):
+            gl_backend_for("cpu")
+        monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
+        assert gl_backend_for("cpu") == "glfw"
 
     def test_without_a_library_it_says_which_to_install(self, monkeypatch):
         have(monkeypatch)
@@ -93,7 +113,9 @@ class TestBackend:
         with pytest.raises(RuntimeError, match="MUJOCO_GL=off turns drawing off"):
             choose_gl_backend("cpu")
         os.environ["MUJOCO_GL"] = "vulkan"
-        with pytest.raises(RuntimeError, match="MUJOCO_GL must be egl, osmesa or glfw, got 'vulkan'"):
+        with pytest.raises(
+            RuntimeError, match="MUJOCO_GL must be egl, osmesa, glfw or off, or not be set, got 'vulkan'"
+        ):
             choose_gl_backend("cpu")
 
     def test_what_opengl_was_loaded_for_cannot_change(self, monkeypatch):

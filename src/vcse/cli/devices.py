@@ -1,9 +1,14 @@
 """`--device` and `--threads`: on what a command computes."""
 
 import os
+from collections.abc import Iterable
 from typing import Literal
 
 import torch
+
+from vcse.envs.rendering import gl_backend_for
+from vcse.runs.agents import AGENTS
+from vcse.runs.config import RunConfig
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -15,6 +20,12 @@ def resolve_device(device: Device) -> Literal["cpu", "cuda"]:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return device
+
+
+def check_drawing(configs: Iterable[RunConfig], device: Literal["cpu", "cuda"]) -> None:
+    """Refuse runs that see pictures where nothing can draw them, before anything is made."""
+    if any(AGENTS[config.agent].sees_pictures for config in configs):
+        gl_backend_for(device)
 
 
 def cores() -> int:

@@ -33,6 +33,7 @@ EXTRAS = {
     "ray": ("ray",),
     "dev": ("beartype", "hypothesis", "importlinter", "matplotlib", "mypy", "pytest", "rliable", "scipy", "xdist"),
 }
+UNSET_GL = "unset MUJOCO_GL"
 Status = Literal["ok", "missing", "broken"]
 
 
@@ -110,7 +111,10 @@ def _extra(extra: str, modules: tuple[str, ...]) -> Finding:
             importlib.import_module(module)
         except Exception as error:  # an installed package can fail in any way when it is imported
             found = f"{module} is installed but does not import: {type(error).__name__}: {error}"
-            return Finding(f"extra {extra}", "broken", found, f"pip install --force-reinstall {_package(module)}")
+            remedy = f"pip install --force-reinstall {_package(module)}"
+            if "mujoco" in modules and os.environ.get("MUJOCO_GL"):  # it does not import with what it cannot draw with
+                remedy = UNSET_GL
+            return Finding(f"extra {extra}", "broken", found, remedy)
         versions.append(f"{module} {_version(module)}")
     return Finding(f"extra {extra}", "ok", ", ".join(versions))
 
@@ -143,8 +147,7 @@ def _picture_of(task: str, extra: str) -> Finding:
         finally:
             environments.close()
     except Exception as error:  # whatever it is, the diagnosis goes on and names it
-        was_told = "MUJOCO_GL" in os.environ
-        remedy = "vcse doctor in a new shell, with no MUJOCO_GL" if was_told else _install_again(extra)
+        remedy = UNSET_GL if os.environ.get("MUJOCO_GL") else _install_again(extra)
         return Finding(what, "broken", f"{type(error).__name__}: {error}", remedy)
     if picture.min() == picture.max():
         return Finding(what, "broken", "the picture is empty", "set MUJOCO_GL to egl or osmesa")

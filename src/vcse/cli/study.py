@@ -15,7 +15,7 @@ from rich.table import Table
 from tyro.extras import SubcommandApp
 
 from vcse.cli.counts import FramesIfGiven
-from vcse.cli.devices import Device, cores, resolve_device
+from vcse.cli.devices import Device, check_drawing, cores, resolve_device
 from vcse.envs.rendering import Rendering
 from vcse.runs.agents import AGENTS
 from vcse.runs.checkpoint import write_atomically
@@ -188,7 +188,8 @@ def run_study(
     if not unfinished:
         print(f"all {counted(len(configs), 'run')} in {place} are done: nothing to do", file=sys.stderr)
         return 0
-    if ray is None:
+    if ray is None:  # a cluster draws elsewhere
+        check_drawing(unfinished, resolved)
         train = _local_training(unfinished, place, device=resolved, threads=threads, jobs=at_once, quiet=quiet)
     else:
         from vcse.studies.on_ray import connect, run_on_ray

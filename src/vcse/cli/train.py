@@ -17,7 +17,7 @@ from vcse.bonuses.named import (
     make_bonus,
 )
 from vcse.cli.counts import Frames, FramesIfGiven
-from vcse.cli.devices import Device, cores, resolve_device
+from vcse.cli.devices import Device, check_drawing, cores, resolve_device
 from vcse.cli.options import A2COptions, DrQv2Options, OffPolicyOptions, SACOptions, given
 from vcse.envs.tasks import agent_of, task_spec
 from vcse.runs.agents import AGENTS
@@ -260,13 +260,14 @@ def _train(
         if number is not None and number < 1:
             raise ValueError(f"{option} must be at least 1, got {number}")
     resolved = resolve_device(device)
-    left = len(unfinished_runs(configs, out))
+    left = unfinished_runs(configs, out)
+    check_drawing(left, resolved)
     train_in_jobs(
         configs,
         out,
         device=resolved,
         threads=threads or cores(),
-        jobs=jobs or suitable_jobs(left, agent=configs[0].agent, device=resolved, cores=cores()),
+        jobs=jobs or suitable_jobs(len(left), agent=configs[0].agent, device=resolved, cores=cores()),
         progress=progress,
         tensorboard=tensorboard,
     )

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from vcse.envs.rendering import named_backend
 from vcse.envs.workers import Batch
 from vcse.extras import install
 
@@ -211,6 +212,7 @@ def _tasks() -> dict[str, _Task]:
 @cache
 def _suite() -> Any:
     """Import the suite, which takes a second."""
+    named_backend()  # which refuses, in our words, what the suite would not import with
     with warnings.catch_warnings():
         # It looks for a display, to draw on, and warns where there is none. Nothing is drawn here.
         warnings.filterwarnings("ignore", module="glfw")

@@ -10,6 +10,7 @@ import ctypes.util
 import importlib
 import os
 import sys
+import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,10 +26,13 @@ _MOST_GEOMS = 10_000  # in one picture; there is room for them from the start
 _SHADOW_MAP = 512  # points a side
 _SLICES, _STACKS = 12, 6  # faces around and along anything round
 # What MuJoCo reads from MUJOCO_GL, and the backends that it means.
-_BACKENDS = {"egl": "egl", "osmesa": "osmesa", "glx": "glfw"} | dict.fromkeys(
-    ("glfw", "on", "enable", "enabled", "true", "1", ""), "glfw"
-)
-_OFF = ("off", "disable", "disabled", "false", "0")
+_OFF = "off"
+_BACKENDS = {
+    **{"egl": "egl", "osmesa": "osmesa"},
+    **dict.fromkeys(("glfw", "glx", "on", "enable", "enabled", "true", "1"), "glfw"),
+    **dict.fromkeys(("off", "disable", "disabled", "false", "0"), _OFF),
+}
+_WITHOUT_DISPLAY = "leave MUJOCO_GL unset, or set it to osmesa or egl, which need no display"
 # The library behind each backend that draws on a device without a display, best first.
 _LIBRARIES = {"cpu": {"osmesa": "OSMesa", "egl": "EGL"}, "cuda": {"egl": "EGL"}}
 
@@ -51,7 +55,36 @@ def missing_library(device: Literal["cpu", "cuda"]) -> MissingLibrary | None:
 
     Nothing is chosen yet. What MUJOCO_GL names is taken to be there: whether it works is seen when it draws.
     """
-    return None if "MUJOCO_GL" in os.environ or _first_here(device) else _MISSING[device]
+    return None if named_backend() or _first_here(device) else _MISSING[device]
+
+
+def named_backend() -> str | None:
+    """Give what MUJOCO_GL names: egl, osmesa, glfw or off; None where it is not set, or empty.
+
+    What it must not be is refused here, before MuJoCo and dm_control refuse it, each in words of its own.
+    """
+    said = os.environ.get("MUJOCO_GL", "")
+    word = said.lower().strip()
+    if not word:
+        return None
+    if word not in _BACKENDS:
+        raise RuntimeError(f"MUJOCO_GL must be egl, osmesa, glfw or off, or not be set, got {said!r}")
+    return _BACKENDS[word]
+
+
+def gl_backend_for(device: Literal["cpu", "cuda"]) -> str:
+    """Give what would draw on a device, and refuse what cannot; nothing is chosen yet."""
+    backend = named_backend() or _first_here(device)
+    if backend is None:
+        raise RuntimeError(": ".join(_MISSING[device]))
+    if backend == _OFF:
+        raise RuntimeError(f"pictures are asked for, but MUJOCO_GL={os.environ['MUJOCO_GL']} turns drawing off")
+    has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if backend == "glfw" and sys.platform == "linux" and not has_display:
+        raise RuntimeError(
+            f"MUJOCO_GL={os.environ['MUJOCO_GL']} draws on a display, and there is none: {_WITHOUT_DISPLAY}"
+        )
+    return backend
 
 
 def choose_gl_backend(device: Literal["cpu", "cuda"], index: int = 0) -> str:
@@ -63,9 +96,7 @@ def choose_gl_backend(device: Literal["cpu", "cuda"], index: int = 0) -> str:
         device: The CPU draws with the first library of software that is there: OSMesa, then EGL.
         index: Of the GPU, as EGL counts them, which is not always as CUDA does. MUJOCO_EGL_DEVICE_ID has the last word.
     """
-    backend = _said(os.environ["MUJOCO_GL"]) if "MUJOCO_GL" in os.environ else _first_here(device)
-    if backend is None:
-        raise RuntimeError(": ".join(_MISSING[device]))
+    backend = gl_backend_for(device)
     _check_is_not_fixed(backend)
     if device == "cuda" and backend == "egl":
         os.environ.setdefault("MUJOCO_EGL_DEVICE_ID", str(index))
@@ -111,13 +142,16 @@ class PictureTaker:
         number = _camera_number(model, camera)
         height, width = size
         try:
-            self._window: Any = importlib.import_module(f"mujoco.{backend}").GLContext(width, height)
-            self._window.make_current()
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", module="glfw")  # what it warns of is the error below
+                self._window: Any = importlib.import_module(f"mujoco.{backend}").GLContext(width, height)
+                self._window.make_current()
             with _quality(model, height, width, rendering):
                 self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150.value)
         except Exception as error:
+            remedy = _WITHOUT_DISPLAY if backend == "glfw" else INSTALL
             raise RuntimeError(
-                f"nothing can be drawn with MUJOCO_GL={backend} ({type(error).__name__}: {error}); {INSTALL}"
+                f"nothing can be drawn with MUJOCO_GL={backend} ({type(error).__name__}: {error}); {remedy}"
             ) from error
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._scene = mujoco.MjvScene(model, _MOST_GEOMS)
@@ -158,16 +192,6 @@ def _free(window: Any, context: Any) -> None:
     window.make_current()
     context.free()
     window.free()
-
-
-def _said(value: str) -> str:
-    """Read MUJOCO_GL."""
-    word = value.lower().strip()
-    if word in _OFF:
-        raise RuntimeError(f"pictures are asked for, but MUJOCO_GL={value} turns drawing off")
-    if word not in _BACKENDS:
-        raise RuntimeError(f"MUJOCO_GL must be egl, osmesa or glfw, got {value!r}")
-    return _BACKENDS[word]
 
 
 def _check_is_not_fixed(backend: str) -> None:
