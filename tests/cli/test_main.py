@@ -9,6 +9,7 @@ from gl import needs_gl
 
 from vcse import __version__
 from vcse.cli import main
+from vcse.cli.doctor import Finding
 from vcse.envs.tasks import state_spec
 from vcse.estimators import kl_entropy
 
@@ -59,6 +60,23 @@ def test_doctor_names_what_is_here(capsys):
     assert rows["extra report"]["status"] == "ok"
     assert "matplotlib" in rows["extra report"]["found"]
     assert (rows["extra dmc"]["status"], rows["dmc/hopper_stand"]["status"]) == ("ok", "ok")
+
+
+def test_doctor_shows_each_finding_as_it_comes_and_cuts_nothing(capsys, monkeypatch):
+    name, command = "picture of dmc-pixels/hopper_stand", f"pip install -e '.[{'x' * 90}]'"
+    shown = []
+
+    def findings():
+        yield Finding(name, "missing", "no library", command)
+        shown.append(capsys.readouterr().out)
+        yield Finding("Python", "ok", "3.11")
+
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("vcse.cli.doctor.diagnose", findings)
+    assert main(["doctor"]) == 0
+    assert f"missing  {name}  no library" in shown[0]
+    assert command in shown[0]
+    assert "Python" in capsys.readouterr().out
 
 
 def test_doctor_gives_the_command_for_a_missing_extra(capsys, monkeypatch):

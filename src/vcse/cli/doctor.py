@@ -34,7 +34,10 @@ EXTRAS = {
     "dev": ("beartype", "hypothesis", "importlinter", "matplotlib", "mypy", "pytest", "rliable", "scipy", "xdist"),
 }
 UNSET_GL = "unset MUJOCO_GL"
+SEEN_TASKS = {"dmc": "dmc-pixels/hopper_stand", "metaworld": "metaworld/door-open"}  # that are drawn, by extra
+PICTURE_OF = "picture of "
 Status = Literal["ok", "missing", "broken"]
+COLOURS: dict[Status, str] = {"ok": "green", "missing": "yellow", "broken": "bold red"}
 
 
 @dataclass(frozen=True)
@@ -55,11 +58,14 @@ def doctor(json: bool = False) -> int:
     Args:
         json: Print a list of flat rows on standard output and nothing else there.
     """
-    findings = list(diagnose())
+    console = Console()
+    findings = []
+    for finding in diagnose():
+        findings.append(finding)
+        if not json:  # as soon as it is known: some take seconds
+            _show(finding, console)
     if json:
         print(json_format.dumps([asdict(finding) for finding in findings], indent=1))
-    else:
-        Console().print(_table(findings))
     return 1 if any(finding.status == "broken" for finding in findings) else 0
 
 
@@ -83,9 +89,8 @@ def diagnose() -> Iterator[Finding]:
         yield finding
         if extra == "dmc" and finding.status == "ok":
             yield _step_of_hopper()
-            yield _picture_of("dmc-pixels/hopper_stand", extra)
-        if extra == "metaworld" and finding.status == "ok":
-            yield _picture_of("metaworld/door-open", extra)
+        if extra in SEEN_TASKS and finding.status == "ok":
+            yield _picture_of(SEEN_TASKS[extra], extra)
 
 
 def _estimators_on(device: str) -> Finding:
@@ -135,7 +140,7 @@ def _step_of_hopper() -> Finding:
 def _picture_of(task: str, extra: str) -> Finding:
     """Draw one picture, on the GPU where there is one, in a process of its own."""
     device: Literal["cpu", "cuda"] = "cuda" if torch.cuda.is_available() else "cpu"
-    what = f"picture of {task}"
+    what = PICTURE_OF + task
     # This is asked first: what fails in that process would not tell a library that is not here from one that is broken.
     missing = missing_library(device)
     if missing is not None:
@@ -170,12 +175,13 @@ def _version(module: str) -> str:
         return ""
 
 
-def _table(findings: list[Finding]) -> Table:
-    table = Table(title="vcse doctor")
-    for heading in ("what", "status", "found", "to install or mend"):
-        table.add_column(heading)
-    colors = {"ok": "green", "missing": "yellow", "broken": "bold red"}
-    for finding in findings:
-        status = f"[{colors[finding.status]}]{finding.status}[/]"
-        table.add_row(finding.what, status, escape(finding.found), escape(finding.remedy))
-    return table
+def _show(finding: Finding, console: Console) -> None:
+    """Print one finding, so that names stand below each other and commands can be copied, however narrow it is."""
+    line = Table.grid(padding=(0, 2, 0, 0))
+    line.add_column(width=max(map(len, COLOURS)))
+    line.add_column(width=len(PICTURE_OF + SEEN_TASKS["dmc"]), overflow="fold")
+    line.add_column(overflow="fold")
+    line.add_row(f"[{COLOURS[finding.status]}]{finding.status}[/]", finding.what, escape(finding.found))
+    console.print(line)
+    if finding.remedy:
+        console.print(f"  to mend it: {finding.remedy}", markup=False, highlight=False, soft_wrap=True)
