@@ -127,6 +127,15 @@ def test_what_was_not_run_is_said():
     assert [(each.verdict, each.reason) for each in missing] == [("not run", "no run of rcse")]
 
 
+def test_of_tasks_that_were_not_asked_for_a_claim_says_nothing():
+    runs = make_runs({"vcse": 0.6, "se": 0.2})
+    entry = make_study(FASTER, tasks=(LAVA, EMPTY))
+    lava, together = judge(entry, runs, [LAVA])[0].judgements
+    assert (lava.task, together.task, together.reason) == (LAVA, ALL_TASKS, "1 of 2 tasks")
+    of_neither = judge(entry, runs, ["minigrid/Unlock"])[0].judgements  # a claim that is judged nowhere is not run
+    assert [each.task for each in of_neither] == [LAVA, EMPTY, ALL_TASKS]
+
+
 def test_a_claim_may_be_about_some_tasks_alone():
     runs = make_runs({"vcse": 0.6, "se": 0.2}) + make_runs({"vcse": 0.6, "se": 0.2}, task=EMPTY)
     study = make_study(dataclasses.replace(FASTER, tasks=(EMPTY,)), tasks=(LAVA, EMPTY))

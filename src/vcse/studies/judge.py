@@ -50,19 +50,26 @@ class _Measured(NamedTuple):
     than: Float[np.ndarray, " others"]
 
 
-def judge(entry: Study, runs: Sequence[GatheredRun]) -> list[JudgedClaim]:
+def judge(entry: Study, runs: Sequence[GatheredRun], asked: Sequence[str] = ()) -> list[JudgedClaim]:
     """Hold each claim of a study against its runs.
 
     Args:
         entry: The study.
         runs: Those that were made of it; some or all may be missing.
+        asked: Tasks that were asked for, if not all of the study: of the others a claim says nothing, unless it is
+            about no task that was.
     """
-    return [
-        JudgedClaim(claim, f"mean of {claim.column} until the first success", _judge_zero(claim, entry, runs))
-        if isinstance(claim, ZeroClaim)
-        else JudgedClaim(claim, _measure(claim), _judge_difference(claim, entry, runs))
-        for claim in entry.claims
-    ]
+    judged = []
+    for claim in entry.claims:
+        of_claim = claim.tasks or entry.task_names
+        tasks = [task for task in of_claim if task in asked] or of_claim
+        if isinstance(claim, ZeroClaim):
+            measure = f"mean of {claim.column} until the first success"
+            judged.append(JudgedClaim(claim, measure, _judge_zero(claim, tasks, runs)))
+        else:
+            judgements = _judge_difference(claim, tasks, len(of_claim), entry.metric, runs)
+            judged.append(JudgedClaim(claim, _measure(claim), judgements))
+    return judged
 
 
 def deciding(claim: JudgedClaim) -> Judgement:
@@ -124,18 +131,15 @@ def _measure(claim: Claim) -> str:
     return f"{claim.better} against {claim.than}: {what}"
 
 
-def _judge_difference(claim: Claim, entry: Study, runs: Sequence[GatheredRun]) -> list[Judgement]:
-    tasks = claim.tasks or entry.task_names
+def _judge_difference(
+    claim: Claim, tasks: Sequence[str], of_tasks: int, metric: str, runs: Sequence[GatheredRun]
+) -> list[Judgement]:
+    """Judge a claim on some of the tasks that it is about."""
     measured: list[_Measured] = []
     judgements = []
     for task in tasks:
         sides = [
-            [
-                curve
-                for run in runs
-                if (run.task, run.method) == (task, method)
-                if (curve := metric_curve(run, entry.metric))
-            ]
+            [curve for run in runs if (run.task, run.method) == (task, method) if (curve := metric_curve(run, metric))]
             for method in (claim.better, claim.than)
         ]
         missing = [method for method, side in zip((claim.better, claim.than), sides, strict=True) if not side]
@@ -151,8 +155,8 @@ def _judge_difference(claim: Claim, entry: Study, runs: Sequence[GatheredRun]) -
         note = f"{counted(left_out, 'run')} left out, too short" if left_out else _cut_at([*sides[0], *sides[1]], claim)
         measured.append(pair)
         judgements.append(_compare(task, [pair], same=claim.same, note=note))
-    if len(tasks) > 1 and measured:
-        note = "" if len(measured) == len(tasks) else f"{len(measured)} of {len(tasks)} tasks"
+    if of_tasks > 1 and measured:
+        note = "" if len(measured) == of_tasks else f"{len(measured)} of {of_tasks} tasks"
         judgements.append(_compare(ALL_TASKS, measured, same=claim.same, note=note))
     return judgements
 
@@ -217,9 +221,9 @@ def _compare(task: str, pairs: Sequence[_Measured], *, same: bool, note: str) ->
     return Judgement(task, difference, low, high, runs, others, verdict, note)
 
 
-def _judge_zero(claim: ZeroClaim, entry: Study, runs: Sequence[GatheredRun]) -> list[Judgement]:
+def _judge_zero(claim: ZeroClaim, tasks: Sequence[str], runs: Sequence[GatheredRun]) -> list[Judgement]:
     judgements = []
-    for task in claim.tasks or entry.task_names:
+    for task in tasks:
         mine = [run for run in runs if (run.task, run.method) == (task, claim.method) and claim.column in run.columns]
         if not mine:
             judgements.append(_not_run(task, 0, 0, f"no run of {claim.method} with the column {claim.column}"))
