@@ -53,6 +53,22 @@ def test_a_method_has_one_colour_whoever_else_is_there():
     assert first.lines[0].get_color() == second.lines[1].get_color() == OTHER_COLOURS[0]
 
 
+@pytest.mark.parametrize(
+    ("middle", "points"),
+    [((0.5,), [5000]), ((0.1, 0.2), []), ((0.1, np.nan, 0.2, 0.3), [5000]), ((np.nan, 0.1, np.nan), [10_000])],
+)
+def test_a_point_that_no_line_shows_has_a_mark(middle, points):
+    (panel,) = success_curves({"minigrid/LavaGapS7": {"vcse": make_line(*middle)}}).axes
+    marked = [line for line in panel.lines if line.get_marker() == "o"]
+    assert [frame for line in marked for frame in line.get_xdata().tolist()] == points
+
+
+def test_a_run_that_has_only_begun_can_be_drawn():
+    begun = Line(np.array([0]), np.array([0.2]), np.array([0.2]), np.array([0.2]))
+    (panel,) = success_curves({"dmc-pixels/hopper_stand": {"vcse": begun}}).axes
+    assert panel.get_xlim() == (0, 1)
+
+
 def test_lines_bands_and_labels_show_the_numbers():
     lines = {"none": make_line(0.1, 0.12), "se": make_line(0.1, 0.13), "vcse": make_line(0.1, 0.9)}
     (panel,) = success_curves({"minigrid/LavaGapS7": lines}).axes

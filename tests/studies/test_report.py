@@ -15,9 +15,8 @@ from vcse.studies.catalog import CROSSED_MAP, study
 from vcse.studies.curves import Line
 from vcse.studies.foreign import ForeignCurves
 from vcse.studies.gathered import StudyFile, gather, write_archive
-from vcse.studies.judge import FEWEST_EPISODES
+from vcse.studies.judge import ALL_TASKS, FEWEST_EPISODES
 from vcse.studies.panels import MOST_POINTS, draw
-from vcse.studies.judge import ALL_TASKS
 from vcse.studies.plots import success_curves
 from vcse.studies.report import write_report
 
@@ -499,6 +498,14 @@ def test_a_browser_draws_the_curves_and_shows_their_numbers(tmp_path):
     picture = tmp_path / "picture.png"
     dump(page, options=[f"--screenshot={picture}"], profile=profile)
     assert picture.stat().st_size > 20_000
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+def test_a_browser_draws_a_point_where_there_is_no_line(tmp_path):
+    make_run(tmp_path / "runs", "vcse", 0, [0.5])
+    make_run(tmp_path / "runs", "se", 0, [0.1, 0.4])
+    dom = dump(write_report(tmp_path / "runs"), options=["--dump-dom"], profile=tmp_path / "profile")
+    assert re.findall(r'<circle class="point"[^>]* data-method="(\w+)"', dom) == ["vcse"]
 
 
 def test_runs_beside_studies_that_cannot_be_read_are_named(tmp_path):

@@ -220,6 +220,9 @@ def _draw_success(
         strong = method == "vcse"
         panel.fill_between(line.frames, line.low, line.high, color=colour, alpha=0.2, linewidth=0)
         panel.plot(line.frames, line.middle, color=colour, linewidth=2.6 if strong else 1.9, zorder=3 if strong else 2)
+        alone = _alone(line.middle)  # which a line does not show
+        if alone.any():
+            panel.plot(line.frames[alone], line.middle[alone], "o", color=colour, clip_on=False)
         known = line.middle[~np.isnan(line.middle)]
         ends.append(float(known[-1]) if known.size else 0.0)
     places = spread(ends, LABEL_GAP * (high - low), low, high) if is_labelled else ()
@@ -236,7 +239,7 @@ def _draw_success(
         )
     panel.set_title(task, loc="left", color=look.text, fontweight="bold", pad=12)
     panel.set_ylim(low - 0.02 * (high - low), high + 0.02 * (high - low))
-    panel.set_xlim(0, max(int(line.frames[-1]) for line in lines.values()))
+    panel.set_xlim(0, max(1, *(int(line.frames[-1]) for line in lines.values())))
     if is_share:
         panel.set_yticks([0, 0.25, 0.5, 0.75, 1])
         panel.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
@@ -248,6 +251,13 @@ def _draw_success(
     panel.tick_params(colors=look.faint, length=0)
     panel.spines[["top", "right", "left"]].set_visible(False)
     panel.spines["bottom"].set_color(look.grid)
+
+
+def _alone(middle: Float[np.ndarray, " points"]) -> Bool[np.ndarray, " points"]:
+    """Tell the points that are known and have no known neighbour."""
+    known = np.pad(~np.isnan(middle), 1)
+    alone: Bool[np.ndarray, " points"] = known[1:-1] & ~known[:-2] & ~known[2:]
+    return alone
 
 
 def _reach(lines: Mapping[str, Line]) -> tuple[float, float]:
