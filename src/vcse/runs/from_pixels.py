@@ -162,6 +162,7 @@ class PixelCohort:
                 self.begin()
                 if self.config.eval_every_frames > 0:
                     self._evaluate()
+                    self._write_row(is_last=False)
             watch = Stopwatch(self.frame)  # not before: to evaluate a policy that has learned nothing is no pace
             last_report = last_save = time.monotonic()
             while self.frame < frames:
