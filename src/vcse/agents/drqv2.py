@@ -114,8 +114,8 @@ class DrQv2Config:
         return first + (last - first) * min(step / steps, 1.0)
 
     def weight(self, step: int) -> float:
-        """Give the weight of the bonus at a step."""
-        return self.beta * (1 - self.beta_decay) ** step
+        """Give the weight of the bonus at a step; 0 where there is none."""
+        return self.beta * (1 - self.beta_decay) ** step if self.has_bonus else 0.0
 
 
 @dataclass(frozen=True)
