@@ -13,6 +13,7 @@ from rich.table import Table
 
 from vcse.bench import drqv2, estimator, minigrid, sac
 from vcse.cli.devices import Device, cores, resolve_device
+from vcse.cli.numbers import NumberIfGiven, Whole, WholeIfGiven
 
 
 def bench(
@@ -20,10 +21,10 @@ def bench(
     /,
     json: bool = False,
     device: Device = "auto",
-    repeats: int = 20,
+    repeats: Whole = 20,
     sizes: tuple[str, ...] = (),
-    threads: int | None = None,
-    seconds: float | None = None,
+    threads: WholeIfGiven = None,
+    seconds: NumberIfGiven = None,
 ) -> int:
     """Measure speed and memory.
 

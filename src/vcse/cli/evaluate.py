@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vcse.cli.devices import Device, cores, resolve_device
+from vcse.cli.numbers import WholeIfGiven
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig
 from vcse.runs.evaluate import TwoEvaluations, evaluate_policies
@@ -59,7 +60,7 @@ Row = DiscreteRow | ContinuousRow
 def evaluate_runs(
     directory: Annotated[Path, tyro.conf.Positional],
     /,
-    episodes: int | None = None,
+    episodes: WholeIfGiven = None,
     device: Device = "cpu",
     json: bool = False,
 ) -> int:

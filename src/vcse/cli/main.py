@@ -1,7 +1,7 @@
 """The `vcse` command: which verbs there are, and how it fails."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tyro
 from tyro.extras import SubcommandApp
@@ -17,16 +17,20 @@ from vcse.cli.train import resume, train
 from vcse.cli.watch import watch
 from vcse.runs.launch import StoppedError
 
+COMMANDS: dict[str, Callable[..., int]] = {
+    "train": train,
+    "resume": resume,
+    "eval": evaluate_runs,
+    "watch": watch,
+    "study": study,
+    "report": report,
+    "bench": bench,
+    "doctor": doctor,
+    "selftest": selftest,
+}
 app = SubcommandApp()
-app.command(train)
-app.command(resume)
-app.command(name="eval")(evaluate_runs)
-app.command(watch)
-app.command(study)
-app.command(report)
-app.command(bench)
-app.command(doctor)
-app.command(selftest)
+for _name, _command in COMMANDS.items():
+    app.command(name=_name)(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,14 +40,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"vcse {__version__}")
         return 0
     try:
-        if arguments[:1] == ["study"]:  # which has verbs of its own
-            return run_study_command(arguments[1:])
-        status = app.cli(
-            prog="vcse",
-            description="Value-conditional state entropy exploration. vcse --version prints the version.",
-            args=arguments,
-            config=(tyro.conf.OmitSubcommandPrefixes,),
-        )
+        verb, rest = "".join(arguments[:1]), arguments[1:]
+        if verb == "study":  # which has verbs of its own
+            return run_study_command(rest)
+        if verb in COMMANDS:  # by itself, so that what it says of a wrong call names its own help
+            status = tyro.cli(COMMANDS[verb], prog=f"vcse {verb}", args=rest)
+        else:
+            status = app.cli(
+                prog="vcse",
+                description="Value-conditional state entropy exploration. vcse --version prints the version.",
+                args=arguments,
+            )
     except (ValueError, RuntimeError, OSError) as error:
         print(f"vcse: {error}", file=sys.stderr)
         return 1

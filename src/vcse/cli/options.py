@@ -7,7 +7,7 @@ from typing import Literal
 
 from vcse.agents.a2c import Injection, TimeLimit
 from vcse.agents.drqv2 import CuriosityPair, ReturnInjection
-from vcse.cli.counts import Frames, FramesIfGiven
+from vcse.cli.numbers import Frames, FramesIfGiven, NumberIfGiven, TemperatureIfGiven, WholeIfGiven
 from vcse.envs.rendering import Rendering
 from vcse.nets.pixels import Precision
 from vcse.runs.config import ValueSource
@@ -35,7 +35,7 @@ class A2COptions:
     values: ValueSource = "network"
     bonus_features: Literal["auto", "encoder", "position"] = "auto"
     keep_extrinsic_critic: bool = False
-    environments: int | None = None
+    environments: WholeIfGiven = None
     backend: Literal["auto", "envpool", "minigrid"] = "auto"
     visits_every_frames: Frames = 0
 
@@ -55,10 +55,10 @@ class OffPolicyOptions:
     """
 
     value_critic: ValueCritic | None = None
-    hidden_units: int | None = None
-    batch_size: int | None = None
+    hidden_units: WholeIfGiven = None
+    batch_size: WholeIfGiven = None
     seed_frames: FramesIfGiven = None
-    replay_capacity: int | None = None
+    replay_capacity: WholeIfGiven = None
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ class SACOptions:
         updates_per_step: Updates of every step, 1 if not given; 0.5 is one at every other.
     """
 
-    temperature: float | Literal["learned"] | None = None
+    temperature: TemperatureIfGiven = None
     extrinsic_entropy: bool | None = None
-    updates_per_step: float | None = None
+    updates_per_step: NumberIfGiven = None
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,12 @@ class DrQv2Options:
     """
 
     rendering: Rendering | None = None
-    n_step: int | None = None
-    action_noise: float | None = None
+    n_step: WholeIfGiven = None
+    action_noise: NumberIfGiven = None
     return_injection: ReturnInjection | None = None
     curiosity_pair: CuriosityPair | None = None
-    bonus_batch_size: int | None = None
-    beta_decay: float | None = None
+    bonus_batch_size: WholeIfGiven = None
+    beta_decay: NumberIfGiven = None
     normalize_reward: bool | None = None
     encoder_precision: Precision | None = None
 

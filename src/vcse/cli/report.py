@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from vcse.cli.numbers import Whole
 from vcse.extras import install
 
 
@@ -16,7 +17,7 @@ def report(
     overlay: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE [FILE ...]")] = (),
     overlay_task: str | None = None,
     overlay_method: str | None = None,
-    overlay_frames_per_step: int = 1,
+    overlay_frames_per_step: Whole = 1,
 ) -> int:
     """Write a page about a study, about several, or about any runs: curves, numbers, and a verdict on each claim.
 

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from tyro.extras import SubcommandApp
 
-from vcse.cli.counts import FramesIfGiven
 from vcse.cli.devices import Device, check_drawing, cores, resolve_device
+from vcse.cli.numbers import FramesIfGiven, Whole, WholeIfGiven
 from vcse.envs.rendering import Rendering
 from vcse.runs.agents import AGENTS
 from vcse.runs.checkpoint import write_atomically
@@ -125,14 +125,14 @@ def show_study(name: Name, /) -> int:
 def run_study(
     name: Name,
     /,
-    seeds: int | None = None,
-    first_seed: int = 0,
+    seeds: WholeIfGiven = None,
+    first_seed: Whole = 0,
     frames: FramesIfGiven = None,
     tasks: Names = (),
     bonuses: Names = (),
     out: Path | None = None,
-    jobs: int | None = None,
-    threads: int | None = None,
+    jobs: WholeIfGiven = None,
+    threads: WholeIfGiven = None,
     device: Device = "auto",
     rendering: Rendering | None = None,
     ray: str | None = None,

@@ -16,8 +16,8 @@ from vcse.bonuses.named import (
     ValueNormalization,
     make_bonus,
 )
-from vcse.cli.counts import Frames, FramesIfGiven
 from vcse.cli.devices import Device, check_drawing, cores, resolve_device
+from vcse.cli.numbers import Frames, FramesIfGiven, NumberIfGiven, Whole, WholeIfGiven
 from vcse.cli.options import A2COptions, DrQv2Options, OffPolicyOptions, SACOptions, given
 from vcse.envs.tasks import agent_of, task_spec
 from vcse.runs.agents import AGENTS
@@ -35,21 +35,21 @@ def train(
     task: Names,
     bonus: Names = ("vcse",),
     agent: str | None = None,
-    seeds: int = 1,
-    first_seed: int = 0,
+    seeds: Whole = 1,
+    first_seed: Whole = 0,
     frames: Frames = 100_000,
     out: Path = Path("runs"),
     method: str | None = None,
     reading: Reading = "release",
-    k: int | None = None,
-    beta: float | None = None,
-    log_offset: float | None = None,
+    k: WholeIfGiven = None,
+    beta: NumberIfGiven = None,
+    log_offset: NumberIfGiven = None,
     value_normalization: ValueNormalization = "batch",
     eval_every_frames: FramesIfGiven = None,
-    eval_episodes: int | None = None,
+    eval_episodes: WholeIfGiven = None,
     checkpoint_every_frames: Frames = 50_000,
-    jobs: int | None = None,
-    threads: int | None = None,
+    jobs: WholeIfGiven = None,
+    threads: WholeIfGiven = None,
     device: Device = "cpu",
     tensorboard: bool = False,
     quiet: bool = False,
@@ -197,8 +197,8 @@ def resume(
     directory: Annotated[Path, tyro.conf.Positional],
     /,
     frames: FramesIfGiven = None,
-    jobs: int | None = None,
-    threads: int | None = None,
+    jobs: WholeIfGiven = None,
+    threads: WholeIfGiven = None,
     device: Device = "cpu",
     tensorboard: bool = False,
     quiet: bool = False,

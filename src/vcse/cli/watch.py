@@ -8,6 +8,7 @@ import torch
 import tyro
 
 from vcse.cli.devices import Device, resolve_device
+from vcse.cli.numbers import Whole, WholeIfGiven
 from vcse.runs.config import RunConfig
 from vcse.runs.store import read_config, run_directories
 from vcse.runs.watch import watch_run
@@ -18,12 +19,12 @@ Way = Annotated[bool, tyro.conf.create_mutex_group(required=False, title="action
 def watch(
     directory: Annotated[Path, tyro.conf.Positional],
     /,
-    episodes: int | None = None,
+    episodes: WholeIfGiven = None,
     out: Path | None = None,
     sampled: Way = False,
     likeliest: Way = False,
-    seed: int = 0,
-    frames_per_second: int | None = None,
+    seed: Whole = 0,
+    frames_per_second: WholeIfGiven = None,
     device: Device = "cpu",
 ) -> int:
     """Film the newest policy of a run: watch.gif in its directory, or the file that --out names.

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from vcse.cli import main
-from vcse.cli.counts import count_of
+from vcse.cli.numbers import count_of
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,26 @@ def test_every_option_that_counts_frames_says_how_they_are_written(tmp_path, mon
     message = "a number of frames is written like 100000, 100_000, 1e5, 100k or 1M, got 'many'"
     assert f"Error parsing {command[-1]}: {message}" in told
     assert "Annotated" not in told
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "message"),
+    [
+        ("--hidden-units", "1.5", "it must be a whole number, got '1.5'"),
+        ("--seeds", "few", "it must be a whole number, got 'few'"),
+        ("--k", "None", "it must be a whole number, got 'None'"),
+        ("--beta", "much", "it must be a number, got 'much'"),
+        ("--temperature", "hot", "it must be a number or learned, got 'hot'"),
+    ],
+)
+def test_what_is_no_number_is_told_without_the_words_of_types(capsys, option, text, message):
+    with pytest.raises(SystemExit) as exit_:
+        main(["train", "--task", "dmc/hopper_stand", option, text])
+    assert exit_.value.code == 2
+    told = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert f"Error parsing {option}: {message}" in told
+    assert "None" not in told.replace("(default: None)", "").replace(text, "")
+    assert "For full helptext, see vcse train --help" in told
 
 
 def test_a_study_takes_frames_as_people_write_them(tmp_path, capsys):

@@ -1,0 +1,64 @@
+"""Options that are numbers, read so that a wrong one is told in words of ours.
+
+Those that count frames may be written as people write large numbers: 100000, 100_000, 1e5, 100k, 1M.
+"""
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from tyro.constructors import PrimitiveConstructorSpec
+
+_WRITTEN = re.compile(r"(-?(?:\d{1,3}(?:[_,]\d{3})+|\d+)(?:\.\d+)?(?:[eE]\+?\d{1,2})?)([kM]?)")
+_FACTORS = {"": 1, "k": 1_000, "M": 1_000_000}
+
+
+def count_of(text: str) -> int:
+    """Read a number of frames."""
+    found = _WRITTEN.fullmatch(text)
+    number = None if found is None else Decimal(re.sub("[_,]", "", found[1])) * _FACTORS[found[2]]
+    if number is None or number != int(number):
+        raise ValueError(f"a number of frames is written like 100000, 100_000, 1e5, 100k or 1M, got {text!r}")
+    return int(number)
+
+
+def whole_of(text: str) -> int:
+    """Read a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"it must be a whole number, got {text!r}") from None
+
+
+def number_of(text: str, otherwise: str = "") -> float:
+    """Read a number; what else might have been written is named."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"it must be a number{otherwise}, got {text!r}") from None
+
+
+def temperature_of(text: str) -> float | Literal["learned"]:
+    """Read a number, or learned."""
+    return "learned" if text == "learned" else number_of(text, " or learned")
+
+
+def _read_by(read: Callable[[str], Any], metavar: str) -> Any:
+    """Let an option be read by a function; it may be left out, whatever it is."""
+    return PrimitiveConstructorSpec[Any](
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=lambda texts: read(texts[0]),
+        is_instance=lambda value: value is None or isinstance(value, int | float | str),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+Frames = Annotated[int, _read_by(count_of, "FRAMES")]
+Whole = Annotated[int, _read_by(whole_of, "INT")]
+# Not `Frames | None` and so on, which tell of a wrong number in the words of the types that were tried.
+FramesIfGiven = Annotated[int | None, _read_by(count_of, "FRAMES")]
+WholeIfGiven = Annotated[int | None, _read_by(whole_of, "INT")]
+NumberIfGiven = Annotated[float | None, _read_by(number_of, "FLOAT")]
+TemperatureIfGiven = Annotated[float | Literal["learned"] | None, _read_by(temperature_of, "FLOAT|learned")]
