@@ -39,6 +39,14 @@ def check_shares(settings: Any, *names: str) -> None:
             raise ValueError(f"{name} must be from 0 to 1, got {number}")
 
 
+def check_holds_batch(settings: Any, batch: int) -> None:
+    """Refuse a replay that is smaller than what is drawn of it."""
+    if settings.replay_capacity < batch:
+        raise ValueError(
+            f"replay_capacity must be at least {batch}, the transitions of a batch, got {settings.replay_capacity}"
+        )
+
+
 def check_cohort(settings: Sequence[Any], seeds: Sequence[int], shared: Sequence[str]) -> None:
     """Refuse learners that cannot be trained in one stack."""
     if not settings or len(settings) != len(seeds):

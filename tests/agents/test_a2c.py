@@ -267,7 +267,7 @@ def test_position_features_take_the_place_of_the_encoder():
         ({"discount": 7.0}, r"discount must be from 0 to 1, got 7\.0"),
         ({"gae_lambda": math.nan}, "gae_lambda must be from 0 to 1, got nan"),
         ({"learning_rate": -1.0}, r"learning_rate must be finite and above 0, got -1\.0"),
-        ({"environments": 1, "rollout_steps": 3}, "k=3 needs more than the 3 states of an update"),
+        ({"environments": 1, "rollout_steps": 3}, "k must be below 3, the states of an update, got 3"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes, message):

@@ -115,7 +115,7 @@ class PlainDrQv2:
         config, size = self.config, self.config.batch_size
         first, last, steps = config.noise_schedule
         deviation = first + (last - first) * min(step / steps, 1)
-        beta = config.beta * (1 - config.beta_decay) ** step
+        beta = config.beta * (1 - config.beta_decay) ** step if config.bonus.name != "none" else 0.0
         rewards, first_rewards = batch.rewards[:size], batch.first_rewards
         scale = 1.0
         if config.normalizes_reward:
@@ -486,10 +486,10 @@ def test_saved_loaded_and_continued_equals_not_stopping_with_deviations_too(conf
         ({"beta_decay": 1.0}, r"beta_decay must be from 0 to below 1, got 1\.0"),
         ({"beta_decay": -0.1}, r"beta_decay must be from 0 to below 1, got -0\.1"),
         ({"learning_rate": 0.0}, r"learning_rate must be finite and above 0, got 0\.0"),
-        ({"replay_capacity": 5}, "replay_capacity 5 holds no batch of 6"),
-        ({"replay_capacity": 9, "n_step": 9}, "replay_capacity 9 holds no transition of 9 steps"),
-        ({"bonus_batch_size": 5}, "bonus_batch_size 5 must not be below batch_size 6"),
-        ({"batch_size": 3}, "k=3 needs more than the 3 states of a batch"),
+        ({"replay_capacity": 5}, "replay_capacity must be at least 6, the transitions of a batch, got 5"),
+        ({"replay_capacity": 9, "n_step": 9}, "replay_capacity must be above n_step, 9, got 9"),
+        ({"bonus_batch_size": 5}, "bonus_batch_size must be at least batch_size, 6, got 5"),
+        ({"batch_size": 3}, "k must be below 3, the states of a batch, got 3"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes, message):

@@ -277,8 +277,8 @@ def test_a_policy_alone_comes_from_the_state_of_any_learner():
         ({"updates_per_step": -1.0}, r"updates_per_step must be finite and not negative, got -1\.0"),
         ({"learning_rate": 0.0}, r"learning_rate must be finite and above 0, got 0\.0"),
         ({"temperature": 0.0}, r"temperature must be finite and above 0, got 0\.0"),
-        ({"batch_size": 12}, "k=12 needs more than the 12 states of a batch"),
-        ({"replay_capacity": 47}, "replay_capacity 47 holds no batch of 48"),
+        ({"batch_size": 12}, "k must be below 12, the states of a batch, got 12"),
+        ({"replay_capacity": 47}, "replay_capacity must be at least 48, the transitions of a batch, got 47"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes, message):

@@ -41,9 +41,9 @@ def test_of_deviations_that_a_bonus_does_not_heed_nothing_is_recorded(bonus, hee
 
 
 def test_a_bonus_that_asks_for_more_states_than_there_are_is_refused():
-    with pytest.raises(ValueError, match="k=8 needs more than the 8 states of an update"):
+    with pytest.raises(ValueError, match="k must be below 8, the states of an update, got 8"):
         a2c_config("vcse", environments=1, k=8)
-    with pytest.raises(ValueError, match="k=12 needs more than the 12 states of a batch"):
+    with pytest.raises(ValueError, match="k must be below 12, the states of a batch, got 12"):
         sac_config("vcse", batch_size=12)
 
 

@@ -61,7 +61,7 @@ class A2CConfig:
         check_shares(self, "discount", "gae_lambda", "rms_decay")
         states = self.frames_per_update
         if self.has_bonus and self.bonus.k >= states:
-            raise ValueError(f"k={self.bonus.k} needs more than the {states} states of an update")
+            raise ValueError(f"k must be below {states}, the states of an update, got {self.bonus.k}")
 
     @property
     def has_bonus(self) -> bool:

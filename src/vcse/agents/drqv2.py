@@ -24,7 +24,14 @@ from vcse.nets.optimizers import adam_state, make_adam
 from vcse.nets.perceptrons import Perceptrons
 from vcse.nets.pixels import Curiosity, PictureEncoder, Precision, Trunk
 from vcse.replay.frames import PictureBatch
-from vcse.settings import ValueCritic, check_at_least_one, check_not_negative, check_positive, check_shares
+from vcse.settings import (
+    ValueCritic,
+    check_at_least_one,
+    check_holds_batch,
+    check_not_negative,
+    check_positive,
+    check_shares,
+)
 from vcse.streams import torch_generator
 
 CuriosityPair = Literal["n-step", "one-step"]
@@ -72,16 +79,17 @@ class DrQv2Config:
             raise ValueError(f"noise_schedule must be two deviations and a number of steps, got {self.noise_schedule}")
         if not 0 <= self.beta_decay < 1:
             raise ValueError(f"beta_decay must be from 0 to below 1, got {self.beta_decay}")
-        if self.replay_capacity < self.drawn:
-            raise ValueError(f"replay_capacity {self.replay_capacity} holds no batch of {self.drawn}")
+        check_holds_batch(self, self.drawn)
         if self.replay_capacity <= self.n_step:
-            raise ValueError(f"replay_capacity {self.replay_capacity} holds no transition of {self.n_step} steps")
+            raise ValueError(f"replay_capacity must be above n_step, {self.n_step}, got {self.replay_capacity}")
         if self.bonus_batch_size is not None and self.bonus_batch_size < self.batch_size:
-            raise ValueError(f"bonus_batch_size {self.bonus_batch_size} must not be below batch_size {self.batch_size}")
+            raise ValueError(
+                f"bonus_batch_size must be at least batch_size, {self.batch_size}, got {self.bonus_batch_size}"
+            )
         # The pictures of later steps are looked at with the batch alone.
         fewest = self.batch_size if self.injection == "every_step" and self.n_step > 1 else self.drawn
         if self.has_bonus and self.bonus.k >= fewest:
-            raise ValueError(f"k={self.bonus.k} needs more than the {fewest} states of a batch")
+            raise ValueError(f"k must be below {fewest}, the states of a batch, got {self.bonus.k}")
 
     @property
     def has_bonus(self) -> bool:

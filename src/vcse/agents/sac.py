@@ -30,6 +30,7 @@ from vcse.settings import (
     ValueCritic,
     check_at_least_one,
     check_cohort,
+    check_holds_batch,
     check_not_negative,
     check_positive,
     check_shares,
@@ -61,14 +62,13 @@ class SACConfig:
     replay_capacity: int = 600_000
 
     def __post_init__(self) -> None:
-        check_at_least_one(self, "hidden_units", "batch_size", "target_every_updates", "seed_frames", "replay_capacity")
+        check_at_least_one(self, "hidden_units", "batch_size", "target_every_updates", "seed_frames")
         check_not_negative(self, "beta", "updates_per_step")
         check_positive(self, "learning_rate", "initial_temperature", "temperature")
         check_shares(self, "discount", "target_rate")
-        if self.replay_capacity < self.batch_size:
-            raise ValueError(f"replay_capacity {self.replay_capacity} holds no batch of {self.batch_size}")
+        check_holds_batch(self, self.batch_size)
         if self.has_bonus and self.bonus.k >= self.batch_size:
-            raise ValueError(f"k={self.bonus.k} needs more than the {self.batch_size} states of a batch")
+            raise ValueError(f"k must be below {self.batch_size}, the states of a batch, got {self.bonus.k}")
 
     @property
     def has_bonus(self) -> bool:

@@ -1,7 +1,9 @@
 """Options of `vcse train` that not every agent has, in groups by whose they are; a group is a box of the help."""
 
 import dataclasses
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -114,4 +116,25 @@ def given(options: A2COptions | OffPolicyOptions | SACOptions | DrQv2Options) ->
     """Name the options of a group that are not as they are without."""
     for field in dataclasses.fields(options):
         if getattr(options, field.name) != field.default:
-            yield f"--{field.name.replace('_', '-')}"
+            yield flag(field.name)
+
+
+def flag(name: str) -> str:
+    """Give an option as it is written."""
+    return f"--{name.replace('_', '-')}"
+
+
+@contextmanager
+def naming_options(names: Iterable[str]) -> Iterator[None]:
+    """Let errors of settings, which name a field, name the option that it comes from.
+
+    Args:
+        names: Of the options, as arguments.
+    """
+    try:
+        yield
+    except ValueError as error:
+        # A name of one word may be a word of the sentence: it is the option's where the sentence begins with it.
+        known = "|".join(names)
+        told = re.sub(rf"^({known})(?=[ =])|\b(?=\w+_)({known})\b", lambda found: flag(found[0]), str(error))
+        raise ValueError(told) from error

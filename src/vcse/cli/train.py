@@ -1,6 +1,7 @@
 """`vcse train` and `vcse resume`: runs to disk."""
 
 import dataclasses
+import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from vcse.bonuses.named import (
 )
 from vcse.cli.devices import Device, check_drawing, cores, resolve_device
 from vcse.cli.numbers import Frames, FramesIfGiven, NumberIfGiven, Whole, WholeIfGiven
-from vcse.cli.options import A2COptions, DrQv2Options, OffPolicyOptions, SACOptions, given
+from vcse.cli.options import A2COptions, DrQv2Options, OffPolicyOptions, SACOptions, given, naming_options
 from vcse.envs.tasks import agent_of, task_spec
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig, ValueSource, backend_of, settings_of
@@ -120,12 +121,10 @@ def train(
         if is_given and not set(bonus) & set(heeding):
             raise ValueError(f"{option} is for the bonuses {', '.join(heeding)}, got --bonus {' '.join(bonus)}")
     # Options that not every agent has, and whose they are.
-    whose: dict[str, tuple[str, ...]] = {
-        **dict.fromkeys(given(a2c), ("a2c",)),
-        **dict.fromkeys(given(sac), ("sac",)),
-        **dict.fromkeys(given(sac_and_drqv2), ("sac", "drqv2")),
-        **dict.fromkeys(given(drqv2), ("drqv2",)),
-    }
+    groups = ((a2c, ("a2c",)), (sac, ("sac",)), (sac_and_drqv2, ("sac", "drqv2")), (drqv2, ("drqv2",)))
+    whose = {option: agents for group, agents in groups for option in given(group)}
+    looks = {"eval_every_frames": eval_every_frames, "eval_episodes": eval_episodes}
+    evaluation = {name: number for name, number in looks.items() if number is not None}
     shared = {"k": k, "beta": beta, "log_offset": log_offset, "value_normalization": value_normalization}
     off_policy = dataclasses.asdict(sac_and_drqv2)
     asked: dict[str, dict[str, Any]] = {
@@ -153,37 +152,41 @@ def train(
             "encoder_precision": drqv2.encoder_precision,
         },
     }
+    options = [*inspect.signature(train).parameters, *(each for group, _ in groups for each in vars(group))]
     configs: list[RunConfig] = []
     for each_task in task:
         its_agent = agent_of(each_task)
         _check_agent(its_agent, agent, each_task, whose)
         facts = AGENTS[its_agent]
-        schedule = facts.schedule
+        schedule = facts.schedule._replace(**evaluation)
         for each_bonus in bonus:
             _check_bonus(each_bonus, each_task, a2c.values)
-            settings = settings_of(each_task, each_bonus, reading, **shared, **asked[its_agent])
-            make_bonus(settings.bonus, learners=1, dimensions=1)  # refuses what no bonus can be
-            runs = [
-                RunConfig(
-                    task=each_task,
-                    agent=its_agent,
-                    method=each_bonus if method is None else method,
-                    seed=seed,
-                    reading=reading,
-                    frames=frames,
-                    settings=settings,
-                    backend=backend_of(each_task, a2c.backend),
-                    values=a2c.values if each_bonus == "vcse" else "network",
-                    row_every_frames=schedule.row_every_frames,
-                    eval_every_frames=schedule.eval_every_frames if eval_every_frames is None else eval_every_frames,
-                    eval_episodes=schedule.eval_episodes if eval_episodes is None else eval_episodes,
-                    checkpoint_every_frames=checkpoint_every_frames,
-                    rendering=(drqv2.rendering or "faithful") if facts.sees_pictures else None,
-                    visits_every_frames=a2c.visits_every_frames,
-                )
-                for seed in range(first_seed, first_seed + seeds)
-            ]
-            COHORTS[its_agent].check(runs[0])  # they differ in their seeds alone
+            with naming_options(options):
+                settings = settings_of(each_task, each_bonus, reading, **shared, **asked[its_agent])
+                make_bonus(settings.bonus, learners=1, dimensions=1)  # refuses what no bonus can be
+                runs = [
+                    RunConfig(
+                        task=each_task,
+                        agent=its_agent,
+                        method=each_bonus if method is None else method,
+                        seed=seed,
+                        reading=reading,
+                        frames=frames,
+                        settings=settings,
+                        backend=backend_of(each_task, a2c.backend),
+                        values=a2c.values if each_bonus == "vcse" else "network",
+                        row_every_frames=schedule.row_every_frames,
+                        eval_every_frames=schedule.eval_every_frames
+                        if eval_every_frames is None
+                        else eval_every_frames,
+                        eval_episodes=schedule.eval_episodes if eval_episodes is None else eval_episodes,
+                        checkpoint_every_frames=checkpoint_every_frames,
+                        rendering=(drqv2.rendering or "faithful") if facts.sees_pictures else None,
+                        visits_every_frames=a2c.visits_every_frames,
+                    )
+                    for seed in range(first_seed, first_seed + seeds)
+                ]
+                COHORTS[its_agent].check(runs[0])  # they differ in their seeds alone
             configs += runs
     has_work = bool(unfinished_runs(configs, out))
     with TrainingProgress(quiet=quiet) as progress:
