@@ -90,7 +90,7 @@ class TestTasks:
         ) as e:
             check_task("hoper_stand")
         assert str(e.value).count("dmc/") == 4
-        assert f"there are {len(ALL_TASKS)}" in str(e.value)
+        assert f"vcse tasks lists all {len(ALL_TASKS)}" in str(e.value)
         with pytest.raises(ValueError, match="does not exist; nearest are"):
             DMCStates(["zzz"])
 

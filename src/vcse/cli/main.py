@@ -13,6 +13,7 @@ from vcse.cli.evaluate import evaluate_runs
 from vcse.cli.report import report
 from vcse.cli.selftest import selftest
 from vcse.cli.study import run_study_command, study
+from vcse.cli.tasks import tasks
 from vcse.cli.train import resume, train
 from vcse.cli.watch import watch
 from vcse.runs.launch import StoppedError
@@ -22,6 +23,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "resume": resume,
     "eval": evaluate_runs,
     "watch": watch,
+    "tasks": tasks,
     "study": study,
     "report": report,
     "bench": bench,

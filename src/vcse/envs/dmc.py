@@ -72,7 +72,9 @@ def check_task(name: str, *, family: str = "dmc") -> None:
     known = registered_tasks()
     if name not in known:
         nearest = ", ".join(f"{family}/{each}" for each in difflib.get_close_matches(name, known, n=3, cutoff=0))
-        raise ValueError(f"task '{family}/{name}' does not exist; nearest are {nearest} (there are {len(known)})")
+        raise ValueError(
+            f"task '{family}/{name}' does not exist; nearest are {nearest} (vcse tasks lists all {len(known)})"
+        )
 
 
 @cache

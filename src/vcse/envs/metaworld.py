@@ -37,7 +37,9 @@ def check_task(name: str) -> None:
         raise RuntimeError(f"metaworld, which simulates metaworld/{name}, is not installed: {INSTALL}")
     if name not in TASKS:
         nearest = ", ".join(f"metaworld/{each}" for each in difflib.get_close_matches(name, TASKS, n=3, cutoff=0))
-        raise ValueError(f"task 'metaworld/{name}' does not exist; nearest are {nearest} (there are {len(TASKS)})")
+        raise ValueError(
+            f"task 'metaworld/{name}' does not exist; nearest are {nearest} (vcse tasks lists all {len(TASKS)})"
+        )
 
 
 class Arm:

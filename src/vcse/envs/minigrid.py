@@ -85,8 +85,8 @@ def check_task(name: str, *, family: str = "minigrid") -> None:
     likest = [in_small[each] for each in difflib.get_close_matches(plain.lower(), in_small, n=3, cutoff=0)]
     nearest, paper = (", ".join(f"{family}/{each}" for each in some) for some in (likest, TASKS))
     raise ValueError(
-        f"task '{family}/{name}' does not exist; nearest are {nearest} (there are {len(known)}); the paper's are "
-        f"{paper}"
+        f"task '{family}/{name}' does not exist; nearest are {nearest} (vcse tasks lists all {len(known)}); the "
+        f"paper's are {paper}"
     )
 
 

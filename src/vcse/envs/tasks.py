@@ -1,10 +1,11 @@
 """Tasks by name: `family/name`, such as minigrid/LavaGapS7, and the environments behind each."""
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from vcse.envs import dmc, minigrid, pixels
+from vcse.envs import dmc, metaworld, minigrid, pixels
 from vcse.envs.dmc import StateSpec
 from vcse.envs.protocol import Environments
 
@@ -13,6 +14,8 @@ AGENT_OF_FAMILY = {
     **{"minigrid": "a2c", "minigrid-full": "a2c", "minigrid-table": "a2c"},
     **{"dmc": "sac", "dmc-pixels": "drqv2", "metaworld": "drqv2"},
 }
+
+_TABLE, _MAPS = "SimpleCrossingS9N1", 42  # the task that is enumerated, and how many maps it has
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,10 @@ def check_task(task: str) -> None:
     if task.startswith(minigrid.ID_PREFIX):
         minigrid.check_task(task)
     if family not in AGENT_OF_FAMILY or not name:
-        paper = ", ".join([*(f"minigrid/{each}" for each in minigrid.TASKS), "dmc/hopper_stand", "metaworld/door-open"])
-        raise ValueError(f"task {task!r} does not exist; tasks are written family/name, such as {paper}")
+        raise ValueError(
+            f"task {task!r} does not exist; tasks are written family/name, {_meant(family, name)} (vcse tasks lists "
+            "all)"
+        )
     if family == "minigrid-table":
         _table_map(name)
     elif family == "dmc":
@@ -41,6 +46,39 @@ def check_task(task: str) -> None:
         pixels.check_task(family, name)
     else:
         minigrid.check_task(name, family=family)
+
+
+def _meant(family: str, name: str) -> str:
+    """Say how a task may have been meant whose family is none, or was left out."""
+    if name and (nearest := difflib.get_close_matches(family.lower(), AGENT_OF_FAMILY, n=1)):
+        return f"and the nearest family is that of {nearest[0]}/{name}"
+    meant = [] if name else [task for each in AGENT_OF_FAMILY for task in _listed(each) if task == f"{each}/{family}"]
+    examples = ("minigrid/LavaGapS7", "dmc/hopper_stand", "dmc-pixels/hopper_stand", "metaworld/door-open")
+    return f"such as {', '.join(meant or examples)}"
+
+
+def _listed(family: str) -> tuple[str, ...]:
+    """Give the tasks of a family; none where what simulates them is not installed."""
+    try:
+        return known_tasks(family)
+    except RuntimeError:
+        return ()
+
+
+def known_tasks(family: str) -> tuple[str, ...]:
+    """Give the names of all tasks of a family, with it.
+
+    Of minigrid-full these are all of minigrid, some of whose maps are too small for it; of minigrid-table they are
+    without the maps that may stand at the end of a name.
+    """
+    names: Sequence[str]
+    if family == "minigrid-table":
+        names = (_TABLE,)
+    elif family == "metaworld":
+        names = metaworld.TASKS
+    else:
+        names = dmc.registered_tasks() if family in ("dmc", "dmc-pixels") else minigrid.registered_tasks()
+    return tuple(f"{family}/{name}" for name in names)
 
 
 def agent_of(task: str) -> str:
@@ -86,9 +124,9 @@ def make_environments(
 
 def _table_map(name: str) -> int | None:
     base, found, number = name.partition("-map")
-    if base != "SimpleCrossingS9N1" or (found and not (number.isdigit() and int(number) < 42)):
+    if base != _TABLE or (found and not (number.isdigit() and int(number) < _MAPS)):
         raise ValueError(
-            f"task 'minigrid-table/{name}' does not exist; there are minigrid-table/SimpleCrossingS9N1 and, on one "
-            "map alone, minigrid-table/SimpleCrossingS9N1-map0 to -map41"
+            f"task 'minigrid-table/{name}' does not exist; there are minigrid-table/{_TABLE} and, on one map alone, "
+            f"minigrid-table/{_TABLE}-map0 to -map{_MAPS - 1}"
         )
     return int(number) if found else None

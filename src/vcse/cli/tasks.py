@@ -1,0 +1,55 @@
+"""`vcse tasks`: what can be trained on."""
+
+import json as json_format
+import textwrap
+from collections.abc import Sequence
+
+from vcse.envs.tasks import AGENT_OF_FAMILY, known_tasks
+
+SHOWS = {
+    "minigrid": "the agent's view",
+    "minigrid-full": "the whole map, where it has 7x7 cells or more",
+    "minigrid-table": "the agent's view, all states enumerated; -map0 to -map41 after the name is one map alone",
+    "dmc": "states",
+    "dmc-pixels": "pictures",
+    "metaworld": "pictures",
+}
+
+
+def tasks(json: bool = False) -> int:
+    """List the tasks of every family, the agent that each is for, and what it sees.
+
+    Args:
+        json: Print a list of flat rows on standard output and nothing else there; families that are not installed
+            are left out.
+    """
+    families: dict[tuple[str, ...] | str, list[str]] = {}  # that have the same names, or miss the same
+    rows: list[dict[str, str]] = []
+    for family, agent in AGENT_OF_FAMILY.items():
+        try:
+            known = known_tasks(family)
+        except RuntimeError as error:  # what simulates them is not installed
+            families.setdefault(str(error), []).append(family)
+            continue
+        rows += [{"task": task, "agent": agent} for task in known]
+        families.setdefault(tuple(task.partition("/")[2] for task in known), []).append(family)
+    if json:
+        print(json_format.dumps(rows, indent=1))
+        return 0
+    for names, alike in families.items():
+        for family in alike:
+            print(f"{family + '/NAME':20} {AGENT_OF_FAMILY[family]:6} {SHOWS[family]}")
+        print(f"  {names}\n" if isinstance(names, str) else f"{_wrapped(names)}\n")
+    return 0
+
+
+def _wrapped(names: Sequence[str]) -> str:
+    """Put names side by side, none of them torn."""
+    return textwrap.fill(
+        " ".join(names),
+        width=100,
+        initial_indent="  ",
+        subsequent_indent="  ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )

@@ -1,0 +1,29 @@
+import json
+
+from vcse.cli import main
+from vcse.envs.tasks import AGENT_OF_FAMILY
+
+
+def test_every_family_is_listed_with_its_agent_and_its_tasks(capsys):
+    assert main(["tasks"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for family, agent in AGENT_OF_FAMILY.items():
+        assert any(line.split()[:2] == [f"{family}/NAME", agent] for line in lines)
+    words = [word for line in lines for word in line.split()]
+    assert words.count("hopper_stand") == 1  # for both of its families
+    assert "button-press-topdown-wall" in words  # which is not torn
+
+
+def test_rows_name_the_whole_task(capsys):
+    assert main(["tasks", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {"task": "dmc-pixels/hopper_stand", "agent": "drqv2"} in rows
+    assert {"task": "dmc/hopper_stand", "agent": "sac"} in rows
+
+
+def test_what_is_not_installed_is_said_once(capsys, monkeypatch):
+    monkeypatch.setattr("vcse.envs.dmc._installed", lambda: False)
+    assert main(["tasks"]) == 0
+    told = capsys.readouterr().out
+    assert told.count("dm_control is not installed: ") == 1
+    assert "hopper_stand" not in told

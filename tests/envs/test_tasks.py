@@ -1,0 +1,39 @@
+import pytest
+
+from vcse.envs import tasks
+from vcse.envs.tasks import AGENT_OF_FAMILY, check_task, known_tasks
+
+
+@pytest.mark.parametrize("family", [each for each in AGENT_OF_FAMILY if each != "metaworld"])
+def test_what_is_listed_exists(family):
+    names = known_tasks(family)
+    assert len(set(names)) == len(names) > 0
+    for task in names:
+        check_task(task)
+
+
+def test_door_open_is_listed_and_the_sparse_tasks_are():
+    assert "metaworld/door-open" in known_tasks("metaworld")
+    assert {"dmc-pixels/walker_walk_sparse", "dmc-pixels/cheetah_run_sparse"} <= set(known_tasks("dmc-pixels"))
+
+
+@pytest.mark.parametrize(
+    ("task", "meant"),
+    [
+        ("dmc_pixels/hopper_stand", "and the nearest family is that of dmc-pixels/hopper_stand"),
+        ("DMC/hopper_stand", "and the nearest family is that of dmc/hopper_stand"),
+        ("meta-world/door-open", "and the nearest family is that of metaworld/door-open"),
+        ("hopper_stand", r"such as dmc/hopper_stand, dmc-pixels/hopper_stand \("),
+        ("atari/Pong", "such as minigrid/LavaGapS7, dmc/hopper_stand, "),
+        ("metaworld/", "such as minigrid/LavaGapS7, dmc/hopper_stand, "),
+    ],
+)
+def test_a_family_that_is_none_is_answered_with_what_was_meant(task, meant):
+    with pytest.raises(ValueError, match=f"task '{task}' does not exist; tasks are written family/name, {meant}"):
+        check_task(task)
+
+
+def test_what_is_not_installed_is_nobodys_nearest(monkeypatch):
+    monkeypatch.setattr(tasks.dmc, "_installed", lambda: False)
+    with pytest.raises(ValueError, match="such as minigrid/LavaGapS7, "):
+        check_task("hopper_stand")
