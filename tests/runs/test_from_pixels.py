@@ -560,5 +560,15 @@ def test_a_study_of_the_catalogue_runs_from_end_to_end(tmp_path, name, task, mon
         assert main(["report", str(tmp_path)]) == 0
 
 
+@pytest.mark.parametrize(("precision", "is_warned"), [("float32", False), ("bfloat16", True)])
+def test_bfloat16_on_a_cpu_is_warned_of(tmp_path, precision, is_warned):
+    config = make_config(settings={"encoder_precision": precision})
+    directory = RunDirectory(tmp_path / config.name, config)
+    cohort = PixelCohort([directory])
+    assert ("bfloat16 is for GPUs" in cohort.describe()) == is_warned
+    cohort.close()
+    directory.close()
+
+
 def test_frame_bytes_are_what_a_picture_has():
     assert from_pixels.FRAME_BYTES == 3 * 84 * 84 == math.prod(Pixels.frame_shape)
