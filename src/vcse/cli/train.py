@@ -63,15 +63,15 @@ def train(
     """Train: every task with every bonus and every seed, all at once. Unfinished runs go on, finished are skipped.
 
     Args:
-        task: One or several, such as minigrid/LavaGapS7, dmc/hopper_stand, dmc-pixels/hopper_stand or
+        task: One or several of vcse tasks, such as minigrid/LavaGapS7, dmc/hopper_stand, dmc-pixels/hopper_stand or
             metaworld/door-open; minigrid-full/... shows the whole map.
         bonus: One or several of none, se, vcse, se-matched; rcse where rewards come at more than the goal.
         agent: a2c for minigrid/... and its variants, sac for dmc/..., drqv2 for dmc-pixels/... and metaworld/...;
             if not given, the one for the task.
         seeds: How many runs of each.
         first_seed: The seed of the first; the others follow.
-        frames: How long each run is; 100k and 1M are read too. In a2c 128 frames make an update, and the last one is
-            made whole.
+        frames: How long each run is, in frames of the simulator; 100k and 1M are read too. In a2c 128 frames make an
+            update, and the last one is made whole; in drqv2 an action is two frames, and an update comes every four.
         out: Where the runs are written: OUT/TASK/METHOD/seedN.
         method: The label of the runs in comparisons; the bonus' name if not given.
         reading: Whose definitions are followed: release made the paper's curves, paper is what the paper prints,
