@@ -342,10 +342,11 @@ def test_frames_that_will_not_fit_on_disk_are_refused_with_numbers(tmp_path, mon
 
 
 def test_what_a_run_has_on_disk_is_not_needed_again(done):
-    needs = PixelCohort.needs(VCSE)
-    there = sum((done / VCSE.name / name).stat().st_size for name in ("frames.bin", "steps.bin"))
-    assert 0 < needs_of([VCSE], done).files < needs.files - there
-    assert needs_of([VCSE], done / "elsewhere") == needs
+    assert needs_of([VCSE], done).files < from_pixels.FRAME_BYTES  # it is there, to the last frame
+    longer = dataclasses.replace(VCSE, frames=2 * FRAMES)
+    needed = needs_of([longer], done).files / from_pixels.FRAME_BYTES
+    assert STEPS - 10 < needed < STEPS + 10  # names and the last picture are in its checkpoints too
+    assert needs_of([longer], done / "elsewhere") == PixelCohort.needs(longer)
 
 
 def test_a_replay_that_memory_has_no_room_for_lies_on_disk_and_learns_the_same(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vcse.runs.store import RunDirectory, done_frame, read_config, read_rows, run_directories
+from vcse.runs.store import RunDirectory, bytes_on_disk, done_frame, read_config, read_rows, run_directories
 
 from .small import half_written, make_config
 
@@ -188,6 +188,15 @@ def test_a_damaged_checkpoint_is_told_once_with_where_the_run_goes_on(directory,
     (newest.parent / "frame000000000064.pt").unlink()
     assert directory.newest_checkpoint() is None
     assert "is damaged (0 bytes); there is none before: starting over from frame 0" in capsys.readouterr().err
+
+
+def test_the_bytes_of_a_run_are_those_of_all_of_its_files(tmp_path):
+    assert bytes_on_disk(tmp_path / "nothing") == 0
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "frames.bin").write_bytes(bytes(100))
+    (tmp_path / "checkpoint" / "frame.pt").write_bytes(bytes(20))
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    assert bytes_on_disk(tmp_path) == 120
 
 
 def test_runs_below_a_directory_are_found(tmp_path):

@@ -19,7 +19,7 @@ from vcse.runs.off_policy import OffPolicyCohort
 from vcse.runs.on_policy import OnPolicyCohort
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.protocol import Cohort
-from vcse.runs.store import RunDirectory, check_config, done_frame
+from vcse.runs.store import RunDirectory, bytes_on_disk, check_config, done_frame
 from vcse.runs.words import counted
 
 # Which loop trains each agent. The table of agents cannot say: the loops read what reads the table.
@@ -129,8 +129,7 @@ def needs_of(configs: Sequence[RunConfig], out: Path) -> Needs:
     needs = []
     for config in configs:
         mine = COHORTS[config.agent].needs(config)
-        there = sum(path.stat().st_size for path in (out / config.name).rglob("*") if path.is_file())
-        needs.append(mine._replace(files=max(0, mine.files - there)))
+        needs.append(mine._replace(files=max(0, mine.files - bytes_on_disk(out / config.name))))
     return together(needs)
 
 

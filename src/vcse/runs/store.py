@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,15 @@ def done_frame(path: Path) -> int:
         return int((path / "DONE").read_text())
     except (FileNotFoundError, ValueError):
         return -1
+
+
+def bytes_on_disk(path: Path) -> int:
+    """Give what all files of a run take; a checkpoint that is just being replaced counts for nothing."""
+    found = 0
+    for each in path.rglob("*"):
+        with suppress(FileNotFoundError):
+            found += each.stat().st_size if each.is_file() else 0
+    return found
 
 
 def run_directories(path: Path) -> list[Path]:
