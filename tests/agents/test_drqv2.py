@@ -116,12 +116,11 @@ class PlainDrQv2:
         first, last, steps = config.noise_schedule
         deviation = first + (last - first) * min(step / steps, 1)
         beta = config.beta * (1 - config.beta_decay) ** step if config.bonus.name != "none" else 0.0
-        rewards, first_rewards = batch.rewards[:size], batch.first_rewards
-        scale = 1.0
+        first_rewards, scale = batch.first_rewards, 1.0
         if config.normalizes_reward:
             self.reward_scale = 0.99 * self.reward_scale + 0.01 * first_rewards[:size].abs().mean().item()
             scale = self.reward_scale + 1e-8
-        rewards, first_rewards = rewards / scale, first_rewards / scale
+        rewards, first_rewards = batch.rewards[:size] / scale, first_rewards / scale
         actions, discounts = batch.actions[:size], batch.discounts[:size]
 
         now = self.augmented(batch.observations, shifts[0])
@@ -166,6 +165,7 @@ class PlainDrQv2:
             extrinsic_loss = sum((each - extrinsic_target).square().mean() for each in guesses)
             self.step(extrinsic_loss, "extrinsic")
 
+        saturated_share = (self.actor(seen).abs() > 0.99).float().mean()
         actor_loss = -self.lower(self.critic, seen, self.noisy(seen, noise[2], deviation)).mean()
         self.step(actor_loss, "actor")
 
@@ -182,6 +182,7 @@ class PlainDrQv2:
             "action_noise": torch.tensor(deviation),
             "beta": torch.tensor(beta),
             "reward_scale": torch.tensor(self.reward_scale),
+            "saturated_share": saturated_share,
         }
 
     def step(self, loss, *names):
@@ -428,6 +429,15 @@ def test_without_noise_actions_are_the_mean_and_otherwise_as_noisy_as_the_schedu
         torch.testing.assert_close(
             agent.act(pictures, noise, step=step), (mean + deviation * noise).clamp(-1 + 1e-6, 1 - 1e-6)
         )
+
+
+def test_a_policy_at_the_end_of_its_range_is_told():
+    agent = KIND.make([KIND.config("none")], [0])
+    with torch.no_grad():
+        agent.actor_head[-1].copy_(torch.tensor([9.0, *[0.0] * (agent.spec.action_size - 1)]))  # the last biases
+        agent.actor_head[-2].zero_()
+    metrics = agent.update(KIND.material(0), KIND.noise(0), KIND.shifts(0), step=0)
+    assert metrics["saturated_share"].item() == pytest.approx(1 / agent.spec.action_size)
 
 
 def test_the_weight_of_the_bonus_decays():

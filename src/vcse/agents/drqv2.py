@@ -40,6 +40,7 @@ TWIN = 2
 NOISE_DRAWS = 3  # normal numbers of an update: the next action of each critic, and the actor's own
 SHIFT_DRAWS = 3  # of each picture that an update may look at: now, n steps later, one step later
 MOST_ACTION = 1 - 1e-6
+SATURATED = 0.99  # from here on a tanh passes less than 2 % of a gradient on
 REWARD_DECAY, REWARD_EPSILON = 0.99, 1e-8  # of the running mean that rewards are divided by
 
 
@@ -155,6 +156,7 @@ class DrQv2:
         "action_noise",
         "beta",
         "reward_scale",
+        "saturated_share",
     )
 
     def __init__(
@@ -339,6 +341,7 @@ class DrQv2:
             "action_noise": self.action_noise,
             "beta": self.beta,
             "reward_scale": self.reward_scale,
+            "saturated_share": (mean.detach().abs() > SATURATED).float().mean(),
         }
 
     @torch.no_grad()

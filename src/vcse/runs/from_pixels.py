@@ -1,17 +1,18 @@
 """Training from pictures: one run, from its first frame or its last checkpoint to its last frame.
 
 Every step is one action and two frames: the learner acts, learns from what it has seen so far, and only then sees what
-its action led to, so that the simulator draws while the networks learn. This is the order of the release too.
+its action led to, so that the simulator draws while the networks learn. This is the order of the release too. What an
+update learns from is chosen one step before it, while the simulator draws: the newest transition is not among it yet.
 """
 
 import math
 import time
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Shaped, UInt8
 from torch import Tensor
 
 from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, TWIN, DrQv2, DrQv2Spec
@@ -135,7 +136,7 @@ class PixelCohort:
         self.metrics: dict[str, Tensor] = {}
         self.loaded_latest: dict[str, float] = {}
         self.eager_updates = 0
-        self.drawn_ahead: _Drawn | None = None
+        self.prepared: tuple[PictureBatch, Tensor, Tensor] | None = None  # for the next update: batch, noise, shifts
         self.parcel: Parcel | None = None  # in which numbers go to a GPU
         self.captured_gather: Captured[PictureBatch] | None = None
         self.kept_batch: PictureBatch | None = None  # where a captured update reads frames that the host keeps
@@ -220,8 +221,10 @@ class PixelCohort:
             self._check_finite()
         self.environment.send(action[None].numpy())
         acted = time.perf_counter()
-        if self.frame >= self.settings.seed_frames and self.step_count % self.settings.steps_per_update == 0:
+        if self._learns_at(self.step_count):
             self._learn()
+        if self._learns_at(self.step_count + 1):
+            self._prepare()
         learned = time.perf_counter()
         self._receive(action)
         self.seconds["act"] += acted - begin
@@ -235,35 +238,40 @@ class PixelCohort:
             return drawn.actions[0]
         return self.agent.act(self.observation[None], drawn.noise, step=self.step_count)[0].cpu()
 
+    def _learns_at(self, step: int) -> bool:
+        """Whether a step has an update."""
+        return ACTION_REPEAT * step >= self.settings.seed_frames and step % self.settings.steps_per_update == 0
+
     def _learn(self) -> None:
-        """Make an update."""
+        """Make the update that was prepared; there is none where there was nothing to learn from."""
+        if self.prepared is None:
+            return
+        batch, noise, shifts = self.prepared
+        self.metrics = self.agent.update(batch, noise, shifts, step=self.step_count)
+        self.bonus_mean.take(self.agent.bonus_output.reward if self.settings.has_bonus else None)
+
+    def _prepare(self) -> None:
+        """Choose what the next step learns from, with random numbers that depend on run and update alone.
+
+        The simulator is busy meanwhile, so that a GPU waits for neither.
+        """
+        settings = self.settings
         if self.replay.size < 1:
             return
-        update, settings = self.agent.updates, self.settings
-        drawn = self.drawn_ahead if self.drawn_ahead and self.drawn_ahead.update == update else self._draw(update)
-        chosen = self.replay.choose(distinct_places(drawn.uniforms, self.replay.size, settings.drawn)[0])
-        batch, noise, shifts = self._delivered(chosen, drawn)
-        self.metrics = self.agent.update(batch, noise, shifts, step=self.step_count)
-        self.bonus_mean.take(self.agent.bonus_output.reward if settings.has_bonus else None)
-        self.drawn_ahead = self._draw(update + 1)  # while a GPU learns and the simulator is busy
-
-    def _draw(self, update: int) -> "_Drawn":
-        """Draw the random numbers of an update, which depend on the run's seed and the update alone."""
-        generator, settings = numbers(self.config.seed, "updates", update), self.settings
+        generator = numbers(self.config.seed, "updates", self.agent.updates)
+        uniforms = torch.from_numpy(generator.random((1, uniforms_for(settings.drawn))))
         shape = (NOISE_DRAWS, settings.batch_size, self.action_size)
-        return _Drawn(
-            update,
-            uniforms=torch.from_numpy(generator.random((1, uniforms_for(settings.drawn)))),
-            noise=torch.from_numpy(generator.standard_normal(shape, dtype=np.float32)),
-            shifts=torch.from_numpy(generator.integers(SHIFTS, size=(SHIFT_DRAWS, settings.drawn, 2))),
-        )
+        noise = torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
+        shifts = torch.from_numpy(generator.integers(SHIFTS, size=(SHIFT_DRAWS, settings.drawn, 2)))
+        chosen = self.replay.choose(distinct_places(uniforms, self.replay.size, settings.drawn)[0])
+        self.prepared = self._delivered(chosen, noise, shifts)
 
-    def _delivered(self, chosen: Chosen, drawn: "_Drawn") -> tuple[PictureBatch, Tensor, Tensor]:
+    def _delivered(self, chosen: Chosen, noise: Tensor, shifts: Tensor) -> tuple[PictureBatch, Tensor, Tensor]:
         """Bring what an update reads to the device; on a GPU always to the same memory, from which it is captured."""
         device = self.agent.device
         if device.type == "cpu":
-            return self.replay.gather(chosen), drawn.noise, drawn.shifts
-        contents = [*chosen, drawn.noise, drawn.shifts]
+            return self.replay.gather(chosen), noise, shifts
+        contents = [*chosen, noise, shifts]
         if self.parcel is None:
             self.parcel = Parcel(contents, device)
         self.parcel.send(contents)
@@ -411,7 +419,7 @@ class PixelCohort:
         steps = self.directory.read_log("steps.bin", kept, self.step_record)
         path = self.directory.path / "frames.bin"
         frames = np.memmap(path, dtype=np.uint8, mode="r", shape=(kept, *Pixels.frame_shape))
-        self.replay.restore(frames, steps)
+        self._restore_replay(frames, steps)
         # The environment cannot be saved: the same actions from the same seed bring it to where it was.
         frame = self.environment.reset([self._episode_seed()])[0]
         taken = self.step_count - self.episode_begin
@@ -423,6 +431,24 @@ class PixelCohort:
         other_cause = ", or does another library draw now"
         check_replayed(self.directory.path, torch.from_numpy(frame), newest, other_cause=other_cause)
 
+    def _restore_replay(self, frames: UInt8[np.ndarray, "t c h w"], steps: Shaped[np.ndarray, " t"]) -> None:
+        """Bring the replay to where it was; the next update was prepared before the last step had ended."""
+        if self.step_count == 0:
+            self.replay.restore(frames, steps)
+            return
+        # A step leads to one frame, and where it ends an episode, also to the first of the next.
+        before = len(steps) - (2 if steps["position"][-1] == 0 else 1)
+        self.replay.restore(frames[:before], steps[:before])
+        if self._learns_at(self.step_count):
+            self._prepare()
+        for frame, step in zip(frames[before:], steps[before:], strict=True):
+            shown = torch.from_numpy(frame.copy())
+            if step["position"] == 0:
+                self.replay.begin(shown)
+            else:
+                action = torch.from_numpy(step["action"].copy())
+                self.replay.add(action, float(step["reward"]), bool(step["terminated"]), shown)
+
     def _status(self, frames: int, frames_per_s: float) -> Status:
         method = self.config.method
         score: Score = "success" if self.has_success else "return"
@@ -430,15 +456,6 @@ class PixelCohort:
         bonus = {method: self.bonus_mean.of_last_row[0]}
         learns = self.frame > self.settings.seed_frames
         return Status(self.frame, frames, 1, frames_per_s, {method: known}, bonus, score, learns)
-
-
-class _Drawn(NamedTuple):
-    """The random numbers of an update, on the host."""
-
-    update: int
-    uniforms: Float[Tensor, "1 u"]  # that choose the transitions
-    noise: Float[Tensor, "d n a"]  # standard normal
-    shifts: Int[Tensor, "d m 2"]
 
 
 def _copied(batch: PictureBatch, kept: PictureBatch) -> PictureBatch:
