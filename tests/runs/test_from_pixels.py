@@ -258,11 +258,15 @@ def test_deviations_survive_a_stop_too(tmp_path, bonus, changes):
 
 
 @pytest.mark.parametrize(
-    ("frames", "seed_frames", "updates"),
-    [(40, 40, 0), (42, 40, 1), (42, 41, 0), (44, 41, 0), (46, 41, 1), (8, 1, 0), (10, 1, 1)],
+    ("frames", "seed_frames", "every", "updates"),
+    [
+        *[(40, 40, 2, 0), (42, 40, 2, 1), (42, 41, 2, 0), (44, 41, 2, 0), (46, 41, 2, 1), (8, 1, 2, 0), (10, 1, 2, 1)],
+        *[(8, 1, 1, 0), (10, 1, 1, 1), (40, 40, 1, 0), (42, 40, 1, 1)],
+    ],
 )
-def test_a_run_that_is_too_short_to_learn_is_warned_of_and_no_other(tmp_path, frames, seed_frames, updates):
-    config = make_config("none", frames=frames, eval_episodes=0, settings={"seed_frames": seed_frames, "batch_size": 1})
+def test_a_run_that_is_too_short_to_learn_is_warned_of_and_no_other(tmp_path, frames, seed_frames, every, updates):
+    settings = {"seed_frames": seed_frames, "batch_size": 1, "steps_per_update": every}
+    config = make_config("none", frames=frames, eval_episodes=0, settings=settings)
     train([config], tmp_path)
     assert newest_state(tmp_path / config.name).state["agent"]["updates"] == updates
     said = f"nothing is learned in {frames} frames: the first update comes within "

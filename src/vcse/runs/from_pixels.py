@@ -60,7 +60,8 @@ class PixelCohort:
         """Say of runs that are too short that they learn nothing, or from few transitions again and again."""
         settings, steps = config.drqv2, _steps(config)
         every = settings.steps_per_update
-        ready = max(-(-settings.seed_frames // ACTION_REPEAT), settings.n_step)
+        # A transition is complete after n steps, and is chosen while the next one is played.
+        ready = max(-(-settings.seed_frames // ACTION_REPEAT), settings.n_step + 1)
         updated = -(-ready // every) * every + 1  # steps when the first update was made
         if steps < updated:
             return nothing_learned(config.frames, ACTION_REPEAT * updated, settings.seed_frames)
