@@ -176,10 +176,8 @@ def train(
                         backend=backend_of(each_task, a2c.backend),
                         values=a2c.values if each_bonus == "vcse" else "network",
                         row_every_frames=schedule.row_every_frames,
-                        eval_every_frames=schedule.eval_every_frames
-                        if eval_every_frames is None
-                        else eval_every_frames,
-                        eval_episodes=schedule.eval_episodes if eval_episodes is None else eval_episodes,
+                        eval_every_frames=schedule.eval_every_frames,
+                        eval_episodes=schedule.eval_episodes,
                         checkpoint_every_frames=checkpoint_every_frames,
                         rendering=(drqv2.rendering or "faithful") if facts.sees_pictures else None,
                         visits_every_frames=a2c.visits_every_frames,
