@@ -265,6 +265,11 @@ def test_a_run_that_is_too_short_to_learn_is_warned_of_and_no_other(tmp_path, fr
     assert bool(OffPolicyCohort.warning(config)) == (updates == 0)
 
 
+def test_a_run_without_updates_is_warned_of():
+    config = make_config("none", settings={"updates_per_step": 0.0})
+    assert OffPolicyCohort.warning(config) == "nothing is learned with 0 updates per step"
+
+
 def test_a_batch_that_never_finds_enough_is_warned_of():
     enough = make_config(frames=129, settings={"batch_size": 128})
     assert OffPolicyCohort.warning(enough) == ""

@@ -69,6 +69,17 @@ def test_a_run_that_has_only_begun_can_be_drawn():
     assert panel.get_xlim() == (0, 1)
 
 
+def test_a_line_is_dotted_where_some_runs_have_ended():
+    whole = make_line(0.1, 0.2, 0.3, 0.4)
+    (panel,) = success_curves({"task": {"vcse": whole._replace(is_of_all=np.array([True, True, True, False]))}}).axes
+    solid, dotted = panel.lines
+    assert (solid.get_linestyle(), dotted.get_linestyle()) == ("-", ":")
+    np.testing.assert_array_equal(solid.get_ydata(), [0.1, 0.2, 0.3, np.nan])
+    np.testing.assert_array_equal(dotted.get_ydata(), [np.nan, np.nan, 0.3, 0.4])
+    (band,) = panel.collections
+    assert band.get_paths()[0].vertices[:, 0].max() == whole.frames[2]
+
+
 def test_lines_bands_and_labels_show_the_numbers():
     lines = {"none": make_line(0.1, 0.12), "se": make_line(0.1, 0.13), "vcse": make_line(0.1, 0.9)}
     (panel,) = success_curves({"minigrid/LavaGapS7": lines}).axes

@@ -508,6 +508,19 @@ def test_a_browser_draws_a_point_where_there_is_no_line(tmp_path):
     assert re.findall(r'<circle class="point"[^>]* data-method="(\w+)"', dom) == ["vcse"]
 
 
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+def test_a_browser_dots_a_line_where_some_runs_have_ended(tmp_path):
+    make_run(tmp_path / "runs", "vcse", 0, [0.1, 0.2, 0.3, 0.4])
+    make_run(tmp_path / "runs", "vcse", 1, [0.1, 0.2, 0.3], frames=[25_000, 50_000, 75_000])
+    make_run(tmp_path / "runs", "se", 0, [0.1, 0.2, 0.3, 0.4])
+    dom = dump(write_report(tmp_path / "runs"), options=["--dump-dom"], profile=tmp_path / "profile")
+    (fewer,) = drawn_paths(dom, "middle fewer")
+    assert (fewer["data-method"], fewer["d"].count("M"), fewer["d"].count("L")) == ("vcse", 1, 1)
+    (solid,) = (line for line in drawn_paths(dom) if line["data-method"] == "vcse" and "data-last" in line)
+    assert solid["d"].count("L") == 2
+    assert "A line is dotted where some of its runs have ended" in dom
+
+
 def test_runs_beside_studies_that_cannot_be_read_are_named(tmp_path):
     make_study(tmp_path / "study")
     broken = tmp_path / "beside" / "run"

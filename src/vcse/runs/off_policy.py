@@ -58,6 +58,8 @@ class OffPolicyCohort:
     def warning(cls, config: RunConfig) -> str:
         """Say of runs that are too short that they learn nothing, or from few transitions again and again."""
         settings = config.sac
+        if settings.updates_per_step == 0:
+            return "nothing is learned with 0 updates per step"
         updated = settings.seed_frames + math.ceil(1 / settings.updates_per_step)  # frames when the first was made
         if config.frames < updated:
             return nothing_learned(config.frames, updated, settings.seed_frames)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from vcse.runs.store import read_config, read_rows
 from vcse.studies.judge import FEWEST_EPISODES
@@ -27,6 +27,7 @@ class Line(NamedTuple):
     middle: Aggregate
     low: Aggregate
     high: Aggregate
+    is_of_all: Bool[np.ndarray, " points"] | None = None  # whether all runs are in a point; None: in all of them
 
 
 Arm = tuple[str, str]  # task and method

@@ -218,8 +218,13 @@ def _draw_success(
     for method, line in lines.items():
         colour = colours[method]
         strong = method == "vcse"
-        panel.fill_between(line.frames, line.low, line.high, color=colour, alpha=0.2, linewidth=0)
-        panel.plot(line.frames, line.middle, color=colour, linewidth=2.6 if strong else 1.9, zorder=3 if strong else 2)
+        look_of_line = {"color": colour, "linewidth": 2.6 if strong else 1.9, "zorder": 3 if strong else 2}
+        whole = np.ones(len(line.frames), dtype=np.bool_) if line.is_of_all is None else line.is_of_all
+        panel.fill_between(line.frames, line.low, line.high, where=whole, color=colour, alpha=0.2, linewidth=0)
+        panel.plot(line.frames, np.where(whole, line.middle, np.nan), **look_of_line)
+        if not whole.all():  # a line is of others where some runs have ended, and dotted from the last point of all
+            beside = ~whole | np.pad(~whole, (0, 1))[1:] | np.pad(~whole, (1, 0))[:-1]
+            panel.plot(line.frames, np.where(beside, line.middle, np.nan), linestyle=":", **look_of_line)
         alone = _alone(line.middle)  # which a line does not show
         if alone.any():
             panel.plot(line.frames[alone], line.middle[alone], "o", color=colour, clip_on=False)

@@ -134,12 +134,18 @@ class Section:
         return ["curves.csv", *names, *(["curves.svg"] if self.drawable else [])]
 
     @property
+    def has_fewer_somewhere(self) -> bool:
+        """Whether a line of ours has fewer runs at some points than at others."""
+        lines = [line for lines in self.drawable.values() for line in lines.values()]
+        return any(line.is_of_all is not None and not line.is_of_all.all() for line in lines)
+
+    @property
     def drawable(self) -> dict[str, dict[str, Line]]:
         """Our own lines that have at least one point, by task and method."""
         ours = [each.name for each in self.methods]
         lines = {
             panel.task: {
-                method: Line(each.frames, each.iqm, each.low, each.high)
+                method: Line(each.frames, each.iqm, each.low, each.high, each.runs == each.runs.max())
                 for method, each in panel.lines.items()
                 if method in ours and np.isfinite(each.iqm).any()
             }
