@@ -15,7 +15,7 @@ from vcse.runs.jobs import suitable_jobs, together, train_in_jobs
 from vcse.runs.progress import Status, TrainingProgress
 
 from . import small_pixels, small_sac
-from .small import LAVA, assert_same_run, make_config, train
+from .small import LAVA, assert_same_run, checkpoint_path, damage, make_config, train
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +112,18 @@ def test_runs_that_wait_count_and_frames_never_go_back(tmp_path):
     assert frames[0] <= 64 + 144  # one of two runs may be done by then, and the other process has just begun
     assert frames[-1] == 288
     assert {(status.frames, status.runs) for status in progress.heard} == {(288, 4)}
+
+
+def test_runs_that_go_back_from_a_damaged_checkpoint_count_from_where_they_begin(tmp_path):
+    settings = {"bonus": "none", "eval_episodes": 0, "eval_every_frames": 0}
+    train([make_config(seed=seed, frames=192, **settings) for seed in range(4)], tmp_path)
+    configs = [make_config(seed=seed, **settings) for seed in range(4)]
+    damage(checkpoint_path(tmp_path / configs[0].name, 192))
+    progress = Listening()
+    train_in_jobs(configs, tmp_path, device="cpu", threads=2, jobs=2, progress=progress)
+    frames = [status.frame for status in progress.heard]
+    assert frames[0] <= (160 + 288) // 2  # two runs begin at 96, the others at 192
+    assert frames[-1] == max(frames) == 288
 
 
 def test_runs_that_go_on_are_shown_from_the_mean_frame_and_those_that_are_done_are_counted(tmp_path, capsys):

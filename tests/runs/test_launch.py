@@ -209,7 +209,7 @@ def test_of_cohorts_that_follow_each_other_it_is_said_how_many_runs_wait(tmp_pat
     started = []
 
     class Listening(TrainingProgress):
-        def start(self, title, frames, frame):
+        def start(self, title, frames, frame, *, runs=()):
             started.append(title)
 
     short = {"bonus": "none", "frames": 32, "eval_episodes": 0}

@@ -41,7 +41,7 @@ def test_lines_are_seconds_apart_but_the_last_always_comes(capsys, monkeypatch):
         now[0] = float(seconds)
         progress.report(STATUS._replace(frame=frame))
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(" of ")[0].split()[-1] for line in lines] == ["0", "1,000", "3,000", "4,096"]
+    assert [line.split(" of ")[0].split()[-1] for line in lines] == ["0", "1,000", "3,000", "4,000"]
     assert lines[-1].endswith(", 0 s left")
 
 

@@ -197,22 +197,24 @@ class _PipeProgress(TrainingProgress):
     def __init__(self, messages: Connection, configs: Sequence[RunConfig], out: Path) -> None:
         super().__init__(quiet=True)
         self.messages = messages
-        self.runs = len(configs)
         self.frames = sum(config.frames for config in configs)
-        self.had = sum(_saved_frame(out, config) for config in configs)  # by all, without those of the present cohort
-        self.cohort_begin = self.cohort_had = 0
+        self.had = {config.name: _saved_frame(out, config) for config in configs}
+        self.cohort: Sequence[str] = ()
 
-    def start(self, title: str, frames: int, frame: int) -> None:
-        self.had += self.cohort_had
-        self.cohort_begin, self.cohort_had = frame, 0
+    def start(self, title: str, frames: int, frame: int, *, runs: Sequence[str] = ()) -> None:
+        self.cohort = runs
+        self._take(frame)  # which is before the newest checkpoint where that is damaged
 
     def note(self, text: str) -> None:
         self.messages.send(Note(text))
 
     def report(self, status: Status) -> None:
-        self.cohort_had = status.runs * (min(status.frame, status.frames) - self.cohort_begin)
-        frame = (self.had + self.cohort_had) // self.runs
-        self.messages.send(status._replace(frame=frame, frames=self.frames // self.runs, runs=self.runs))
+        self._take(min(status.frame, status.frames))
+        runs = len(self.had)
+        self.messages.send(status._replace(frame=sum(self.had.values()) // runs, frames=self.frames // runs, runs=runs))
+
+    def _take(self, frame: int) -> None:
+        self.had |= dict.fromkeys(self.cohort, frame)
 
 
 def _work(messages: Connection, configs: list[RunConfig], out: Path, settings: dict[str, Any]) -> None:

@@ -146,7 +146,8 @@ def _train(
         for directory in plan.directories:  # nothing but the mark is missing: the last checkpoint is written after all
             directory.finish(plan.frame)
         return
-    progress.start(f"{what}, {configs[0].agent}, {runs}", frames, plan.frame)
+    names = [config.name for config in configs]
+    progress.start(f"{what}, {configs[0].agent}, {runs}", frames, plan.frame, runs=names)
     cohort_class = COHORTS[configs[0].agent]
     cohort = cohort_class(plan.directories, **built)
     if said := cohort.describe():

@@ -89,8 +89,9 @@ class TrainingProgress:
         if self.bar is not None:
             self.bar.stop()
 
-    def start(self, title: str, frames: int, frame: int) -> None:
-        """Begin a cohort."""
+    def start(self, title: str, frames: int, frame: int, *, runs: Sequence[str] = ()) -> None:
+        """Begin a cohort, of runs of these names, at a frame."""
+        del runs  # for those who keep account of each
         self.title = title
         self.pace = _Pace()
         if self.quiet:
@@ -134,7 +135,7 @@ class TrainingProgress:
             return
         if now - self.last_line >= SECONDS_BETWEEN_LINES or status.frame >= status.frames:
             self.last_line = now
-            line = f"{self.title}: {status.frame:,} of {status.frames:,} frames, {note}, {duration(left)} left"
+            line = f"{self.title}: {frame:,} of {status.frames:,} frames, {note}, {duration(left)} left"
             print(line, file=sys.stderr, flush=True)
 
 
