@@ -83,6 +83,23 @@ def test_a_dry_run_counts_one_as_one_and_no_more_cores_than_there_are(tmp_path, 
     assert replay == "  replay: 106 MB in the memory of the host"
 
 
+@pytest.mark.usefixtures("_without_type_checks")
+def test_a_dry_run_tells_the_frames_and_the_methods_that_are_left(tmp_path, capsys):
+    runs = ["minigrid-k", "--seeds", "1"]
+    trained = ["--bonuses", "vcse-k3", "--frames", "256", "--device", "cpu", "--out", str(tmp_path), "--quiet"]
+    assert main(["study", "run", *runs, *trained]) == 0
+    capsys.readouterr()
+    both = [*runs, "--bonuses", "vcse-k3", "vcse-k5", "--frames"]
+    assert dry_run(tmp_path, *both, "384") == 0
+    first, _, third, *_ = capsys.readouterr().out.splitlines()
+    assert first == "minigrid-k: 2 of 2 runs to train, 512 frames after the 256 that are saved"
+    assert third == "  minigrid/SimpleCrossingS9N1: 2 runs of 384 frames, vcse-k3, vcse-k5"
+    assert dry_run(tmp_path, *both, "256") == 0
+    first, _, third, *_ = capsys.readouterr().out.splitlines()
+    assert first == "minigrid-k: 1 of 2 runs to train, 256 frames"
+    assert third == "  minigrid/SimpleCrossingS9N1: 1 run of 256 frames, vcse-k5"
+
+
 def test_a_dry_run_ends_with_a_refusal_where_there_is_no_room(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda device: 10**11)
     monkeypatch.setattr(memory, "free_on_disk", lambda directory: 10**10)

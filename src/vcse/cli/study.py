@@ -20,7 +20,7 @@ from vcse.envs.rendering import Rendering
 from vcse.runs.agents import AGENTS
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
-from vcse.runs.launch import COHORTS, needs_of, room_for, warn_of
+from vcse.runs.launch import COHORTS, needs_of, room_for, saved_frame, warn_of
 from vcse.runs.words import counted, duration, size
 from vcse.studies import catalog
 from vcse.studies.catalog import CATALOG, Claim, Study
@@ -309,14 +309,22 @@ def _say_what_would_run(
     cohorts = form_cohorts(left, jobs=jobs, device=device)
     # More processes than cores take turns, and a GPU is shared badly.
     at_once = 1 if device == "cuda" else min(jobs, len(cohorts), *([cores()] if is_here else []))
-    seconds = sum(COHORTS[config.agent].expected_seconds(config, device) for config in left) / at_once
+    saved = {config.name: saved_frame(config, out) for config in left}
+    seconds = sum(
+        COHORTS[config.agent].expected_seconds(config, device) * (1 - saved[config.name] / config.frames)
+        for config in left
+    )
     where = "the GPU" if device == "cuda" else counted(at_once, "core")
     what = f"{len(left)} of {counted(len(configs), 'run')}"
-    print(f"{entry.name}: {what} to train, {sum(config.frames for config in left):,} frames")
-    print(f"  {counted(len(cohorts), 'cohort')} on {where}, about {duration(seconds)}")
+    there = sum(saved.values())
+    after = f" after the {there:,} that are saved" if there else ""
+    print(f"{entry.name}: {what} to train, {sum(config.frames for config in left) - there:,} frames{after}")
+    print(f"  {counted(len(cohorts), 'cohort')} on {where}, about {duration(seconds / at_once)}")
     for task in entry.tasks:
-        mine = sum(config.task == task.name for config in left)
-        print(f"  {task.name}: {counted(mine, 'run')} of {task.frames:,} frames, {', '.join(entry.method_names)}")
+        mine = [config.method for config in left if config.task == task.name]
+        if mine:
+            methods = ", ".join(dict.fromkeys(mine))
+            print(f"  {task.name}: {counted(len(mine), 'run')} of {task.frames:,} frames, {methods}")
     if is_here:
         room = room_for(cohorts, out, device=device, jobs=jobs)
         print(f"  memory: about {size(room.memory)} at once")

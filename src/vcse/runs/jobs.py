@@ -17,10 +17,18 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vcse.runs import checkpoint
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig
-from vcse.runs.launch import StoppedError, alike, room_for, stop_on_signals, train_runs, unfinished_runs, warn_of
+from vcse.runs.launch import (
+    StoppedError,
+    alike,
+    room_for,
+    saved_frame,
+    stop_on_signals,
+    train_runs,
+    unfinished_runs,
+    warn_of,
+)
 from vcse.runs.progress import Status, TrainingProgress
 from vcse.runs.store import check_config, done_frame
 
@@ -59,7 +67,7 @@ def train_in_jobs(
     dealt = [in_order[job::jobs] for job in range(jobs)]
     room = room_for([cohort for mine in dealt for cohort in alike(mine)], out, device=device, jobs=jobs)
     frames = sum(config.frames for config in unfinished) // len(unfinished)
-    saved = sum(_saved_frame(out, config) for config in unfinished) // len(unfinished)
+    saved = sum(saved_frame(config, out) for config in unfinished) // len(unfinished)
     progress.start(f"{len(unfinished)} runs in {jobs} processes, on average", frames, saved)
     if said := room.describe():
         progress.note(said)
@@ -82,11 +90,6 @@ def _done_before(paths: Sequence[Path], unfinished: int, out: Path) -> str:
     if unfinished:
         return f"{len(paths) - unfinished} of {len(paths)} runs in {out} are done"
     return f"all {len(paths)} runs in {out} are done: nothing to do"
-
-
-def _saved_frame(out: Path, config: RunConfig) -> int:
-    """Give the frame of a run's newest checkpoint, which is where it goes on if that is whole."""
-    return min(config.frames, max(checkpoint.frames(out / config.name / "checkpoint"), default=0))
 
 
 @dataclass
@@ -198,7 +201,7 @@ class _PipeProgress(TrainingProgress):
         super().__init__(quiet=True)
         self.messages = messages
         self.frames = sum(config.frames for config in configs)
-        self.had = {config.name: _saved_frame(out, config) for config in configs}
+        self.had = {config.name: saved_frame(config, out) for config in configs}
         self.cohort: Sequence[str] = ()
 
     def start(self, title: str, frames: int, frame: int, *, runs: Sequence[str] = ()) -> None:

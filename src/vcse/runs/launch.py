@@ -108,6 +108,11 @@ def unfinished_runs(configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:
     return [config for config in configs if done_frame(out / config.name) < config.frames]
 
 
+def saved_frame(config: RunConfig, out: Path) -> int:
+    """Give the frame of a run's newest checkpoint, which is where it goes on if that is whole."""
+    return min(config.frames, max(checkpoint.frames(out / config.name / "checkpoint"), default=0))
+
+
 def warn_of(configs: Sequence[RunConfig]) -> None:
     """Say of which runs hardly anybody can want what they do, each reason once."""
     warned: dict[str, list[RunConfig]] = {}
