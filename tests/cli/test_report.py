@@ -136,6 +136,7 @@ def test_what_was_found_wrong_is_said_here_too(tmp_path, capsys):
     [
         (["empty"], "holds no run"),
         (["nowhere"], "nowhere is not a directory"),
+        (["runs", "--overlay", "theirs.csv", "gone.csv"], "--overlay names gone.csv, which does not exist"),
         (["runs", "--overlay-task", "x"], "--overlay-task must come with --overlay, whose files are meant"),
         (
             ["runs", "--overlay-method", "x", "--overlay-frames-per-step", "2"],

@@ -148,6 +148,15 @@ def test_what_cannot_be_done_is_said_in_one_line(arguments, message, capsys):
     assert len(error.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "what"), [(["run", "minigrid-k", "--dry-run"], "the runs"), (["pack", "nowhere"], "the archive")]
+)
+def test_a_file_where_a_directory_is_to_be_written_is_told(tmp_path, capsys, arguments, what):
+    (tmp_path / "out").write_text("precious")
+    assert main(["study", *arguments, "--out", str(tmp_path / "out")]) == 1
+    assert f"{what} cannot be written to {tmp_path / 'out'}: it is a file" in capsys.readouterr().err
+
+
 def test_help_is_there_without_a_verb(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["study"])

@@ -399,7 +399,7 @@ def test_a_file_where_runs_should_be_written_is_told(tmp_path, capsys):
     assert train(tmp_path / "out") == 1
     told = capsys.readouterr().err
     assert told.count("\n") == 1
-    assert f"Not a directory: '{tmp_path / 'out'}" in told
+    assert f"the runs cannot be written to {tmp_path / 'out'}: it is a file; --out names a directory" in told
     assert (tmp_path / "out").read_text() == "precious"
 
 

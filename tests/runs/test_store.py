@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vcse.runs.store import RunDirectory, bytes_on_disk, done_frame, read_config, read_rows, run_directories
+from vcse.runs.store import (
+    RunDirectory,
+    bytes_on_disk,
+    check_no_file,
+    done_frame,
+    read_config,
+    read_rows,
+    run_directories,
+)
 
 from .small import half_written, make_config
 
@@ -35,6 +43,15 @@ def test_a_new_run_says_what_it_is_and_on_what_it_is_made(directory):
     assert {"vcse", "commit", "python", "packages", "platform", "device"} <= meta.keys()
     assert meta["packages"]["torch"]
     assert directory.done_frame == -1
+
+
+def test_a_file_and_what_lies_below_one_are_no_place_to_write_to(tmp_path):
+    (tmp_path / "file").write_text("precious")
+    for out, which in ((tmp_path / "file", "it"), (tmp_path / "file" / "runs", str(tmp_path / "file"))):
+        with pytest.raises(ValueError, match=re.escape(f"written to {out}: {which} is a file; --out names a dir")):
+            check_no_file(out, "the runs")
+    check_no_file(tmp_path, "the runs")
+    check_no_file(tmp_path / "new" / "runs", "the runs")
 
 
 def test_another_process_is_refused_until_the_run_is_let_go(directory):

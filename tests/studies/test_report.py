@@ -400,7 +400,7 @@ def test_what_would_come_to_nothing_is_refused_before_anything_is_judged_or_draw
     (tmp_path / "file").write_text("")
     said = []
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(ValueError, match=r"the report cannot be written to .*; --out names the directory"):
+        with pytest.raises(ValueError, match=r"the report cannot be written to .*; --out names a directory"):
             write_report(tmp_path / "runs", out, progress=said.append)
     with pytest.raises(ValueError, match=f"--overlay-task must be one of {LAVA}, {EMPTY}, got 'LavaGap'"):
         write_report(tmp_path / "runs", overlay_task="LavaGap", progress=said.append)

@@ -51,6 +51,9 @@ def report(
     if not overlay and any(is_given.values()):
         options = ", ".join(option for option, given in is_given.items() if given)
         raise ValueError(f"{options} must come with --overlay, whose files are meant")
+    for path in overlay:
+        if not path.exists():
+            raise ValueError(f"--overlay names {path}, which does not exist")
     curves = join_runs(
         each
         for path in overlay

@@ -21,6 +21,7 @@ from vcse.runs.agents import AGENTS
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
 from vcse.runs.launch import COHORTS, needs_of, room_for, saved_frame, warn_of
+from vcse.runs.store import check_no_file
 from vcse.runs.words import counted, duration, size
 from vcse.studies import catalog
 from vcse.studies.catalog import CATALOG, Claim, Study
@@ -263,6 +264,7 @@ def pack_study(
         columns: Columns of train.csv that are kept, beside the frame; all keeps every one.
         commit: That made the runs, for those that could not know because they were not trained in a git checkout.
     """
+    check_no_file(out, "the archive")
     file = _read_study(directory)
     found = gather(directory)
     for problem in found.problems:

@@ -27,7 +27,7 @@ from vcse.runs.jobs import suitable_jobs, train_in_jobs
 from vcse.runs.launch import COHORTS, unfinished_runs
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.readings import Reading
-from vcse.runs.store import readable_runs
+from vcse.runs.store import check_no_file, readable_runs
 
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]
 
@@ -186,6 +186,7 @@ def train(
                 ]
                 COHORTS[its_agent].check(runs[0])  # they differ in their seeds alone
             configs += runs
+    check_no_file(out, "the runs")
     has_work = bool(unfinished_runs(configs, out))
     with TrainingProgress(quiet=quiet) as progress:
         _train(configs, out, device=device, threads=threads, jobs=jobs, progress=progress, tensorboard=tensorboard)

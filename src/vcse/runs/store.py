@@ -196,6 +196,19 @@ class RunDirectory:
         write_atomically(self.path / "config.json", json.dumps(self.config.to_json(), indent=1).encode())
 
 
+def check_no_file(out: Path, what: str) -> None:
+    """Refuse an --out that is a file, or lies below one.
+
+    Args:
+        out: The directory, which need not exist yet.
+        what: That is to be written there.
+    """
+    for path in (out, *out.parents):
+        if path.is_file():
+            told = "it" if path == out else path
+            raise ValueError(f"{what} cannot be written to {out}: {told} is a file; --out names a directory")
+
+
 def check_config(path: Path, config: RunConfig) -> RunConfig | None:
     """Refuse a directory that holds another run than this or a longer one; gives the configuration there, if any.
 

@@ -22,7 +22,7 @@ from vcse.runs.config import RunConfig
 from vcse.runs.jobs import Job, Note, end_jobs, start_job, tell_to_stop
 from vcse.runs.launch import StoppedError, alike, stop_on_signals, unfinished_runs
 from vcse.runs.progress import Status
-from vcse.runs.store import check_config, done_frame, has_saved, readable_runs
+from vcse.runs.store import check_config, check_no_file, done_frame, has_saved, readable_runs
 from vcse.runs.words import counted
 from vcse.studies.gathered import CURVES, STUDY_FILE, StudyFile, read_study_file
 from vcse.studies.status import StudyStatus, study_status, wait_until_free, write_failures
@@ -49,6 +49,7 @@ class CohortJob:
 
 def check_out(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:
     """Refuse a directory that holds something else than this study, and give the runs that are not done."""
+    check_no_file(out, "the runs")
     if (out / CURVES).exists():
         raise ValueError(f"{out} is an archive of a study: vcse report reads it; choose another --out to train")
     before = read_study_file(out)

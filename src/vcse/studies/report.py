@@ -17,6 +17,7 @@ from jaxtyping import Float
 from matplotlib import rc_context
 
 from vcse.runs.checkpoint import write_atomically
+from vcse.runs.store import check_no_file
 from vcse.runs.words import counted
 from vcse.studies import plots
 from vcse.studies.foreign import ForeignCurves
@@ -82,14 +83,14 @@ def write_report(
 
 
 def _check_writable(out: Path) -> None:
+    check_no_file(out, "the report")
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out):
             pass
     except OSError as error:
-        reason = "it is a file" if out.is_file() else error.strerror
         raise ValueError(
-            f"the report cannot be written to {out}: {reason}; --out names the directory that it goes to"
+            f"the report cannot be written to {out}: {error.strerror}; --out names another directory"
         ) from error
 
 
