@@ -104,6 +104,19 @@ def test_a_run_that_shows_nothing_is_left_out_and_named(tmp_path, spoil, said):
     assert problems[-1].startswith(f"minigrid-LavaGapS7/vcse/seed0 is left out: {said}")
 
 
+@pytest.mark.parametrize(("row_every_frames", "first"), [(10_000, 384), (100, 100)])
+def test_runs_that_were_stopped_before_their_first_row_are_told_together(tmp_path, row_every_frames, first):
+    for seed in range(4):
+        path = make_run(tmp_path, seed, done=False, row_every_frames=row_every_frames)
+        (path / "train.csv").unlink()
+    runs, problems = gather(tmp_path)
+    assert runs == []
+    assert problems == [
+        "minigrid-LavaGapS7/vcse/seed0 and 3 others are left out: train.csv has no row yet, the first comes after "
+        f"about {first} frames."
+    ]
+
+
 def test_of_two_runs_with_one_identity_the_second_is_left_out(tmp_path):
     make_run(tmp_path / "a", 0)
     make_run(tmp_path / "b", 0, rows=ROWS[:1])

@@ -25,6 +25,7 @@ from jaxtyping import Float, Int, Shaped
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import SCHEMA_VERSION, flat
 from vcse.runs.store import done_frame
+from vcse.runs.words import counted
 
 STUDY_FILE = "study.json"
 STUDY_SCHEMA_VERSION = 1
@@ -96,6 +97,10 @@ class NoRunError(ValueError):
     """There is no run where one was looked for."""
 
 
+class _NoRowError(ValueError):
+    """A curve that has no row yet."""
+
+
 class GatheredRun(NamedTuple):
     """One run, read whole."""
 
@@ -157,13 +162,14 @@ def gather(directory: Path, *, without: Collection[Path] = ()) -> Gathered:
         raise ValueError(f"{directory} is not a directory")
     found: dict[Identity, tuple[str, GatheredRun]] = {}
     problems: list[str] = []
+    without_row: dict[str, list[str]] = {}  # why, and the runs, of which there may be very many
     is_empty = True
     for path, names in _walk(directory, without):
         name = str(path.relative_to(directory)) if path != directory else path.resolve().name
         if CURVES in names:
             read = _read_archive(path, name, problems)
         elif "config.json" in names or "train.csv" in names:
-            run = _read_run(path, name, problems)
+            run = _read_run(path, name, problems, without_row)
             read = [] if run is None else [(name, run)]
         else:
             continue
@@ -175,6 +181,9 @@ def gather(directory: Path, *, without: Collection[Path] = ()) -> Gathered:
                 found[run.identity] = (label, run)
     if is_empty:
         raise NoRunError(f"{directory} holds no run: there is no config.json and no {CURVES} below it")
+    for reason, labels in without_row.items():
+        more = f" and {counted(len(labels) - 1, 'other')} are" if len(labels) > 1 else " is"
+        problems.append(f"{labels[0]}{more} left out: {reason}.")
     return Gathered([run for _, run in found.values()], problems)
 
 
@@ -240,12 +249,16 @@ def _in_order(name: str) -> tuple[str, int, str]:
     return stem, int(name[len(stem) :] or -1), name
 
 
-def _read_run(path: Path, name: str, problems: list[str]) -> GatheredRun | None:
-    """Read a run's directory; None, and a sentence more, where there is nothing to show."""
+def _read_run(path: Path, name: str, problems: list[str], without_row: dict[str, list[str]]) -> GatheredRun | None:
+    """Read a run's directory; None, and a sentence or a run without a row more, where there is nothing to show."""
+    config: dict[str, Any] = {}
     try:
         config = _read_json(path / "config.json")
         identity = _identity(config)
         frames, columns, text = _read_curve(path / "train.csv", name, problems)
+    except _NoRowError as error:
+        without_row.setdefault(f"{error}{_first_row(config)}", []).append(name)
+        return None
     except (OSError, ValueError) as error:
         problems.append(f"{name} is left out: {_reason(error)}.")
         return None
@@ -271,6 +284,13 @@ def _read_run(path: Path, name: str, problems: list[str]) -> GatheredRun | None:
         problems.append(f"{name} is shown without its visits: visits.npy cannot be read ({error}).")
     done = done_frame(path) >= config.get("frames", 0)
     return GatheredRun(*identity, frames, columns, evaluation, config, meta, visits, done, text)
+
+
+def _first_row(config: Mapping[str, Any]) -> str:
+    """Say when the first row of a run comes, where its configuration does."""
+    pauses = [config.get(name) for name in ("row_every_frames", "frames")]
+    known = [pause for pause in pauses if isinstance(pause, int)]
+    return f", the first comes after about {min(known):,} frames" if len(known) == len(pauses) else ""
 
 
 class _Archive(NamedTuple):
@@ -403,6 +423,8 @@ def _read_curve(
     try:
         content = path.read_bytes().decode()
     except FileNotFoundError:
+        if done_frame(path.parent) < 0:  # the first row makes the file
+            raise _NoRowError(f"{path.name} has no row yet") from None
         raise ValueError(f"there is no {path.name}") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{path.name} cannot be read ({error})") from error
@@ -410,8 +432,10 @@ def _read_curve(
     if torn:
         problems.append(f"{name}: the last row of {path.name} is half written and is left out.")
     header, *rows = csv.reader(io.StringIO(whole)) if whole else [[]]
-    if "frame" not in header or not rows:
-        raise ValueError(f"{path.name} has no row yet" if not rows else f"{path.name} has no column frame")
+    if not rows:
+        raise _NoRowError(f"{path.name} has no row yet")
+    if "frame" not in header:
+        raise ValueError(f"{path.name} has no column frame")
     return _numbers(header, rows, f"{name}: {path.name}", problems)
 
 
