@@ -128,9 +128,9 @@ def test_a_study_of_pictures_takes_a_quality_of_them(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["show", "atari"], "study must be one of minigrid, "),
+        (["show", "atari"], "study 'atari' does not exist; nearest are "),
         (["run", "metaworld-mwm"], "study metaworld-mwm cannot be run yet; it needs the agent mwm"),
-        (["run", "minigrid", "--tasks", "Lava"], "not 'Lava'"),
+        (["run", "minigrid", "--tasks", "Lava"], "study minigrid has no task 'Lava'; nearest are "),
         (["run", "minigrid", "--jobs", "0"], "--jobs must be at least 1, got 0"),
         (["run", "minigrid", "--first-seed", "-1"], "--first-seed must be at least 0, got -1"),
         (

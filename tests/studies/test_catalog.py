@@ -161,7 +161,11 @@ class TestNarrowed:
         [
             ({"seeds": 0}, "--seeds must be at least 1, got 0"),
             ({"frames": -5}, "--frames must be at least 1, got -5"),
-            ({"tasks": ["Lava"]}, r"has the tasks minigrid/LavaGapS7, .*, not 'Lava'"),
+            (
+                {"tasks": ["LavaGap7"]},
+                r"minigrid has no task 'LavaGap7'; nearest are minigrid/LavaGapS7, .*minigrid lists all 6\)",
+            ),
+            ({"tasks": ["minigird/LavaGapS7"]}, "nearest are minigrid/LavaGapS7, "),
             ({"bonuses": ["vcse", "rnd"]}, "has the methods none, se, vcse, not 'rnd'"),
         ],
     )
@@ -170,9 +174,9 @@ class TestNarrowed:
             narrowed(study("minigrid"), **options)
 
 
-def test_an_unknown_study_lists_those_there_are():
-    with pytest.raises(ValueError, match=r"must be one of minigrid, .*, got 'atari'"):
-        study("atari")
+def test_an_unknown_study_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match=r"'dmc-state' does not exist; nearest are dmc-states, .*list lists all 18\)"):
+        study("dmc-state")
 
 
 def test_a_study_whose_agent_is_missing_says_what_it_needs():

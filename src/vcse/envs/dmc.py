@@ -8,7 +8,6 @@ The simulator takes most of a step's time and holds Python's lock for much of it
 environments can be dealt to worker processes instead, which share one table with this one.
 """
 
-import difflib
 import importlib.util
 import math
 import types
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from vcse.envs.nearest import nearest
 from vcse.envs.rendering import named_backend
 from vcse.envs.workers import Batch
 from vcse.extras import install
@@ -71,9 +71,9 @@ def check_task(name: str, *, family: str = "dmc") -> None:
         raise RuntimeError(f"dm_control, which simulates {family}/{name}, is not installed: {INSTALL}")
     known = registered_tasks()
     if name not in known:
-        nearest = ", ".join(f"{family}/{each}" for each in difflib.get_close_matches(name, known, n=3, cutoff=0))
+        likest = ", ".join(f"{family}/{each}" for each in nearest(name, known))
         raise ValueError(
-            f"task '{family}/{name}' does not exist; nearest are {nearest} (vcse tasks lists all {len(known)})"
+            f"task '{family}/{name}' does not exist; nearest are {likest} (vcse tasks lists all {len(known)})"
         )
 
 

@@ -4,13 +4,13 @@ Its 50 tasks are named without version, as in door-open. Where things are, and w
 every episode, which depends on its seed and on its actions alone.
 """
 
-import difflib
 import importlib.util
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from vcse.envs.nearest import nearest
 from vcse.extras import install
 
 INSTALL = install("metaworld")
@@ -36,9 +36,9 @@ def check_task(name: str) -> None:
     if importlib.util.find_spec("metaworld") is None:
         raise RuntimeError(f"metaworld, which simulates metaworld/{name}, is not installed: {INSTALL}")
     if name not in TASKS:
-        nearest = ", ".join(f"metaworld/{each}" for each in difflib.get_close_matches(name, TASKS, n=3, cutoff=0))
+        likest = ", ".join(f"metaworld/{each}" for each in nearest(name, TASKS))
         raise ValueError(
-            f"task 'metaworld/{name}' does not exist; nearest are {nearest} (vcse tasks lists all {len(TASKS)})"
+            f"task 'metaworld/{name}' does not exist; nearest are {likest} (vcse tasks lists all {len(TASKS)})"
         )
 
 

@@ -5,7 +5,6 @@ Two backends give the same worlds. EnvPool steps thousands of grids in C++ threa
 installed, at about a tenth of the speed. A seed gives other layouts in the one than in the other.
 """
 
-import difflib
 import importlib.util
 import re
 import sys
@@ -16,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from vcse.envs.nearest import nearest
 from vcse.envs.protocol import Environments, Observations, Positions, Step
 from vcse.extras import install
 
@@ -81,11 +81,9 @@ def check_task(name: str, *, family: str = "minigrid") -> None:
     plain = _plain(name)
     if plain in known:
         raise ValueError(f"task {name!r} is spelt as in Gymnasium: write {family}/{plain}")
-    in_small = {each.lower(): each for each in known}
-    likest = [in_small[each] for each in difflib.get_close_matches(plain.lower(), in_small, n=3, cutoff=0)]
-    nearest, paper = (", ".join(f"{family}/{each}" for each in some) for some in (likest, TASKS))
+    likest, paper = (", ".join(f"{family}/{each}" for each in some) for some in (nearest(plain, known), TASKS))
     raise ValueError(
-        f"task '{family}/{name}' does not exist; nearest are {nearest} (vcse tasks lists all {len(known)}); the "
+        f"task '{family}/{name}' does not exist; nearest are {likest} (vcse tasks lists all {len(known)}); the "
         f"paper's are {paper}"
     )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vcse.envs.crossing import map_number
+from vcse.envs.nearest import nearest
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig, ValueSource, backend_of, settings_of
 from vcse.runs.readings import Reading
@@ -102,9 +103,12 @@ class Study:
 
 
 def study(name: str) -> Study:
-    """Look an entry up, or say which there are."""
+    """Look an entry up, or name those that are written most like it."""
     if name not in CATALOG:
-        raise ValueError(f"study must be one of {', '.join(CATALOG)}, got {name!r}")
+        likest = ", ".join(nearest(name, CATALOG))
+        raise ValueError(
+            f"study {name!r} does not exist; nearest are {likest} (vcse study list lists all {len(CATALOG)})"
+        )
     return CATALOG[name]
 
 
@@ -130,7 +134,13 @@ def narrowed(
             raise ValueError(f"{option} must be at least 1, got {number}")
     unknown = [name for name in tasks if not any(_is_called(task, name) for task in entry.tasks)]
     if unknown:
-        raise ValueError(f"study {entry.name} has the tasks {', '.join(entry.task_names)}, not {unknown[0]!r}")
+        name = unknown[0]
+        called = {task if "/" in name else task.partition("/")[2]: task for task in entry.task_names}
+        likest = ", ".join(called[each] for each in nearest(name, called))
+        raise ValueError(
+            f"study {entry.name} has no task {name!r}; nearest are {likest} (vcse study show {entry.name} lists all "
+            f"{len(entry.tasks)})"
+        )
     strange = [name for name in bonuses if not any(name in (each.name, each.bonus) for each in entry.methods)]
     if strange:
         raise ValueError(f"study {entry.name} has the methods {', '.join(entry.method_names)}, not {strange[0]!r}")

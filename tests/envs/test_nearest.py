@@ -1,0 +1,11 @@
+from vcse.envs.nearest import nearest
+
+
+def test_the_likest_come_first_however_they_are_written():
+    known = ("hopper_hop", "walker_run", "Hopper_Stand", "cheetah_run", "hopper_stand_hard")
+    assert nearest("hoper_STAND", known) == ["Hopper_Stand", "hopper_stand_hard", "hopper_hop"]
+
+
+def test_something_is_near_to_every_name():
+    assert nearest("zzz", ("a", "b")) != []
+    assert nearest("zzz", ()) == []
