@@ -260,8 +260,8 @@ def test_an_mp4_needs_its_package_and_gets_every_picture(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"episodes": 0}, "episodes must be at least 1, got 0"),
-        ({"frames_per_second": 0}, "frames_per_second must be at least 1, got 0"),
+        ({"episodes": 0}, "--episodes must be at least 1, got 0"),
+        ({"frames_per_second": 0}, "--frames-per-second must be at least 1, got 0"),
         ({"out": "film.png"}, "a film is a .gif or an .mp4, got 'film.png'"),
     ],
 )

@@ -9,6 +9,7 @@ import tyro
 
 from vcse.cli.devices import Device, resolve_device
 from vcse.cli.numbers import Whole, WholeIfGiven
+from vcse.cli.options import naming_options
 from vcse.runs.config import RunConfig
 from vcse.runs.store import read_config, run_directories
 from vcse.runs.watch import watch_run
@@ -51,15 +52,16 @@ def watch(
         )
     for path in runs:
         film = out or path / "watch.gif"
-        endings = watch_run(
-            path,
-            film,
-            episodes=episodes,
-            sampled=True if sampled else False if likeliest else None,
-            seed=seed,
-            frames_per_second=frames_per_second,
-            device=resolve_device(device),
-        )
+        with naming_options(("episodes", "frames_per_second")):
+            endings = watch_run(
+                path,
+                film,
+                episodes=episodes,
+                sampled=True if sampled else False if likeliest else None,
+                seed=seed,
+                frames_per_second=frames_per_second,
+                device=resolve_device(device),
+            )
         told = ", ".join(f"{ending.outcome} after {ending.step} steps" for ending in endings)
         returns = ", ".join(f"{ending.return_so_far:.2f}" for ending in endings)
         print(f"{path}: {told}; return {returns}", file=sys.stderr)
