@@ -432,6 +432,15 @@ def test_resume_finds_nothing_to_do(copy, capsys):
     assert capsys.readouterr() == ("", f"{copy / RUN} is done: 48 frames\n")
 
 
+def test_resume_with_fewer_frames_than_runs_have_says_so(copy, capsys):
+    assert main(["resume", str(copy), "--frames", "40"]) == 0
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"vcse: --frames 40 is fewer than the frames of 1 of 1 run in {copy}, up to 48: runs may ")
+    assert second == f"{copy / RUN} is done: 48 frames"
+    assert main(["resume", str(copy), "--frames", "48"]) == 0
+    assert capsys.readouterr().err == f"{copy / RUN} is done: 48 frames\n"
+
+
 @pytest.mark.parametrize("below", ["", RUN])
 def test_resume_of_a_run_or_of_all_makes_them_longer_also_elsewhere(finished, tmp_path, capsys, below):
     moved = shutil.copytree(finished, tmp_path / "some" / "other" / "place")

@@ -27,7 +27,8 @@ from vcse.runs.jobs import suitable_jobs, train_in_jobs
 from vcse.runs.launch import COHORTS, unfinished_runs
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.readings import Reading
-from vcse.runs.store import check_no_file, readable_runs
+from vcse.runs.store import check_no_file, done_frame, readable_runs
+from vcse.runs.words import counted
 
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]
 
@@ -220,6 +221,13 @@ def resume(
         raise ValueError(f"--frames must be at least 1, got {frames}")
     found = readable_runs(directory)
     if frames is not None:
+        had = [done_frame(path) for path, config in found.items() if done_frame(path) >= frames < config.frames]
+        if had:
+            print(
+                f"vcse: --frames {frames:,} is fewer than the frames of {len(had)} of {counted(len(found), 'run')} in "
+                f"{directory}, up to {max(had):,}: runs may grow but not shrink",
+                file=sys.stderr,
+            )
         found = {path: dataclasses.replace(config, frames=frames) for path, config in found.items()}
     by_root: dict[Path, list[RunConfig]] = {}
     for path, config in found.items():
