@@ -1,10 +1,12 @@
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import tyro
 
+from vcse.cli import main
 from vcse.cli.evaluate import evaluate_runs
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig
@@ -91,6 +93,16 @@ def test_a_run_without_a_checkpoint_is_one_line(runs, tmp_path, capsys):
     with pytest.raises(ValueError, match="seed0 has no whole checkpoint yet: there is no policy to load"):
         evaluate_runs(tmp_path)
     assert capsys.readouterr().out == ""
+
+
+def test_where_all_checkpoints_are_damaged_nothing_is_evaluated_and_the_exit_status_is_1(runs, tmp_path, capsys):
+    damaged = shutil.copytree(runs / "minigrid-Empty-5x5" / "none", tmp_path / "damaged")
+    for path in damaged.rglob("frame*.pt"):
+        path.write_bytes(b"noise")
+    assert main(["eval", str(damaged)]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[-1].endswith("has a whole checkpoint: there is no policy to load")
 
 
 def test_no_episodes_are_refused(runs):

@@ -112,6 +112,15 @@ def test_a_run_that_saved_nothing_is_named_and_left_out(tmp_path, capsys):
         load_policies([without, without])
 
 
+def test_of_a_run_whose_checkpoints_are_damaged_nothing_is_promised(tmp_path, capsys):
+    whole, damaged = make_run(tmp_path)[0], make_run(tmp_path, seed=1)[0]
+    (damaged / "checkpoint" / "frame000000000128.pt").write_bytes(b"noise")
+    assert [each.paths for each in load_policies([whole, damaged])] == [[whole]]
+    assert f"vcse: {damaged} has no whole checkpoint and is left out\n" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="seed1 has no whole checkpoint: there is no policy to load"):
+        load_policies([damaged])
+
+
 @pytest.mark.parametrize(
     ("state", "lacking"), [({"update": 3}, "agent"), ({"agent": 3}, "agent"), ({"agent": {}}, "agent.parameters")]
 )
@@ -128,4 +137,4 @@ def test_a_checkpoint_without_a_policy_is_passed_over_like_a_damaged_one(tmp_pat
     assert [each.paths for each in load_policies([whole, odd])] == [[whole]]
     told = capsys.readouterr().err
     assert "there is none before: there is no policy to load" in told
-    assert f"vcse: {odd} has no whole checkpoint yet and is left out" in told
+    assert f"vcse: {odd} has no whole checkpoint and is left out" in told

@@ -73,10 +73,15 @@ def load_policies(paths: Sequence[Path], device: str = "cpu") -> list[Policies]:
         alike.setdefault((newest.frame, config.eval_episodes, *_in_common(saved)), []).append(saved)
     if not alike:
         runs = f"{paths[0]} has no" if len(paths) == 1 else f"none of {len(paths)} runs ({paths[0]}, ...) has a"
-        raise ValueError(f"{runs} whole checkpoint yet: there is no policy to load")
+        raise ValueError(f"{runs} whole checkpoint{_yet(paths)}: there is no policy to load")
     for path in missing:
-        print(f"vcse: {path} has no whole checkpoint yet and is left out", file=sys.stderr)
+        print(f"vcse: {path} has no whole checkpoint{_yet([path])} and is left out", file=sys.stderr)
     return [_load_together(group, device) for group in alike.values()]
+
+
+def _yet(paths: Sequence[Path]) -> str:
+    """Promise a checkpoint of runs that have saved nothing, but not of those whose checkpoints are damaged."""
+    return "" if any(checkpoint.frames(path / "checkpoint") for path in paths) else " yet"
 
 
 class _Saved(NamedTuple):
