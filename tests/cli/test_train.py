@@ -497,7 +497,10 @@ def test_a_configuration_that_cannot_be_read_is_one_line(copy, capsys):
 
 
 def test_stopping_says_how_to_go_on_and_exits_as_signals_do(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("vcse.runs.progress.TrainingProgress.start", lambda *_: signal.raise_signal(signal.SIGTERM))
+    def stop(*_, runs):
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("vcse.runs.progress.TrainingProgress.start", stop)
     assert train(tmp_path, "--quiet") == 143
     assert capsys.readouterr().err == (
         "vcse: stopped by SIGTERM, everything is saved; the same command, or vcse resume, goes on\n"

@@ -18,7 +18,7 @@ from vcse.studies.gathered import StudyFile, gather, write_archive
 from vcse.studies.judge import ALL_TASKS, FEWEST_EPISODES
 from vcse.studies.panels import MOST_POINTS, draw
 from vcse.studies.plots import success_curves
-from vcse.studies.report import write_report
+from vcse.studies.report import _gain, write_report
 
 LAVA, EMPTY = "minigrid/LavaGapS7", "minigrid/Empty-16x16"
 CROSSING = f"minigrid-table/SimpleCrossingS9N1-map{CROSSED_MAP}"
@@ -435,6 +435,22 @@ def test_long_names_stand_below_the_figure_and_returns_have_their_own_scale(meth
     assert [len(legend.get_texts()) for legend in figure.legends] == ([] if labels else [2])
     low, high = panel.get_ylim()
     assert (low, high) == pytest.approx((-20 - 1.2, 40 + 1.2))
+
+
+@pytest.mark.parametrize(
+    ("number", "is_share", "beside", "told"),
+    [
+        (0.125, True, 0.0, "+12.5"),
+        (-85.47, False, 129.6, "−85"),
+        (16.25, False, 0.0, "+16.2"),
+        (0.00174, False, -1.6, "+0.00"),
+        (1050.4, False, 0.0, "+1,050"),
+        (0.0, False, 0.0, "+0"),
+        (math.nan, False, 0.0, "–"),
+    ],
+)
+def test_a_difference_has_a_sign_and_no_more_digits_than_are_read(number, is_share, beside, told):
+    assert _gain(number, is_share, beside) == told
 
 
 def test_runs_that_end_early_or_have_no_score_yet_are_told_apart():

@@ -202,11 +202,13 @@ def _score(number: float, is_share: bool, digits: int = 1) -> str:
     return f"{100 * number:.{digits}f}%" if is_share else f"{number:.3g}" if abs(number) < 100 else f"{number:,.0f}"
 
 
-def _gain(number: float, is_share: bool) -> str:
-    """Write a difference with its sign; of shares, in percentage points."""
+def _gain(number: float, is_share: bool, beside: float = 0.0) -> str:
+    """Write a difference with its sign; of shares in percentage points, else with three digits of the larger of two."""
     if math.isnan(number):
         return "–"
-    told = f"{100 * number:+.1f}" if is_share else f"{number:+.3g}"
+    largest = max(abs(number), abs(beside))
+    digits = max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
+    told = f"{100 * number:+.1f}" if is_share else f"{number:+,.{digits}f}"
     return told.replace("-", "\N{MINUS SIGN}")
 
 
