@@ -63,6 +63,8 @@ class TestBackend:
         assert choose_gl_backend(device) == chosen
         assert os.environ["MUJOCO_GL"] == chosen
         assert os.environ.get("PYOPENGL_PLATFORM") == (None if chosen == "glfw" else chosen)
+        draws_in_software = device == "cpu" or chosen == "osmesa"
+        assert os.environ.get("LP_NUM_THREADS") == ("0" if draws_in_software else None)
 
     def test_an_empty_name_is_none(self, monkeypatch):
         have(monkeypatch, "OSMesa")

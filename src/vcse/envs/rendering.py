@@ -100,7 +100,7 @@ def choose_gl_backend(device: Literal["cpu", "cuda"], index: int = 0) -> str:
     _check_is_not_fixed(backend)
     if device == "cuda" and backend == "egl":
         os.environ.setdefault("MUJOCO_EGL_DEVICE_ID", str(index))
-    if device == "cpu":
+    if device == "cpu" or backend == "osmesa":
         # The software would draw with threads that wait for each other. A picture is too small for that, and there are
         # processes for all cores already.
         os.environ.setdefault("LP_NUM_THREADS", "0")
