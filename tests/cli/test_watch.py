@@ -1,3 +1,4 @@
+import shutil
 import sys
 from types import SimpleNamespace
 
@@ -220,6 +221,13 @@ def test_of_many_runs_the_lowest_seed_of_each_method_is_watched(tmp_path, capsys
         watch(tmp_path, out=tmp_path / "film.gif")
     assert watch(tmp_path, episodes=1) == 0
     assert capsys.readouterr().out.split() == [str(made[method, 2] / "watch.gif") for method in ("se", "vcse")]
+
+
+def test_a_run_that_has_saved_nothing_stands_in_nobodys_way(tmp_path, capsys):
+    made = {seed: make_run(tmp_path, seed=seed) for seed in (3, 4)}
+    shutil.rmtree(made[3] / "checkpoint")
+    assert watch(tmp_path, episodes=1) == 0
+    assert capsys.readouterr().out == f"{made[4] / 'watch.gif'}\n"
 
 
 def test_the_two_ways_to_act_are_flags(tmp_path):

@@ -11,7 +11,7 @@ from vcse.cli.devices import Device, resolve_device
 from vcse.cli.numbers import Whole, WholeIfGiven
 from vcse.cli.options import naming_options
 from vcse.runs.config import RunConfig
-from vcse.runs.store import read_config, run_directories
+from vcse.runs.store import has_saved, read_config, run_directories
 from vcse.runs.watch import watch_run
 
 Way = Annotated[bool, tyro.conf.create_mutex_group(required=False, title="actions"), tyro.conf.FlagCreatePairsOff]
@@ -30,8 +30,8 @@ def watch(
 ) -> int:
     """Film the newest policy of a run: watch.gif in its directory, or the file that --out names.
 
-    Of a directory of runs, the run with the lowest seed of each task and method is filmed, each into its own
-    directory; --out is for one film, and with it one run must be named.
+    Of a directory of runs, the run with the lowest seed of each task and method that has saved a policy is filmed, each
+    into its own directory; --out is for one film, and with it one run must be named.
 
     Args:
         directory: A run, or a directory of runs.
@@ -44,7 +44,8 @@ def watch(
         device: Where the network lives.
     """
     torch.set_num_threads(1)  # as in training; more would wait for each other, and for whoever draws
-    runs = first_runs(run_directories(directory))
+    found = run_directories(directory)
+    runs = first_runs([path for path in found if has_saved(path)] or found)
     if out is not None and len(runs) > 1:
         arms = ", ".join(str(path) for path in runs)
         raise ValueError(
