@@ -18,14 +18,14 @@ from torch import Tensor
 from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, TWIN, DrQv2, DrQv2Spec
 from vcse.envs.pixels import ACTION_REPEAT, Pixels, pixel_spec
 from vcse.nets.augment import SHIFTS
-from vcse.nets.capture import Captured, Parcel
 from vcse.nets.optimizers import ADAM_AVERAGES
 from vcse.nets.perceptrons import Perceptrons
 from vcse.nets.pixels import FEATURES
-from vcse.replay.frames import STACK, Chosen, FrameReplay, PictureBatch, frame_bytes, step_record
+from vcse.replay.frames import STACK, FrameReplay, frame_bytes, step_record
 from vcse.replay.transitions import FLOAT_BYTES, distinct_places, uniforms_for
 from vcse.runs.checkpoint import KEPT, check_replayed
 from vcse.runs.config import RunConfig
+from vcse.runs.delivery import Delivered, Delivery
 from vcse.runs.draws import ActionDraws
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_pictures
@@ -137,10 +137,8 @@ class PixelCohort:
         self.metrics: dict[str, Tensor] = {}
         self.loaded_latest: dict[str, float] = {}
         self.eager_updates = 0
-        self.prepared: tuple[PictureBatch, Tensor, Tensor] | None = None  # for the next update: batch, noise, shifts
-        self.parcel: Parcel | None = None  # in which numbers go to a GPU
-        self.captured_gather: Captured[PictureBatch] | None = None
-        self.kept_batch: PictureBatch | None = None  # where a captured update reads frames that the host keeps
+        self.delivery = Delivery(self.replay, self.agent.device)
+        self.prepared: Delivered | None = None  # what the next update learns from
         self.action_draws = ActionDraws([self.config.seed], self.action_size, self.agent.device)
         rendering: Any = self.config.rendering
         self.environment = Pixels([self.config.task], rendering=rendering, device=device)
@@ -247,8 +245,7 @@ class PixelCohort:
         """Make the update that was prepared; there is none where there was nothing to learn from."""
         if self.prepared is None:
             return
-        batch, noise, shifts = self.prepared
-        self.metrics = self.agent.update(batch, noise, shifts, step=self.step_count)
+        self.metrics = self.agent.update(*self.prepared, step=self.step_count)
         self.bonus_mean.take(self.agent.bonus_output.reward if self.settings.has_bonus else None)
 
     def _prepare(self) -> None:
@@ -265,34 +262,12 @@ class PixelCohort:
         noise = torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
         shifts = torch.from_numpy(generator.integers(SHIFTS, size=(SHIFT_DRAWS, settings.drawn, 2)))
         chosen = self.replay.choose(distinct_places(uniforms, self.replay.size, settings.drawn)[0])
-        self.prepared = self._delivered(chosen, noise, shifts)
-
-    def _delivered(self, chosen: Chosen, noise: Tensor, shifts: Tensor) -> tuple[PictureBatch, Tensor, Tensor]:
-        """Bring what an update reads to the device; on a GPU always to the same memory, from which it is captured."""
-        device = self.agent.device
-        if device.type == "cpu":
-            return self.replay.gather(chosen), noise, shifts
-        contents = [*chosen, noise, shifts]
-        if self.parcel is None:
-            self.parcel = Parcel(contents, device)
-        self.parcel.send(contents)
-        *arrived, noise, shifts = self.parcel.arrived
-        there, has_frames = Chosen(*arrived), self.replay.frames.is_cuda
-        if not has_frames:
-            there = there._replace(slots=chosen.slots)
-        batch = self.replay.gather(there) if self.captured_gather is None else self.captured_gather()
-        if self.kept_batch is not None:
-            batch = _copied(batch, self.kept_batch)
-        if self.eager_updates == EAGER_UPDATES and self.agent.bonus.is_capturable:
-            # The agent's graph reads where the first one writes, or where the host copies frames that it keeps itself.
-            if has_frames:
-                self.captured_gather = Captured(lambda: self.replay.gather(there))
-                batch = self.captured_gather()
-            else:
-                self.kept_batch = batch
-            self.agent.capture(batch, noise, shifts)
+        if self.eager_updates == EAGER_UPDATES and self.agent.device.type == "cuda" and self.agent.bonus.is_capturable:
+            self.prepared = self.delivery.bring_to_stay(chosen, noise, shifts)
+            self.agent.capture(*self.prepared)
+        else:
+            self.prepared = self.delivery.bring(chosen, noise, shifts)
         self.eager_updates += 1
-        return batch, noise, shifts
 
     def _receive(self, action: Float[Tensor, " a"]) -> None:
         """Keep what the action led to, and begin a new episode where one ended."""
@@ -457,15 +432,6 @@ class PixelCohort:
         bonus = {method: self.bonus_mean.of_last_row[0]}
         learns = self.frame > self.settings.seed_frames
         return Status(self.frame, frames, 1, frames_per_s, {method: known}, bonus, score, learns)
-
-
-def _copied(batch: PictureBatch, kept: PictureBatch) -> PictureBatch:
-    """Copy a batch to where an earlier one lies."""
-    mine, theirs = ((*each[:-1], *(each.between or ())) for each in (kept, batch))
-    for old, new in zip(mine, theirs, strict=True):
-        if old is not None and new is not None:
-            old.copy_(new)
-    return kept
 
 
 def _steps(config: RunConfig) -> int:
