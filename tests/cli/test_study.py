@@ -166,6 +166,16 @@ def test_help_is_there_without_a_verb(capsys):
 
 
 @pytest.mark.usefixtures("_without_type_checks")
+def test_a_study_may_be_evaluated_at_other_frames_and_says_so(tmp_path):
+    small = ["--tasks", "LavaGapS7", "--seeds", "1", "--bonuses", "none", "--frames", "256", "--out", str(tmp_path)]
+    rare = [*small, "--eval-every-frames", "128", "--device", "cpu", "--quiet"]
+    assert main(["study", "run", "minigrid", *rare]) == 0
+    [evaluations] = tmp_path.rglob("eval.csv")
+    assert [row.partition(",")[0] for row in evaluations.read_text().splitlines()[1:]] == ["128", "256"]
+    assert json.loads((tmp_path / "study.json").read_text())["command"].endswith(" --eval-every-frames 128")
+
+
+@pytest.mark.usefixtures("_without_type_checks")
 def test_a_second_command_adds_the_runs_that_it_names_and_no_others(tmp_path, capsys):
     short = ["--frames", "128", "--device", "cpu", "--out", str(tmp_path), "--quiet"]
     assert main(["study", "run", "minigrid-k", "--seeds", "1", "--bonuses", "vcse-k3", *short]) == 0

@@ -4,7 +4,7 @@ import json
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -135,6 +135,7 @@ def run_study(
     jobs: WholeIfGiven = None,
     threads: WholeIfGiven = None,
     device: Device = "auto",
+    eval_every_frames: FramesIfGiven = None,
     rendering: Rendering | None = None,
     ray: str | None = None,
     dry_run: bool = False,
@@ -153,6 +154,8 @@ def run_study(
         jobs: Cohorts that are trained at the same time; one per core, and one on a GPU, if not given.
         threads: For the environments, of all jobs together; all cores if not given.
         device: Where the networks live; auto takes the GPU where there is one.
+        eval_every_frames: Evaluate every so many frames; as often as the study does if not given. Fewer evaluations
+            save time where pictures are drawn: every 10,000 frames, they are half of all drawing.
         rendering: Quality of pictures, for studies of agents that see some: faithful (if not given), light (nearly the
             same, several times faster) or fast (no shadows, reflections or smooth edges). It is one for a whole study.
         ray: Run on a Ray cluster: its address, auto for the one that is running here, local to start one.
@@ -165,7 +168,9 @@ def run_study(
     if first_seed < 0:
         raise ValueError(f"--first-seed must be at least 0, got {first_seed}")
     entry = catalog.narrowed(catalog.study(name), seeds=seeds, frames=frames, tasks=tasks, bonuses=bonuses)
-    configs = catalog.run_configs(entry, first_seed=first_seed, rendering=rendering or "faithful")
+    configs = catalog.run_configs(
+        entry, first_seed=first_seed, eval_every_frames=eval_every_frames, rendering=rendering or "faithful"
+    )
     if rendering is not None and not AGENTS[entry.agent].sees_pictures:
         raise ValueError(
             f"--rendering is for agents that see pictures, but {name} is for {entry.agent}, which sees none"
@@ -174,9 +179,16 @@ def run_study(
     # The cluster may have GPUs where this machine has none.
     resolved = "cuda" if ray is not None and device == "cuda" else resolve_device(device)
     at_once = jobs or (1 if resolved == "cuda" else cores())
-    command = shlex.join(["vcse", "study", "run", name, *_options(seeds, first_seed, frames, tasks, bonuses)])
-    if rendering is not None:
-        command += f" --rendering {rendering}"
+    asked = {
+        "--seeds": seeds,
+        "--first-seed": first_seed or None,
+        "--frames": frames,
+        "--tasks": tasks or None,
+        "--bonuses": bonuses or None,
+        "--eval-every-frames": eval_every_frames,
+        "--rendering": rendering,
+    }
+    command = shlex.join(["vcse", "study", "run", name, *_written(asked)])
     file = StudyFile(
         entry.name, entry.seeds, first_seed, frames, list(entry.task_names), list(entry.method_names), command
     )
@@ -336,14 +348,13 @@ def _say_what_would_run(
     return 0
 
 
-def _options(
-    seeds: int | None, first_seed: int, frames: int | None, tasks: tuple[str, ...], bonuses: tuple[str, ...]
-) -> list[str]:
-    options = [] if seeds is None else ["--seeds", str(seeds)]
-    options += ["--first-seed", str(first_seed)] if first_seed else []
-    options += [] if frames is None else ["--frames", str(frames)]
-    options += ["--tasks", *tasks] if tasks else []
-    return options + (["--bonuses", *bonuses] if bonuses else [])
+def _written(options: Mapping[str, object]) -> list[str]:
+    """Give the options that were given, as one types them."""
+    words: list[str] = []
+    for option, value in options.items():
+        if value is not None:
+            words += [option, *map(str, value if isinstance(value, tuple) else (value,))]
+    return words
 
 
 def _judged_by(claim: object) -> str:

@@ -162,7 +162,12 @@ def narrowed(
 
 
 def run_configs(
-    entry: Study, *, first_seed: int = 0, eval_episodes: int | None = None, rendering: str = "faithful"
+    entry: Study,
+    *,
+    first_seed: int = 0,
+    eval_every_frames: int | None = None,
+    eval_episodes: int | None = None,
+    rendering: str = "faithful",
 ) -> list[RunConfig]:
     """Give the runs of a study, in the order of its figure; rendering is for those that look at pictures."""
     if not entry.is_runnable:
@@ -181,7 +186,7 @@ def run_configs(
             backend=backend_of(task.name),
             values=method.values,
             row_every_frames=schedule.row_every_frames,
-            eval_every_frames=schedule.eval_every_frames,
+            eval_every_frames=schedule.eval_every_frames if eval_every_frames is None else eval_every_frames,
             eval_episodes=schedule.eval_episodes if eval_episodes is None else eval_episodes,
             rendering=rendering if facts.sees_pictures else None,
             # A run that is shorter than the figure's shows ten pictures all the same.
