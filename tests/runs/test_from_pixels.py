@@ -24,8 +24,8 @@ from vcse.runs.launch import StoppedError, needs_of
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.store import BONUS_COLUMNS, REWARD_COLUMNS, SHOWN_OF_BONUS, RunDirectory, read_rows
 from vcse.studies import catalog
-from vcse.studies.gathered import StudyFile
 from vcse.studies.local import take_out
+from vcse.studies.study_file import StudyFile
 
 from . import small_pixels
 from .small import Interrupting, half_written, newest_state, train

@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import Pipe
 from pathlib import Path
 
 import jaxtyping
@@ -11,7 +12,7 @@ from gl import needs_gl
 
 import vcse
 from vcse.runs import checkpoint, memory
-from vcse.runs.jobs import suitable_jobs, together, train_in_jobs
+from vcse.runs.jobs import PipeProgress, suitable_jobs, together, train_in_jobs
 from vcse.runs.progress import Status, TrainingProgress
 
 from . import small_pixels, small_sac
@@ -122,8 +123,24 @@ def test_runs_that_go_back_from_a_damaged_checkpoint_count_from_where_they_begin
     progress = Listening()
     train_in_jobs(configs, tmp_path, device="cpu", threads=2, jobs=2, progress=progress)
     frames = [status.frame for status in progress.heard]
-    assert frames[0] <= (160 + 288) // 2  # two runs begin at 96, the others at 192
     assert frames[-1] == max(frames) == 288
+
+
+def test_a_process_tells_the_mean_frame_of_all_its_runs_whatever_cohort_it_trains(tmp_path):
+    train([make_config(seed=seed, frames=192, eval_episodes=0) for seed in range(4)], tmp_path)
+    configs = [make_config(seed=seed, eval_episodes=0) for seed in range(4)]
+    first, second = ([config.name for config in some] for some in (configs[:2], configs[2:]))
+    told, telling = Pipe()
+    progress = PipeProgress(telling, configs, tmp_path)  # all have 192 frames
+
+    def after(frame):
+        progress.report(Status(frame, 288, 2, 1.0, {}, {}))
+        return told.recv().frame
+
+    progress.start("", 288, 96, runs=first)  # these go back, since a checkpoint is damaged
+    assert [after(160), after(320)] == [(160 + 192) // 2, (288 + 192) // 2]
+    progress.start("", 288, 192, runs=second)
+    assert [after(256), after(288)] == [(288 + 256) // 2, 288]
 
 
 def test_runs_that_go_on_are_shown_from_the_mean_frame_and_those_that_are_done_are_counted(tmp_path, capsys):

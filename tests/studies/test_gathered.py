@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from vcse.studies.gathered import StudyFile, gather, read_study_file, study_directories, write_archive
+from vcse.studies.gathered import gather, joined, study_directories, write_archive
 
 TASK = "minigrid/LavaGapS7"
 HEADER = "frame,episodes,success_rate,bonus_mean"
@@ -217,26 +217,21 @@ def test_an_archive_of_nothing_and_of_the_same_run_twice_is_refused(tmp_path):
         write_archive([run, run], tmp_path)
 
 
-def test_a_study_file_reads_back_and_refuses_other_versions(tmp_path):
-    asked = StudyFile("minigrid", 16, 0, None, [TASK], ["none", "vcse"], "vcse study run minigrid")
-    assert read_study_file(tmp_path) is None
-    content = asked.to_json()
-    assert content["schema_version"] == 1
-    (tmp_path / "study.json").write_text(json.dumps(content))
-    assert read_study_file(tmp_path) == asked
-    assert "earlier" not in content  # which one command has no use for
-    both = asked.joined(StudyFile("minigrid", 1, 16, 1000, [TASK], ["se"], "vcse study run minigrid --bonuses se"))
-    (tmp_path / "study.json").write_text(json.dumps(both.to_json()))
-    assert read_study_file(tmp_path) == both
-    assert len(both.wanted) == 33
-    assert both.joined(asked).wanted[0] == (TASK, "se", 16)  # what was asked for last stands last
-    (tmp_path / "study.json").write_text(json.dumps(content | {"schema_version": 2}))
-    with pytest.raises(ValueError, match=r"study\.json has schema version 2; this release reads 1"):
-        read_study_file(tmp_path)
-    for text in ("{", "[]", '{"schema_version": 1}'):
-        (tmp_path / "study.json").write_text(text)
-        with pytest.raises(ValueError, match=r"study\.json cannot be read"):
-            read_study_file(tmp_path)
+def test_runs_of_several_places_are_joined_and_none_of_them_twice(tmp_path):
+    for seed in (0, 1):
+        make_run(tmp_path / str(seed), seed)
+    places = [tmp_path / "0", tmp_path / "1"]
+    parts = [gather(each) for each in places]
+    both = joined([parts[0], parts[1]._replace(problems=["one is torn."])], places)
+    assert [run.seed for run in both.runs] == [0, 1]
+    assert both.problems == ["one is torn."]
+    with pytest.raises(
+        ValueError, match=rf"0 and .*1 both hold {TASK} with vcse, seed 0: one of them must be left out"
+    ):
+        joined([parts[0], parts[0]], places)
+    light = [run._replace(config=run.config | {"rendering": "light"}) for run in parts[1].runs]
+    with pytest.raises(ValueError, match=r"pictures of one quality, got .* in .*0 and light in .*1"):
+        joined([parts[0], parts[1]._replace(runs=light)], places)
 
 
 def test_studies_are_found_below_a_directory(tmp_path):

@@ -13,9 +13,9 @@ from runs.small import LAVA, assert_same_run, make_config, train
 from vcse.runs.launch import StoppedError
 from vcse.runs.store import RunDirectory, done_frame
 from vcse.studies import local
-from vcse.studies.gathered import StudyFile, read_study_file
 from vcse.studies.local import StudyProgress, check_out, form_cohorts, run_locally, take_out
 from vcse.studies.status import read_failures, study_status
+from vcse.studies.study_file import StudyFile, read_study_file
 
 FILE = StudyFile("minigrid-k", 2, 0, None, ["minigrid/Empty-5x5"], ["vcse"], "vcse study run minigrid-k")
 

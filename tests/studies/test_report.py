@@ -14,11 +14,12 @@ from vcse.runs.readings import a2c_config
 from vcse.studies.catalog import CROSSED_MAP, study
 from vcse.studies.curves import Line
 from vcse.studies.foreign import ForeignCurves
-from vcse.studies.gathered import StudyFile, gather, write_archive
+from vcse.studies.gathered import gather, write_archive
 from vcse.studies.judge import ALL_TASKS, FEWEST_EPISODES
 from vcse.studies.panels import MOST_POINTS, draw
 from vcse.studies.plots import success_curves
 from vcse.studies.report import _gain, write_report
+from vcse.studies.study_file import StudyFile
 
 LAVA, EMPTY = "minigrid/LavaGapS7", "minigrid/Empty-16x16"
 CROSSING = f"minigrid-table/SimpleCrossingS9N1-map{CROSSED_MAP}"

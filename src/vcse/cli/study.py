@@ -4,7 +4,7 @@ import json
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -25,9 +25,10 @@ from vcse.runs.store import check_no_file
 from vcse.runs.words import counted, duration, size
 from vcse.studies import catalog
 from vcse.studies.catalog import CATALOG, Claim, Study
-from vcse.studies.gathered import CURVES, STUDY_FILE, StudyFile, gather, read_study_file, write_archive
+from vcse.studies.gathered import CURVES, gather, joined, write_archive
 from vcse.studies.local import StudyProgress, check_out, form_cohorts, run_locally, take_out
 from vcse.studies.status import study_status
+from vcse.studies.study_file import STUDY_FILE, StudyFile, read_study_file
 
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]
@@ -262,7 +263,7 @@ def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
 
 @study_app.command(name="pack")
 def pack_study(
-    directory: Annotated[Path, tyro.conf.Positional],
+    directories: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIRECTORY [DIRECTORY ...]")],
     /,
     out: Path,
     columns: Names = PUBLISHED_COLUMNS,
@@ -271,14 +272,14 @@ def pack_study(
     """Put the curves of a study into a few small files, to publish; vcse report reads them like the runs.
 
     Args:
-        directory: What was given as --out to vcse study run.
+        directories: What was given as --out to vcse study run; parts of one study from different places become one.
         out: Where the files go.
         columns: Columns of train.csv that are kept, beside the frame; all keeps every one.
         commit: That made the runs, for those that could not know because they were not trained in a git checkout.
     """
     check_no_file(out, "the archive")
-    file = _read_study(directory)
-    found = gather(directory)
+    file = _joined_study(directories)
+    found = joined([gather(directory) for directory in directories], directories)
     for problem in found.problems:
         print(f"vcse: {problem}", file=sys.stderr)
     there = read_study_file(out)
@@ -304,6 +305,19 @@ def pack_study(
     taken = sum(each.stat().st_size for each in out.iterdir() if each.is_file())
     print(f"{counted(len(found.runs), 'run')} in {out}, {taken / 1e6:.2f} MB")
     return 0
+
+
+def _joined_study(directories: Sequence[Path]) -> StudyFile:
+    """Read what was asked for in each directory, as if it had been asked for in one."""
+    if not directories:
+        raise ValueError("vcse study pack needs at least one directory of runs")
+    file, *others = (_read_study(directory) for directory in directories)
+    for directory, other in zip(directories[1:], others, strict=True):
+        if other.study != file.study:
+            raise ValueError(f"{directories[0]} holds the study {file.study}, but {directory} holds {other.study}")
+        for asked in other.requests:
+            file = file.joined(asked)
+    return file
 
 
 def _read_study(directory: Path) -> StudyFile:

@@ -194,7 +194,7 @@ class Note(NamedTuple):
     text: str
 
 
-class _PipeProgress(TrainingProgress):
+class PipeProgress(TrainingProgress):
     """Tells the process that shows the progress how far all of this one's runs are, those that wait among them."""
 
     def __init__(self, messages: Connection, configs: Sequence[RunConfig], out: Path) -> None:
@@ -205,13 +205,16 @@ class _PipeProgress(TrainingProgress):
         self.cohort: Sequence[str] = ()
 
     def start(self, title: str, frames: int, frame: int, *, runs: Sequence[str] = ()) -> None:
+        """Begin a cohort, of runs of these names, at a frame."""
         self.cohort = runs
         self._take(frame)  # which is before the newest checkpoint where that is damaged
 
     def note(self, text: str) -> None:
+        """Send a line on."""
         self.messages.send(Note(text))
 
     def report(self, status: Status) -> None:
+        """Send on how far all runs of this process are, on average."""
         self._take(min(status.frame, status.frames))
         runs = len(self.had)
         self.messages.send(status._replace(frame=sum(self.had.values()) // runs, frames=self.frames // runs, runs=runs))
@@ -224,7 +227,7 @@ def _work(messages: Connection, configs: list[RunConfig], out: Path, settings: d
     """Train, in a process of its own."""
     threading.Thread(target=_stop_with_parent, args=(messages,), daemon=True).start()
     try:
-        train_runs(configs, out, progress=_PipeProgress(messages, configs, out), **settings)
+        train_runs(configs, out, progress=PipeProgress(messages, configs, out), **settings)
     except StoppedError as error:
         raise SystemExit(128 + error.number) from None
     except (ValueError, RuntimeError, OSError) as error:

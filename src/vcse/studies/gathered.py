@@ -14,7 +14,6 @@ import lzma
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,71 +25,12 @@ from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import SCHEMA_VERSION, flat
 from vcse.runs.store import done_frame
 from vcse.runs.words import counted
+from vcse.studies.study_file import STUDY_FILE, Identity
 
-STUDY_FILE = "study.json"
-STUDY_SCHEMA_VERSION = 1
 CURVES, DESCRIPTIONS, VISITS = "runs.csv.xz", "runs.json", "visits.npz"
 ARCHIVE_SCHEMA_VERSION = 1
 KEYS = ("task", "method", "seed")
 PARTS = ("config", "meta", "columns")  # of a run's description: many runs share each
-
-Identity = tuple[str, str, int]  # task, method and seed
-
-
-@dataclass(frozen=True)
-class StudyFile:
-    """What `vcse study run` was asked for last, and before, as it stands in `study.json`."""
-
-    study: str
-    seeds: int
-    first_seed: int
-    frames: int | None  # how long every run is, where that is not the study's own length
-    tasks: list[str]
-    methods: list[str]
-    command: str  # that makes the runs again
-    earlier: list["StudyFile"] = field(default_factory=list)  # what other commands asked for, in the same directory
-
-    @property
-    def requests(self) -> list["StudyFile"]:
-        """What each command asked for, the last one last."""
-        return [*self.earlier, replace(self, earlier=[])]
-
-    @property
-    def commands(self) -> list[str]:
-        """That make all the runs again."""
-        return list(dict.fromkeys(line for each in self.requests for line in each.command.splitlines()))
-
-    @property
-    def wanted(self) -> list[Identity]:
-        """Every run that was asked for."""
-        identities = (
-            (task, method, seed)
-            for each in self.requests
-            for task in each.tasks
-            for method in each.methods
-            for seed in range(each.first_seed, each.first_seed + each.seeds)
-        )
-        return list(dict.fromkeys(identities))
-
-    def to_json(self) -> dict[str, Any]:
-        """Give what `study.json` holds."""
-        *earlier, last = (
-            {name: each for name, each in asdict(one).items() if name != "earlier"} for one in self.requests
-        )
-        return {"schema_version": STUDY_SCHEMA_VERSION, **last} | ({"earlier": earlier} if earlier else {})
-
-    def joined(self, other: "StudyFile") -> "StudyFile":
-        """Give what this and a later command ask for, each as it was asked, so that none hides what the other made."""
-        return replace(other, earlier=[each for each in self.requests if each != other])
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "StudyFile":
-        """Read it back."""
-        version = content.get("schema_version")
-        if version != STUDY_SCHEMA_VERSION:
-            raise ValueError(f"{STUDY_FILE} has schema version {version}; this release reads {STUDY_SCHEMA_VERSION}")
-        last = {name: value for name, value in content.items() if name != "schema_version"}
-        return cls(**last | {"earlier": [cls(**each) for each in last.get("earlier", [])]})
 
 
 class NoRunError(ValueError):
@@ -127,17 +67,6 @@ class Gathered(NamedTuple):
 
     runs: list[GatheredRun]
     problems: list[str]  # a sentence each
-
-
-def read_study_file(directory: Path) -> StudyFile | None:
-    """Read what study a directory holds; None where it does not say."""
-    path = directory / STUDY_FILE
-    if not path.exists():
-        return None
-    try:
-        return StudyFile.from_json(json.loads(path.read_text()))
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
 
 
 def study_directories(directory: Path) -> list[Path]:
@@ -185,6 +114,29 @@ def gather(directory: Path, *, without: Collection[Path] = ()) -> Gathered:
         more = f" and {counted(len(labels) - 1, 'other')} are" if len(labels) > 1 else " is"
         problems.append(f"{labels[0]}{more} left out: {reason}.")
     return Gathered([run for _, run in found.values()], problems)
+
+
+def joined(parts: Sequence[Gathered], directories: Sequence[Path]) -> Gathered:
+    """Put the runs of one study together that were trained in different places.
+
+    Args:
+        parts: What was gathered in each place.
+        directories: Their names.
+    """
+    found: dict[Identity, GatheredRun] = {}
+    where: dict[Identity, Path] = {}
+    quality: dict[Any, Path] = {}  # of pictures, and where it was found first
+    for directory, part in zip(directories, parts, strict=True):
+        for run in part.runs:
+            if run.identity in found:
+                both = f"{where[run.identity]} and {directory} both hold {_called(run.identity)}"
+                raise ValueError(f"{both}: one of them must be left out")
+            found[run.identity], where[run.identity] = run, directory
+            quality.setdefault(run.config.get("rendering"), directory)
+    if len(quality) > 1:
+        shown = " and ".join(f"{name} in {directory}" for name, directory in quality.items())
+        raise ValueError(f"the runs of a study must see pictures of one quality, got {shown}")
+    return Gathered(list(found.values()), [problem for part in parts for problem in part.problems])
 
 
 def write_archive(runs: Sequence[GatheredRun], out: Path) -> None:

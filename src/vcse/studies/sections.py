@@ -19,7 +19,7 @@ from vcse.studies import catalog, plots
 from vcse.studies.curves import Line
 from vcse.studies.foreign import ForeignCurves
 from vcse.studies.gathered import CURVES as ARCHIVED_CURVES
-from vcse.studies.gathered import GatheredRun, NoRunError, StudyFile, gather, read_study_file, study_directories
+from vcse.studies.gathered import GatheredRun, NoRunError, gather, study_directories
 from vcse.studies.judge import (
     OF_EPISODES,
     TOO_FEW,
@@ -39,6 +39,7 @@ from vcse.studies.panels import (
     make_tables,
     short_name,
 )
+from vcse.studies.study_file import StudyFile, read_study_file
 
 MOST_FILMS, MOST_FILM_BYTES = 3, 2_000_000
 FILM_KINDS = {".gif": "image/gif", ".mp4": "video/mp4"}
