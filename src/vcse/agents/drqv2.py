@@ -265,19 +265,9 @@ class DrQv2:
         self.updates += 1
         return metrics
 
-    @property
-    def is_captured(self) -> bool:
-        """Whether updates are replayed as a CUDA graph."""
-        return self._captured_update is not None
-
     def capture(self, batch: PictureBatch, noise: Tensor, shifts: Tensor) -> None:
         """Replay updates from this memory, and the choice of actions with noise, as CUDA graphs from now on."""
         self._captured_update = Captured(lambda: self._update(batch, noise, shifts))
-
-    def release_capture(self) -> None:
-        """Run operation by operation again."""
-        self._captured_update = None
-        self._captured_acts.clear()
 
     def _update(
         self, batch: PictureBatch, noise: Float[Tensor, "3 n a"], shifts: Int[Tensor, "3 m 2"]

@@ -216,19 +216,9 @@ class SAC:
         self.updates += 1
         return metrics
 
-    @property
-    def is_captured(self) -> bool:
-        """Whether updates are replayed as a CUDA graph."""
-        return self._captured_update is not None
-
     def capture(self, batch: Batch, noise: Float[Tensor, "l 3 n a"]) -> None:
         """Replay updates from this memory, and the choice of actions, as CUDA graphs from now on."""
         self._captured_update = Captured(lambda: self._update(batch, noise))
-
-    def release_capture(self) -> None:
-        """Run operation by operation again."""
-        self._captured_update = None
-        self._captured_acts.clear()
 
     def _update(self, batch: Batch, noise: Float[Tensor, "l 3 n a"]) -> dict[str, Float[Tensor, " l"]]:
         next_noise, next_extrinsic_noise, own_noise = noise.unbind(1)
