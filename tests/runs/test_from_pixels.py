@@ -113,6 +113,7 @@ def test_what_a_run_leaves_on_disk(done):
         "train.csv",
     ]
     assert (run / "DONE").read_text() == f"{FRAMES}\n"
+    assert json.loads((run / "meta.json").read_text())["drawn_by"] in ("osmesa", "egl")
     assert checkpoint.frames(run / "checkpoint") == [FRAMES, 90]
     assert newest_state(run).state["agent"]["updates"] == (FRAMES - SEED_FRAMES) // 4
     assert RunConfig.from_json(json.loads((run / "config.json").read_text())) == VCSE

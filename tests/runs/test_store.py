@@ -43,6 +43,9 @@ def test_a_new_run_says_what_it_is_and_on_what_it_is_made(directory):
     assert {"vcse", "commit", "python", "packages", "platform", "device"} <= meta.keys()
     assert meta["packages"]["torch"]
     assert directory.done_frame == -1
+    for backend in ("egl", "osmesa"):
+        directory.add_to_meta("drawn_by", backend)
+    assert json.loads((directory.path / "meta.json").read_text()) == meta | {"drawn_by": "osmesa"}
 
 
 def test_a_file_and_what_lies_below_one_are_no_place_to_write_to(tmp_path):

@@ -142,6 +142,7 @@ class PixelCohort:
         self.action_draws = ActionDraws([self.config.seed], self.action_size, self.agent.device)
         rendering: Any = self.config.rendering
         self.environment = Pixels([self.config.task], rendering=rendering, device=device)
+        self.directory.add_to_meta("drawn_by", self.environment.gl_backend)
         self.evaluation_environments: Pixels | None = None
         self.observation = torch.zeros(STACK * Pixels.frame_shape[0], *Pixels.frame_shape[1:], dtype=torch.uint8)
         self.seconds = dict.fromkeys(("env", "act", "update"), 0.0)

@@ -180,6 +180,13 @@ class RunDirectory:
         path = self.path / name
         return np.fromfile(path, dtype=dtype, count=count) if path.exists() else np.zeros(0, dtype=dtype)
 
+    def add_to_meta(self, name: str, value: str) -> None:
+        """Write down what is known of the machine only once a run has begun."""
+        path = self.path / "meta.json"
+        known = json.loads(path.read_text()) if path.exists() else {}
+        if known.get(name) != value:
+            write_atomically(path, json.dumps(known | {name: value}, indent=1).encode())
+
     def finish(self, frame: int) -> None:
         """Mark the run as complete."""
         write_atomically(self.path / "DONE", f"{frame}\n".encode())

@@ -8,7 +8,8 @@ from typing import Any
 def machine(meta: Mapping[str, Any]) -> str:
     """Name the machine of a run's `meta.json`."""
     cores = f"{meta['cpus']} CPU cores" if meta.get("cpus") else "unknown"
-    return cores if meta.get("device") in (None, "cpu") else f"{cores}, {meta['device']}"
+    parts = [cores] + ([] if meta.get("device") in (None, "cpu") else [str(meta["device"])])
+    return ", ".join(parts + ([f"pictures drawn by {meta['drawn_by']}"] if meta.get("drawn_by") else []))
 
 
 def versions(meta: Mapping[str, Any]) -> str:
