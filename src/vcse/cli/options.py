@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from vcse.agents.a2c import Injection, TimeLimit
 from vcse.agents.drqv2 import CuriosityPair, ReturnInjection
@@ -112,11 +112,51 @@ class DrQv2Options:
     encoder_precision: Precision | None = None
 
 
-def given(options: A2COptions | OffPolicyOptions | SACOptions | DrQv2Options) -> Iterator[str]:
-    """Name the options of a group that are not as they are without."""
-    for field in dataclasses.fields(options):
-        if getattr(options, field.name) != field.default:
-            yield flag(field.name)
+class AgentOptions(NamedTuple):
+    """All groups."""
+
+    a2c: A2COptions
+    sac_and_drqv2: OffPolicyOptions
+    sac: SACOptions
+    drqv2: DrQv2Options
+
+    @property
+    def names(self) -> list[str]:
+        """Of the options, as fields."""
+        return [field.name for group in self for field in dataclasses.fields(group)]
+
+    @property
+    def whose(self) -> dict[str, tuple[str, ...]]:
+        """The agents of each option that is not as it is without."""
+        return {
+            flag(field.name): tuple(title.split("_and_"))
+            for title, group in self._asdict().items()
+            for field in dataclasses.fields(group)
+            if getattr(group, field.name) != field.default
+        }
+
+    def settings(self, agent: str) -> dict[str, Any]:
+        """Give what an agent's settings deviate in, by their names there."""
+        if agent == "a2c":
+            return self._a2c_settings()
+        off_policy = dataclasses.asdict(self.sac_and_drqv2)
+        if agent == "sac":
+            value_critic = self.sac_and_drqv2.value_critic or "target"
+            return {**off_policy, **dataclasses.asdict(self.sac), "value_critic": value_critic}
+        drqv2 = dataclasses.asdict(self.drqv2)
+        del drqv2["rendering"]  # which the environment heeds
+        drqv2["normalizes_reward"] = drqv2.pop("normalize_reward")
+        return {**off_policy, **drqv2}
+
+    def _a2c_settings(self) -> dict[str, Any]:
+        mine = self.a2c
+        return {
+            "injection": mine.injection,
+            "time_limit": mine.time_limit,
+            "keeps_extrinsic_critic": mine.keep_extrinsic_critic,
+            "environments": 16 if mine.environments is None else mine.environments,
+            **({} if mine.bonus_features == "auto" else {"position_features": mine.bonus_features == "position"}),
+        }
 
 
 def flag(name: str) -> str:

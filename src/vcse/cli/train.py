@@ -5,7 +5,7 @@ import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 from tyro.conf import OmitArgPrefixes
@@ -19,7 +19,7 @@ from vcse.bonuses.named import (
 )
 from vcse.cli.devices import Device, check_drawing, cores, resolve_device
 from vcse.cli.numbers import Frames, FramesIfGiven, NumberIfGiven, Whole, WholeIfGiven
-from vcse.cli.options import A2COptions, DrQv2Options, OffPolicyOptions, SACOptions, given, naming_options
+from vcse.cli.options import A2COptions, AgentOptions, DrQv2Options, OffPolicyOptions, SACOptions, naming_options
 from vcse.envs.tasks import agent_of, task_spec
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig, ValueSource, backend_of, settings_of
@@ -97,10 +97,7 @@ def train(
         sac: For dmc/...
         drqv2: For dmc-pixels/... and metaworld/...
     """
-    if not task:
-        raise ValueError("--task needs at least one name, such as minigrid/LavaGapS7")
-    if agent is not None and agent not in AGENTS:
-        raise ValueError(f"--agent must be one of {', '.join(AGENTS)}, got {agent!r}")
+    _check_names(task, bonus, agent, method)
     for option, number, least in (
         ("--seeds", seeds, 1),
         ("--first-seed", first_seed, 0),
@@ -109,61 +106,27 @@ def train(
     ):
         if number is not None and number < least:
             raise ValueError(f"{option} must be at least {least}, got {number}")
-    for option, names in (("--task", task), ("--bonus", bonus)):
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            raise ValueError(f"{option} has {twice[0]} more than once")
-    if method is not None and len(bonus) > 1:
-        raise ValueError(f"--method is one label, but there are {len(bonus)} bonuses: train them one after the other")
     for option, is_given, heeding in (
         ("--log-offset", log_offset is not None, READS_LOG_OFFSET),
         ("--value-normalization", value_normalization != "batch", READS_VALUE_NORMALIZATION),
     ):
         if is_given and not set(bonus) & set(heeding):
             raise ValueError(f"{option} is for the bonuses {', '.join(heeding)}, got --bonus {' '.join(bonus)}")
-    # Options that not every agent has, and whose they are.
-    groups = ((a2c, ("a2c",)), (sac, ("sac",)), (sac_and_drqv2, ("sac", "drqv2")), (drqv2, ("drqv2",)))
-    whose = {option: agents for group, agents in groups for option in given(group)}
     looks = {"eval_every_frames": eval_every_frames, "eval_episodes": eval_episodes}
     evaluation = {name: number for name, number in looks.items() if number is not None}
     shared = {"k": k, "beta": beta, "log_offset": log_offset, "value_normalization": value_normalization}
-    off_policy = dataclasses.asdict(sac_and_drqv2)
-    asked: dict[str, dict[str, Any]] = {
-        "a2c": {
-            "injection": a2c.injection,
-            "time_limit": a2c.time_limit,
-            "keeps_extrinsic_critic": a2c.keep_extrinsic_critic,
-            "environments": 16 if a2c.environments is None else a2c.environments,
-            **({} if a2c.bonus_features == "auto" else {"position_features": a2c.bonus_features == "position"}),
-        },
-        "sac": {
-            **off_policy,
-            **dataclasses.asdict(sac),
-            "value_critic": sac_and_drqv2.value_critic or "target",
-        },
-        "drqv2": {
-            **off_policy,
-            "beta_decay": drqv2.beta_decay,
-            "curiosity_pair": drqv2.curiosity_pair,
-            "return_injection": drqv2.return_injection,
-            "action_noise": drqv2.action_noise,
-            "normalizes_reward": drqv2.normalize_reward,
-            "bonus_batch_size": drqv2.bonus_batch_size,
-            "n_step": drqv2.n_step,
-            "encoder_precision": drqv2.encoder_precision,
-        },
-    }
-    options = [*inspect.signature(train).parameters, *(each for group, _ in groups for each in vars(group))]
+    of_agents = AgentOptions(a2c, sac_and_drqv2, sac, drqv2)
+    options = [*inspect.signature(train).parameters, *of_agents.names]
     configs: list[RunConfig] = []
     for each_task in task:
         its_agent = agent_of(each_task)
-        _check_agent(its_agent, agent, each_task, whose)
+        _check_agent(its_agent, agent, each_task, of_agents.whose)
         facts = AGENTS[its_agent]
         schedule = facts.schedule._replace(**evaluation)
         for each_bonus in bonus:
             _check_bonus(each_bonus, each_task, a2c.values)
             with naming_options(options):
-                settings = settings_of(each_task, each_bonus, reading, **shared, **asked[its_agent])
+                settings = settings_of(each_task, each_bonus, reading, **shared, **of_agents.settings(its_agent))
                 make_bonus(settings.bonus, learners=1, dimensions=1)  # refuses what no bonus can be
                 runs = [
                     RunConfig(
@@ -281,6 +244,20 @@ def _train(
         progress=progress,
         tensorboard=tensorboard,
     )
+
+
+def _check_names(task: Sequence[str], bonus: Sequence[str], agent: str | None, method: str | None) -> None:
+    """Refuse names that no runs can be made of, whatever the tasks and bonuses are."""
+    if not task:
+        raise ValueError("--task needs at least one name, such as minigrid/LavaGapS7")
+    if agent is not None and agent not in AGENTS:
+        raise ValueError(f"--agent must be one of {', '.join(AGENTS)}, got {agent!r}")
+    for option, names in (("--task", task), ("--bonus", bonus)):
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"{option} has {twice[0]} more than once")
+    if method is not None and len(bonus) > 1:
+        raise ValueError(f"--method is one label, but there are {len(bonus)} bonuses: train them one after the other")
 
 
 def _check_agent(its_agent: str, asked: str | None, task: str, whose: Mapping[str, tuple[str, ...]]) -> None:
