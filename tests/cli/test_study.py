@@ -139,6 +139,7 @@ def test_a_study_of_pictures_takes_a_quality_of_them(tmp_path, capsys):
             ["run", "minigrid-k", "--rendering", "light"],
             "--rendering is for agents that see pictures, but minigrid-k is ",
         ),
+        (["run", "minigrid-k", "--eval-every-frames", "-5"], "--eval-every-frames must be at least 0, got -5"),
         (["run", "dmc-states", "--rendering", "faithful"], "dmc-states is for sac, which sees none"),
         (["status", "nowhere"], "nowhere holds no study"),
     ],
@@ -199,7 +200,13 @@ def test_parts_of_a_study_from_different_places_are_packed_as_one(tmp_path, caps
     assert {run.method for run in gather(Path(packed)).runs} == {"vcse-k3", "vcse-k5"}
     asked = read_study_file(Path(packed))
     assert [each.methods for each in asked.requests] == [["vcse-k3"], ["vcse-k5"]]
-    assert main(["study", "pack", packed, there, "--out", packed]) == 1  # they share a run
+    assert main(["study", "pack", packed, there, "--out", packed]) == 1
+    assert "both hold minigrid/SimpleCrossingS9N1 with vcse-k5, seed 0" in capsys.readouterr().err
+    assert main(["study", "pack", here, "--out", packed]) == 1
+    assert "packed holds 1 run that would be gone, such as minigrid/" in capsys.readouterr().err
+    assert main(["study", "pack", here, there, "--out", here]) == 1
+    assert "here holds runs, which an archive beside them would hide" in capsys.readouterr().err
+    assert main(["study", "pack", packed, "--out", packed]) == 0
     assert main(["study", "pack", here, "nowhere", "--out", packed]) == 1
     assert "nowhere holds no study" in capsys.readouterr().err
 

@@ -127,7 +127,8 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith(f"vcse: {finished / RUN} holds another run: ")
     assert named in err
-    way_out = f"choose another --out or --method, or go on with that one by vcse resume {finished / RUN} --frames N\n"
+    ways_out = "choose another --out, or --method in vcse train, or go on with that one by"
+    way_out = f"{ways_out} vcse resume {finished / RUN} --frames N\n"
     assert err.endswith(way_out)
     assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
 

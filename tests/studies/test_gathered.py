@@ -225,6 +225,9 @@ def test_runs_of_several_places_are_joined_and_none_of_them_twice(tmp_path):
     both = joined([parts[0], parts[1]._replace(problems=["one is torn."])], places)
     assert [run.seed for run in both.runs] == [0, 1]
     assert both.problems == ["one is torn."]
+    rare = [run._replace(config=run.config | {"eval_every_frames": 9}) for run in parts[1].runs]
+    [told] = joined([parts[0], parts[1]._replace(runs=rare)], places).problems
+    assert told == f"The runs of {TASK} differ in eval_every_frames: None in {places[0]} and 9 in {places[1]}."
     with pytest.raises(
         ValueError, match=rf"0 and .*1 both hold {TASK} with vcse, seed 0: one of them must be left out"
     ):

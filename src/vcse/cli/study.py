@@ -21,11 +21,11 @@ from vcse.runs.agents import AGENTS
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
 from vcse.runs.launch import COHORTS, needs_of, room_for, saved_frame, warn_of
-from vcse.runs.store import check_no_file
+from vcse.runs.store import check_no_file, run_directories
 from vcse.runs.words import counted, duration, size
 from vcse.studies import catalog
 from vcse.studies.catalog import CATALOG, Claim, Study
-from vcse.studies.gathered import CURVES, gather, joined, write_archive
+from vcse.studies.gathered import CURVES, GatheredRun, called, gather, joined, write_archive
 from vcse.studies.local import StudyProgress, check_out, form_cohorts, run_locally, take_out
 from vcse.studies.status import study_status
 from vcse.studies.study_file import STUDY_FILE, StudyFile, read_study_file
@@ -155,19 +155,22 @@ def run_study(
         jobs: Cohorts that are trained at the same time; one per core, and one on a GPU, if not given.
         threads: For the environments, of all jobs together; all cores if not given.
         device: Where the networks live; auto takes the GPU where there is one.
-        eval_every_frames: Evaluate every so many frames; as often as the study does if not given. Fewer evaluations
-            save time where pictures are drawn: every 10,000 frames, they are half of all drawing.
+        eval_every_frames: Evaluate every so many frames, and at the end; 0 is only there. As often as the study does if
+            not given. Where pictures are drawn, evaluations every 10,000 frames are half of all drawing.
         rendering: Quality of pictures, for studies of agents that see some: faithful (if not given), light (nearly the
             same, several times faster) or fast (no shadows, reflections or smooth edges). It is one for a whole study.
         ray: Run on a Ray cluster: its address, auto for the one that is running here, local to start one.
         dry_run: Say what would run, how long, and how much memory and disk it takes, and do nothing.
         quiet: Show no progress.
     """
-    for option, number in (("--jobs", jobs), ("--threads", threads)):
-        if number is not None and number < 1:
-            raise ValueError(f"{option} must be at least 1, got {number}")
-    if first_seed < 0:
-        raise ValueError(f"--first-seed must be at least 0, got {first_seed}")
+    for option, number, least in (
+        ("--jobs", jobs, 1),
+        ("--threads", threads, 1),
+        ("--first-seed", first_seed, 0),
+        ("--eval-every-frames", eval_every_frames, 0),
+    ):
+        if number is not None and number < least:
+            raise ValueError(f"{option} must be at least {least}, got {number}")
     entry = catalog.narrowed(catalog.study(name), seeds=seeds, frames=frames, tasks=tasks, bonuses=bonuses)
     configs = catalog.run_configs(
         entry, first_seed=first_seed, eval_every_frames=eval_every_frames, rendering=rendering or "faithful"
@@ -282,9 +285,7 @@ def pack_study(
     found = joined([gather(directory) for directory in directories], directories)
     for problem in found.problems:
         print(f"vcse: {problem}", file=sys.stderr)
-    there = read_study_file(out)
-    if there is not None and there.study != file.study:
-        raise ValueError(f"{out} holds the study {there.study}, not {file.study}: choose another --out")
+    _check_archive(out, file, found.runs)
     known = {name for run in found.runs for name in run.columns}
     if columns not in (PUBLISHED_COLUMNS, ("all",)) and (strange := [name for name in columns if name not in known]):
         raise ValueError(f"--columns must be of {', '.join(sorted(known))}, or all, got {strange[0]!r}")
@@ -305,6 +306,24 @@ def pack_study(
     taken = sum(each.stat().st_size for each in out.iterdir() if each.is_file())
     print(f"{counted(len(found.runs), 'run')} in {out}, {taken / 1e6:.2f} MB")
     return 0
+
+
+def _check_archive(out: Path, file: StudyFile, runs: Sequence[GatheredRun]) -> None:
+    """Refuse to hide runs behind an archive, and to write over one that holds others."""
+    if not out.exists():
+        return
+    there = read_study_file(out)
+    if there is not None and there.study != file.study:
+        raise ValueError(f"{out} holds the study {there.study}, not {file.study}: choose another --out")
+    if (out / CURVES).exists():
+        others = {run.identity for run in gather(out).runs} - {run.identity for run in runs}
+        if others:
+            raise ValueError(
+                f"{out} holds {counted(len(others), 'run')} that would be gone, such as {called(min(others))}: name it "
+                "among the directories to keep them, or choose another --out"
+            )
+    elif run_directories(out):
+        raise ValueError(f"{out} holds runs, which an archive beside them would hide: choose another --out")
 
 
 def _joined_study(directories: Sequence[Path]) -> StudyFile:

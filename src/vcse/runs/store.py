@@ -233,8 +233,8 @@ def check_config(path: Path, config: RunConfig) -> RunConfig | None:
     different = difference(config, there)
     if different:
         raise ValueError(
-            f"{path} holds another run: {different}; choose another --out or --method, or go on with that one by "
-            f"vcse resume {path} --frames N"
+            f"{path} holds another run: {different}; choose another --out, or --method in vcse train, or go on with "
+            f"that one by vcse resume {path} --frames N"
         )
     if there.frames > config.frames > done_frame(path):
         raise ValueError(

@@ -129,14 +129,23 @@ def joined(parts: Sequence[Gathered], directories: Sequence[Path]) -> Gathered:
     for directory, part in zip(directories, parts, strict=True):
         for run in part.runs:
             if run.identity in found:
-                both = f"{where[run.identity]} and {directory} both hold {_called(run.identity)}"
+                both = f"{where[run.identity]} and {directory} both hold {called(run.identity)}"
                 raise ValueError(f"{both}: one of them must be left out")
             found[run.identity], where[run.identity] = run, directory
             quality.setdefault(run.config.get("rendering"), directory)
     if len(quality) > 1:
         shown = " and ".join(f"{name} in {directory}" for name, directory in quality.items())
         raise ValueError(f"the runs of a study must see pictures of one quality, got {shown}")
-    return Gathered(list(found.values()), [problem for part in parts for problem in part.problems])
+    problems = [problem for part in parts for problem in part.problems]
+    for setting in ("frames", "eval_every_frames"):
+        by_task: dict[str, dict[Any, Path]] = {}
+        for identity, run in found.items():
+            by_task.setdefault(run.task, {}).setdefault(run.config.get(setting), where[identity])
+        for task, values in by_task.items():
+            if len(values) > 1:
+                shown = " and ".join(f"{value} in {directory}" for value, directory in values.items())
+                problems.append(f"The runs of {task} differ in {setting}: {shown}.")
+    return Gathered(list(found.values()), problems)
 
 
 def write_archive(runs: Sequence[GatheredRun], out: Path) -> None:
@@ -310,7 +319,7 @@ def _read_archive(path: Path, name: str, problems: list[str]) -> list[tuple[str,
                 ),
             )
         )
-    problems.extend(f"{name}: {_called(identity)} is left out: {CURVES} has no row of it." for identity in described)
+    problems.extend(f"{name}: {called(identity)} is left out: {CURVES} has no row of it." for identity in described)
     return read
 
 
@@ -429,14 +438,15 @@ def _told_twice(label: str, run: GatheredRun, first_label: str, first: GatheredR
     different = [name for name in (*mine, *(theirs.keys() - mine)) if mine.get(name) != theirs.get(name)]
     told = [f"{name} is {theirs.get(name)} there and {mine.get(name)} here" for name in different if name != "frames"]
     if not told:
-        return f"{label} is the same run as {first_label}, {_called(run.identity)}: the second is left out."
+        return f"{label} is the same run as {first_label}, {called(run.identity)}: the second is left out."
     return (
-        f"{label} has the name of {first_label}, {_called(run.identity)}, but {'; '.join(told)}: the second is left "
+        f"{label} has the name of {first_label}, {called(run.identity)}, but {'; '.join(told)}: the second is left "
         "out. Train each with a --method of its own to see both."
     )
 
 
-def _called(identity: Identity) -> str:
+def called(identity: Identity) -> str:
+    """Name a run in a sentence."""
     task, method, seed = identity
     return f"{task} with {method}, seed {seed}"
 
