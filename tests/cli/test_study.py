@@ -29,6 +29,14 @@ def _without_type_checks():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@pytest.fixture
+def _two_cores_and_room(monkeypatch):
+    """A dry run says what this machine would do, which is not always the same one."""
+    monkeypatch.setattr("vcse.cli.study.cores", lambda: 2)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 10**12)
+    monkeypatch.setattr(memory, "free_on_disk", lambda directory: 10**12)
+
+
 def test_list_names_every_study_and_what_is_missing(capsys):
     assert main(["study", "list"]) == 0
     shown = capsys.readouterr().out
@@ -55,6 +63,7 @@ def dry_run(out, study, *options):
     return main(["study", "run", study, *options, "--out", str(out), "--dry-run", "--device", "cpu"])
 
 
+@pytest.mark.usefixtures("_two_cores_and_room")
 def test_a_dry_run_says_how_much_and_does_nothing(tmp_path, capsys, monkeypatch):
     out = tmp_path / "runs"
     monkeypatch.setattr(memory, "free_on_disk", lambda directory: 5 * 10**9)
@@ -65,10 +74,8 @@ def test_a_dry_run_says_how_much_and_does_nothing(tmp_path, capsys, monkeypatch)
     assert not out.exists()
 
 
-def test_a_dry_run_counts_one_as_one_and_no_more_cores_than_there_are(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("vcse.cli.study.cores", lambda: 2)
-    monkeypatch.setattr(memory, "free_bytes", lambda device: 10**12)
-    monkeypatch.setattr(memory, "free_on_disk", lambda directory: 10**12)
+@pytest.mark.usefixtures("_two_cores_and_room")
+def test_a_dry_run_counts_one_as_one_and_no_more_cores_than_there_are(tmp_path, capsys):
     small = ["--tasks", "hopper_stand", "--bonuses", "none"]
     times = []
     for jobs in (1, 2, 8):
@@ -85,7 +92,7 @@ def test_a_dry_run_counts_one_as_one_and_no_more_cores_than_there_are(tmp_path, 
     assert replay == "  replay: 106 MB in the memory of the host"
 
 
-@pytest.mark.usefixtures("_without_type_checks")
+@pytest.mark.usefixtures("_without_type_checks", "_two_cores_and_room")
 def test_a_dry_run_tells_the_frames_and_the_methods_that_are_left(tmp_path, capsys):
     runs = ["minigrid-k", "--seeds", "1"]
     trained = ["--bonuses", "vcse-k3", "--frames", "256", "--device", "cpu", "--out", str(tmp_path), "--quiet"]
@@ -111,6 +118,7 @@ def test_a_dry_run_ends_with_a_refusal_where_there_is_no_room(tmp_path, capsys, 
     assert "the files of 2 runs will need " in shown.err
 
 
+@pytest.mark.usefixtures("_two_cores_and_room")
 @pytest.mark.parametrize(("study", "seed_frames"), [("dmc-states", "5,000"), ("dmc-pixels", "4,000")])
 def test_runs_that_are_too_short_to_learn_are_warned_of_once(tmp_path, capsys, study, seed_frames):
     assert dry_run(tmp_path, study, "--tasks", "hopper_stand", "--seeds", "2", "--frames", "300") == 0
@@ -121,6 +129,7 @@ def test_runs_that_are_too_short_to_learn_are_warned_of_once(tmp_path, capsys, s
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.usefixtures("_two_cores_and_room")
 def test_a_study_of_pictures_takes_a_quality_of_them(tmp_path, capsys):
     small = ["--tasks", "hopper_stand", "--seeds", "1", "--frames", "20k"]
     assert dry_run(tmp_path, "dmc-pixels", *small, "--rendering", "light") == 0
