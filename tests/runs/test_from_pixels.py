@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jaxtyping
 import numpy as np
@@ -408,13 +409,23 @@ class Hearing(TrainingProgress):
 
 
 def test_an_evaluation_before_the_first_frame_is_no_pace(tmp_path, monkeypatch):
-    evaluate = PixelCohort._evaluate
-    monkeypatch.setattr(PixelCohort, "_evaluate", lambda cohort: (evaluate(cohort), time.sleep(2)))
+    now = [100.0]
+
+    def taking(seconds, do):
+        def slowly(cohort):
+            do(cohort)
+            now[0] += seconds
+
+        return slowly
+
+    monkeypatch.setattr("vcse.runs.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(PixelCohort, "_evaluate", taking(1000, PixelCohort._evaluate))
+    monkeypatch.setattr(PixelCohort, "step", taking(0.5, PixelCohort.step))
     config = make_config("none", frames=4, eval_episodes=1)
     train([config], tmp_path, progress=(heard := Hearing()))
-    assert heard.statuses[0].frames_per_s > 2  # a step of two frames takes less than a second
+    assert heard.statuses[0].frames_per_s == 4
     [row] = read_rows(tmp_path / config.name / "timing.csv")
-    assert row["frames_per_s"] > 2
+    assert row["frames_per_s"] == 4
 
 
 def test_what_is_said_of_a_run(tmp_path):
