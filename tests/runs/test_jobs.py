@@ -18,6 +18,8 @@ from vcse.runs.progress import Status, TrainingProgress
 from . import small_pixels, small_sac
 from .small import LAVA, assert_same_run, checkpoint_path, damage, make_config, train
 
+PATIENCE_S = 300  # with processes that share their cores with others
+
 
 @pytest.fixture(autouse=True)
 def _without_type_checks():
@@ -193,20 +195,21 @@ def test_a_stopped_or_killed_command_leaves_no_process_behind_and_goes_on(tmp_pa
     source = str(Path(vcse.__file__).parents[1])
     process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": source}, stderr=subprocess.PIPE, text=True)
     curves = [tmp_path / "minigrid-LavaGapS5" / "vcse" / f"seed{seed}" / "train.csv" for seed in (0, 1)]
-    deadline = time.monotonic() + 60
+    give_up = time.monotonic() + PATIENCE_S
     while not all(path.exists() for path in curves):
-        assert time.monotonic() < deadline
+        assert time.monotonic() < give_up
         assert process.poll() is None
         time.sleep(0.05)
     started = children(process.pid)
     assert len(started) >= 2
     process.send_signal(number)
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == (143 if number == signal.SIGTERM else -signal.SIGKILL)
     if number == signal.SIGTERM:
         assert "stopped by SIGTERM, everything is saved; the same command, or vcse resume, goes on" in said
+    give_up = time.monotonic() + PATIENCE_S
     while any(map(is_alive, started)):
-        assert time.monotonic() < deadline + 30
+        assert time.monotonic() < give_up
         time.sleep(0.05)
     for path in curves:  # also where the command was killed: its processes notice, and save
         assert list((path.parent / "checkpoint").glob("frame*.pt"))
