@@ -486,11 +486,13 @@ def test_a_run_that_is_killed_twice_ends_as_if_nothing_had_happened(done, tmp_pa
             if (run / "checkpoint").exists() and max([0, *checkpoint.frames(run / "checkpoint")]) >= at:
                 break
             time.sleep(0.002)
+        os.kill(process.pid, signal.SIGSTOP)  # or it would go on to its end while its workers are looked for
         workers = worker_ids(process.pid)
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL
         assert workers
+        give_up = time.monotonic() + 120
         while any(map(is_running, workers)) and time.monotonic() < give_up:
             time.sleep(0.02)
         assert not any(map(is_running, workers))  # who nobody talks to any more
