@@ -105,6 +105,16 @@ class Structure(HTMLParser):
             self.text += text
 
 
+@pytest.mark.parametrize(("seeds", "is_said"), [(2, True), (4, True), (5, False)])
+def test_an_interval_of_few_runs_is_said_to_be_from_the_lowest_to_the_highest(tmp_path, seeds, is_said):
+    page = write_report(make_study(tmp_path, tasks=(LAVA,), seeds=seeds))
+    assert ("goes from the lowest to the highest" in Structure(page.read_text()).text) == is_said
+    row = read_csv(page.parent / "table.csv")[-1]
+    lowest, highest = 0.9, 0.9 + 0.01 * (seeds - 1)
+    ends = [float(row[name]) for name in row if name in ("low", "high")]
+    assert (ends == pytest.approx([lowest, highest])) == is_said
+
+
 def test_a_study_gives_curves_numbers_and_verdicts(tmp_path):
     page = write_report(make_study(tmp_path))
     assert page == tmp_path / "report" / "index.html"

@@ -50,6 +50,7 @@ LABELS = {
     "eval_success_rate": "success in evaluation",
     "beyond_wall_share": "share of visits beyond the wall",
 }
+MOST_OF_FEW = 4  # runs: more than 2.5 % of all resamples have nothing but the lowest in their middle half
 SHARES = ("success_rate", "eval_success_rate", "beyond_wall_share")
 WORDS = {  # for one claim, and for several
     "holds": ("holds", "hold"),
@@ -120,6 +121,12 @@ class Section:
     def methods(self) -> list[Series]:
         """What was run here, not by others."""
         return [each for each in self.series if not each.is_dashed]
+
+    @property
+    def has_few_runs(self) -> bool:
+        """Whether an interval of the table is of so few runs that it can only go from the lowest to the highest."""
+        cells = (cell for table in self.tables for cells in table.rows.values() for cell in cells)
+        return any(1 < cell.runs <= MOST_OF_FEW for cell in cells)
 
     @property
     def is_of_episodes(self) -> bool:
