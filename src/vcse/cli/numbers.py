@@ -1,6 +1,6 @@
-"""Options that are numbers, read so that a wrong one is told in words of ours.
+"""Options that are several names, and those that are numbers, read so that a wrong one is told in words of ours.
 
-Those that count frames may be written as people write large numbers: 100000, 100_000, 1e5, 100k, 1M.
+Numbers that count frames may be written as people write large numbers: 100000, 100_000, 1e5, 100k, 1M.
 """
 
 import re
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
+import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 _WRITTEN = re.compile(r"(-?(?:\d{1,3}(?:[_,]\d{3})+|\d+)(?:\.\d+)?(?:[eE]\+?\d{1,2})?)([kM]?)")
@@ -62,3 +63,4 @@ FramesIfGiven = Annotated[int | None, _read_by(count_of, "FRAMES")]
 WholeIfGiven = Annotated[int | None, _read_by(whole_of, "INT")]
 NumberIfGiven = Annotated[float | None, _read_by(number_of, "FLOAT")]
 TemperatureIfGiven = Annotated[float | Literal["learned"] | None, _read_by(temperature_of, "FLOAT|learned")]
+Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]

@@ -18,7 +18,7 @@ from vcse.bonuses.named import (
     make_bonus,
 )
 from vcse.cli.devices import Device, check_drawing, cores, resolve_device
-from vcse.cli.numbers import Frames, FramesIfGiven, NumberIfGiven, Whole, WholeIfGiven
+from vcse.cli.numbers import Frames, FramesIfGiven, Names, NumberIfGiven, Whole, WholeIfGiven
 from vcse.cli.options import A2COptions, AgentOptions, DrQv2Options, OffPolicyOptions, SACOptions, naming_options
 from vcse.envs.tasks import agent_of, task_spec
 from vcse.runs.agents import AGENTS
@@ -29,8 +29,6 @@ from vcse.runs.progress import TrainingProgress
 from vcse.runs.readings import Reading
 from vcse.runs.store import check_no_file, done_frame, readable_runs
 from vcse.runs.words import counted
-
-Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]
 
 
 def train(

@@ -77,3 +77,11 @@ def read_study_file(directory: Path) -> StudyFile | None:
         return StudyFile.from_json(json.loads(path.read_text()))
     except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+def asked_in(directory: Path) -> StudyFile:
+    """Read what study a directory holds, and refuse one that does not say."""
+    file = read_study_file(directory)
+    if file is None:
+        raise ValueError(f"{directory} holds no study: there is no {STUDY_FILE} in it")
+    return file
