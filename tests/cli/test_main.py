@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,18 @@ def test_runs_from_a_source_tree_that_is_not_installed(tmp_path):
         check=True,
     )
     assert done.stdout == f"vcse {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["tasks"]])
+def test_a_reader_who_has_seen_enough_is_no_error(arguments):
+    nobody, written = os.pipe()
+    os.close(nobody)
+    command = [sys.executable, "-m", "vcse", *arguments]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": str(SOURCE)}, stdout=written, stderr=subprocess.PIPE, check=False
+    )
+    os.close(written)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
 
 
 def test_doctor_names_what_is_here(capsys):

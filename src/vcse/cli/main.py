@@ -1,5 +1,8 @@
 """The `vcse` command: which verbs there are, and how it fails."""
 
+import os
+import select
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -38,22 +41,12 @@ for _name, _command in COMMANDS.items():
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and give its exit status: 0, 1 where it could not do its work, 2 for a wrong call."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments == ["--version"]:
-        print(f"vcse {__version__}")
-        return 0
     try:
-        verb, rest = "".join(arguments[:1]), arguments[1:]
-        if verb == "study":  # which has verbs of its own
-            return run_study_command(rest)
-        if verb in COMMANDS:  # by itself, so that what it says of a wrong call names its own help
-            status = tyro.cli(COMMANDS[verb], prog=f"vcse {verb}", args=rest)
-        else:
-            status = app.cli(
-                prog="vcse",
-                description="Value-conditional state entropy exploration. vcse --version prints the version.",
-                args=arguments,
-            )
+        status = _run(arguments)
+        sys.stdout.flush()
     except (ValueError, RuntimeError, OSError) as error:
+        if isinstance(error, BrokenPipeError) and _reader_has_left():
+            return 128 + signal.SIGPIPE
         print(f"vcse: {error}", file=sys.stderr)
         return 1
     except StoppedError as error:
@@ -62,4 +55,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("vcse: interrupted", file=sys.stderr)
         return 130
-    return int(status or 0)
+    return status
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments == ["--version"]:
+        print(f"vcse {__version__}")
+        return 0
+    verb, rest = "".join(arguments[:1]), arguments[1:]
+    if verb == "study":  # which has verbs of its own
+        return run_study_command(rest)
+    if verb in COMMANDS:  # by itself, so that what it says of a wrong call names its own help
+        return int(tyro.cli(COMMANDS[verb], prog=f"vcse {verb}", args=rest) or 0)
+    return int(
+        app.cli(
+            prog="vcse",
+            description="Value-conditional state entropy exploration. vcse --version prints the version.",
+            args=arguments,
+        )
+        or 0
+    )
+
+
+def _reader_has_left() -> bool:
+    """Whether nobody reads what is printed any more, as after `vcse tasks | head`; what is left goes nowhere then."""
+    asked = select.poll()
+    asked.register(sys.stdout.fileno(), 0)  # that the other end is closed is told in any case
+    if not asked.poll(0):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
