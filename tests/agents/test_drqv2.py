@@ -289,6 +289,7 @@ def test_actions_that_are_cut_off_at_the_border_pass_their_gradient_on():
     agent = DrQv2(KIND.spec, config, 3)
     with torch.no_grad():
         agent.actor_head[4].mul_(20)
+    agent.adopt()
     assert (KIND.act(agent, [0]).abs() == 1 - 1e-6).any()
     for name, each in check_against_plain(config, at_border=True).items():
         assert each.double().mean() < 1e-5, name
@@ -448,9 +449,40 @@ def test_the_weight_of_the_bonus_decays():
         assert metrics["beta"].item() == pytest.approx(0.1 * 0.999**step, rel=1e-6)
 
 
+def learn(agent, seed):
+    agent.learn(KIND.material(seed), KIND.noise(seed), KIND.shifts(seed), step=2 * seed)
+
+
+def test_what_was_learned_is_acted_on_once_it_is_adopted():
+    agent, other = (KIND.make([VCSE], [0]) for _ in range(2))
+    pictures = KIND.material(3).observations
+    before = agent.act(pictures, None)
+    learn(agent, 0)
+    assert torch.equal(agent.act(pictures, None), before)
+    agent.adopt()
+    assert not torch.equal(agent.act(pictures, None), before)
+    KIND.update(other, [0])
+    assert_same_state(agent.state_dict(), other.state_dict())
+
+
+def test_saved_before_what_was_learned_is_adopted_a_learner_goes_on_the_same():
+    agent, other = (KIND.make([VCSE], [seed]) for seed in (0, 1))
+    KIND.update(agent, [0])
+    learn(agent, 1)
+    other.load_state_dict(agent.state_dict())
+    pictures = KIND.material(3).observations
+    assert torch.equal(other.act(pictures, None), agent.act(pictures, None))
+    for each in (agent, other):
+        each.adopt()
+        learn(each, 2)
+    assert_same_state(other.state_dict(), agent.state_dict())
+    assert torch.equal(other.act(pictures, None), agent.act(pictures, None))
+
+
 def test_a_policy_alone_comes_from_the_state_of_any_learner():
     trained = KIND.make([VCSE], [0])
     KIND.update(trained, [0])
+    learn(trained, 1)
     loaded = KIND.make([NONE], [9])
     loaded.load_policy(trained.state_dict())
     pictures = KIND.material(3).observations

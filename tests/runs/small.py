@@ -39,8 +39,8 @@ class Interrupting(TrainingProgress):
             self.what()
 
 
-def train(configs, out, *, threads=1, progress=None):
-    return train_runs(configs, out, device="cpu", threads=threads, progress=progress or TrainingProgress(quiet=True))
+def train(configs, out, *, device="cpu", threads=1, progress=None):
+    return train_runs(configs, out, device=device, threads=threads, progress=progress or TrainingProgress(quiet=True))
 
 
 def checkpoint_path(run, frame):

@@ -16,8 +16,10 @@ import torch
 from agents.contract import assert_same_state
 from gl import needs_gl
 
+from vcse.agents.drqv2 import DrQv2, DrQv2Spec
 from vcse.cli import main
 from vcse.envs.pixels import Pixels
+from vcse.nets.beside import Beside
 from vcse.runs import checkpoint, from_pixels, memory
 from vcse.runs.config import RunConfig
 from vcse.runs.from_pixels import PixelCohort
@@ -116,7 +118,7 @@ def test_what_a_run_leaves_on_disk(done):
     assert (run / "DONE").read_text() == f"{FRAMES}\n"
     assert json.loads((run / "meta.json").read_text())["drawn_by"] in ("osmesa", "egl")
     assert checkpoint.frames(run / "checkpoint") == [FRAMES, 90]
-    assert newest_state(run).state["agent"]["updates"] == (FRAMES - SEED_FRAMES) // 4
+    assert newest_state(run).state["agent"]["updates"] == (FRAMES - SEED_FRAMES) // 4 + 1
     assert RunConfig.from_json(json.loads((run / "config.json").read_text())) == VCSE
     header = (run / "train.csv").read_text().splitlines()[0]
     assert header.startswith("frame,episodes,return_mean,success_rate,bonus_mean,eval_return_mean,eval_success_rate,")
@@ -145,8 +147,8 @@ def test_columns_are_the_same_for_every_bonus_and_empty_where_there_is_nothing_t
     assert [plain[name] for name in nothing] == [0, 0, 0, 0]
     assert paid["curiosity_loss"] > 0
     assert (paid["action_noise"], paid["beta"]) == (pytest.approx(0.2), pytest.approx(0.1))
-    assert plain["action_noise"] == pytest.approx(1 - 0.9 * (STEPS - 2) / 100_000)
-    before_learning = rows["vcse"][ROW_FRAMES.index(SEED_FRAMES)]
+    assert plain["action_noise"] == pytest.approx(1 - 0.9 * STEPS / 100_000)
+    before_learning = rows["vcse"][ROW_FRAMES.index(SEED_FRAMES) - 1]
     assert math.isnan(before_learning["critic_loss"])
     assert math.isnan(before_learning["bonus_mean"])
 
@@ -260,20 +262,24 @@ def test_deviations_survive_a_stop_too(tmp_path, bonus, changes):
 
 
 @pytest.mark.parametrize(
-    ("frames", "seed_frames", "every", "updates"),
+    ("frames", "seed_frames", "every", "learns"),
     [
-        *[(40, 40, 2, 0), (42, 40, 2, 1), (42, 41, 2, 0), (44, 41, 2, 0), (46, 41, 2, 1), (8, 1, 2, 0), (10, 1, 2, 1)],
-        *[(8, 1, 1, 0), (10, 1, 1, 1), (40, 40, 1, 0), (42, 40, 1, 1)],
+        *[(40, 40, 2, False), (42, 40, 2, True), (42, 41, 2, False), (44, 41, 2, False), (46, 41, 2, True)],
+        *[(8, 1, 2, False), (10, 1, 2, True), (8, 1, 1, False), (10, 1, 1, True)],
+        *[(40, 40, 1, False), (42, 40, 1, True)],
     ],
 )
-def test_a_run_that_is_too_short_to_learn_is_warned_of_and_no_other(tmp_path, frames, seed_frames, every, updates):
+def test_a_run_that_is_too_short_to_learn_is_warned_of_and_no_other(tmp_path, frames, seed_frames, every, learns):
     settings = {"seed_frames": seed_frames, "batch_size": 1, "steps_per_update": every}
     config = make_config("none", frames=frames, eval_episodes=0, settings=settings)
     train([config], tmp_path)
-    assert newest_state(tmp_path / config.name).state["agent"]["updates"] == updates
+    acting = newest_state(tmp_path / config.name).state["agent"]["acting"]
+    unlearned = DrQv2(DrQv2Spec(9, 1), config.drqv2, config.seed).state_dict()["acting"]
+    for mine, theirs in zip(acting, unlearned, strict=True):
+        assert torch.equal(mine, theirs) != learns
     said = f"nothing is learned in {frames} frames: the first update comes within "
-    assert PixelCohort.warning(config).startswith(said) == (updates == 0)
-    assert bool(PixelCohort.warning(config)) == (updates == 0)
+    assert PixelCohort.warning(config).startswith(said) == (not learns)
+    assert bool(PixelCohort.warning(config)) == (not learns)
 
 
 def test_a_batch_that_never_finds_enough_is_warned_of_and_the_replay_is_not_larger_than_the_run():
@@ -555,7 +561,7 @@ def test_a_study_of_the_catalogue_runs_from_end_to_end(tmp_path, name, task, mon
     if name == "metaworld":
         pytest.importorskip("metaworld")
     monkeypatch.setattr(small_pixels, "EPISODE", 12)
-    frames, last_update = 36, 16
+    frames, last_update = 36, 18
     entry = catalog.narrowed(catalog.study(name), seeds=1, frames=frames, tasks=[task])
     configs = [
         dataclasses.replace(config, settings=smaller(config.drqv2, seed_frames=24))
@@ -569,7 +575,7 @@ def test_a_study_of_the_catalogue_runs_from_end_to_end(tmp_path, name, task, mon
         *_, row = read_rows(tmp_path / config.name / "train.csv")
         state = newest_state(tmp_path / config.name).state["agent"]
         critics.append(tuple(state["critic"][0].flatten().tolist()))
-        assert state["updates"] == 3
+        assert state["updates"] == 4
         assert math.isfinite(row[entry.metric])
         assert (row["bonus_mean"] != 0) == config.drqv2.has_bonus
         assert row["beta"] == pytest.approx(config.drqv2.weight(last_update))
@@ -587,6 +593,33 @@ def test_bfloat16_on_a_cpu_is_warned_of(tmp_path, precision, is_warned):
     assert ("bfloat16 is for GPUs" in cohort.describe()) == is_warned
     cohort.close()
     directory.close()
+
+
+class Waiting(Beside):
+    """Lets what follows begin only once the operations inside are done."""
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self.wait()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("every", [1, 2])
+def test_updates_beside_acting_are_those_that_are_waited_for(tmp_path, monkeypatch, every):
+    """Convolutions add up in an order of their own, so that numbers differ a little, and more from update to update."""
+    # Batches are large enough for the GPU to be still at an update when the next action is chosen.
+    settings = {"batch_size": 128, "hidden_units": 1024, "features": 50, "seed_frames": 300, "steps_per_update": every}
+    config = make_config("vcse", frames=420, eval_episodes=0, row_every_frames=20, settings=settings)
+    train([config], tmp_path / "beside", device="cuda")
+    monkeypatch.setattr(from_pixels, "Beside", Waiting)
+    train([config], tmp_path / "waiting", device="cuda")
+    beside, waiting = (read_rows(tmp_path / each / config.name / "train.csv") for each in ("beside", "waiting"))
+    for name in ("critic_loss", "extrinsic_critic_loss", "critic_mean", "actor_loss", "curiosity_loss", "bonus_mean"):
+        found, expected = (np.array([row[name] for row in rows]) for rows in (beside, waiting))
+        assert np.isfinite(expected).sum() > 5
+        np.testing.assert_allclose(found, expected, rtol=0.05, atol=0.01, err_msg=name)
+    found, expected = (Kept(tmp_path / each / config.name).actions for each in ("beside", "waiting"))
+    np.testing.assert_allclose(found, expected, atol=0.05)
 
 
 def test_frame_bytes_are_what_a_picture_has():

@@ -2,7 +2,8 @@
 
 One learner: its networks fill a GPU by themselves. The encoder learns from the critic of rewards and bonus alone. The
 extrinsic critic, the actor and the curiosity module see its features detached; the extrinsic critic learns the task's
-rewards alone, and is the value that VCSE conditions on.
+rewards alone, and is the value that VCSE conditions on. A copy of encoder and actor acts, so that the learner can be at
+its next update already while the policy of the last one still chooses actions.
 """
 
 import copy
@@ -193,6 +194,8 @@ class DrQv2:
         self.target_trunk, self.target_head = copy.deepcopy(self.critic_trunk), _copies(self.critic_head)
         self.extrinsic_target_trunk = copy.deepcopy(self.extrinsic_trunk)
         self.extrinsic_target_head = _copies(self.extrinsic_head)
+        self.acting_encoder, self.acting_trunk = copy.deepcopy(self.encoder), copy.deepcopy(self.actor_trunk)
+        self.acting_head = _copies(self.actor_head)
 
         learned: dict[str, Iterable[Tensor]] = {
             "encoder": self.encoder.parameters(),
@@ -241,7 +244,8 @@ class DrQv2:
         return (self._mean(observations) + noise).clamp(-MOST_ACTION, MOST_ACTION)
 
     def _mean(self, observations: UInt8[Tensor, "n c h w"]) -> Float[Tensor, "n a"]:
-        return self._policy(self.actor_trunk(self.encoder(observations)))
+        seen = self.acting_trunk(self.acting_encoder(observations))
+        return self.actor_net(self.acting_head, seen[None])[0].tanh()
 
     def update(
         self,
@@ -251,7 +255,20 @@ class DrQv2:
         *,
         step: int,
     ) -> dict[str, Tensor]:
-        """Learn from a batch; what is returned is overwritten by the next update.
+        """Learn from a batch, and act on it from now on; for the arguments see `learn`."""
+        metrics = self.learn(batch, noise, shifts, step=step)
+        self.adopt()
+        return metrics
+
+    def learn(
+        self,
+        batch: PictureBatch,
+        noise: Float[Tensor, "3 n a"],
+        shifts: Int[Tensor, "3 m 2"],
+        *,
+        step: int,
+    ) -> dict[str, Tensor]:
+        """Learn from a batch, and act as before until `adopt`; what is returned is overwritten by the next update.
 
         Args:
             batch: Transitions; those beyond the batch size serve the bonus alone.
@@ -264,6 +281,12 @@ class DrQv2:
         metrics = self._update(batch, noise, shifts) if self._captured_update is None else self._captured_update()
         self.updates += 1
         return metrics
+
+    @torch.no_grad()
+    def adopt(self) -> None:
+        """Act on all that was learned so far."""
+        acting, learned = zip(*self._acting_pairs(), strict=True)
+        torch._foreach_copy_(acting, learned)
 
     def capture(self, batch: PictureBatch, noise: Tensor, shifts: Tensor) -> None:
         """Replay updates from this memory, and the choice of actions with noise, as CUDA graphs from now on."""
@@ -468,6 +491,13 @@ class DrQv2:
             pairs += zip(self.extrinsic_target_head, self.extrinsic_head, strict=True)
         return pairs
 
+    def _acting_pairs(self) -> list[tuple[Tensor, Tensor]]:
+        pairs: list[tuple[Tensor, Tensor]] = []
+        pairs += zip(self.acting_encoder.parameters(), self.encoder.parameters(), strict=True)
+        pairs += zip(self.acting_trunk.parameters(), self.actor_trunk.parameters(), strict=True)
+        pairs += zip(self.acting_head, self.actor_head, strict=True)
+        return pairs
+
     def _leaves(self, layers: Iterable[Tensor]) -> list[Tensor]:
         return [each.to(self.device).requires_grad_() for each in layers]
 
@@ -499,14 +529,16 @@ class DrQv2:
 
     @torch.no_grad()
     def load_policy(self, state: dict[str, Any]) -> None:
-        """Take encoder and actor alone from a learner's state, whatever its critics and its bonus were."""
-        for name in ("encoder", "actor"):
-            for each, saved in zip(self._tensors()[name], state[name], strict=True):
-                each.copy_(saved)
+        """Take the policy that acts alone from a learner's state, whatever its critics and its bonus were."""
+        for (acting, _), saved in zip(self._acting_pairs(), state["acting"], strict=True):
+            acting.copy_(saved)
 
     def _tensors(self) -> dict[str, list[Tensor]]:
         """Give all tensors of the learner, by what they belong to."""
-        found: dict[str, list[Tensor]] = {"targets": [target for target, _ in self._target_pairs()]}
+        found = {
+            "targets": [target for target, _ in self._target_pairs()],
+            "acting": [acting for acting, _ in self._acting_pairs()],
+        }
         for name, adam in self.adams.items():
             found[name] = [each for group in adam.param_groups for each in group["params"]]
             for moment in ("exp_avg", "exp_avg_sq"):

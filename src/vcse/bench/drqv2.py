@@ -56,6 +56,7 @@ class Row:
     task: str
     bonus: str
     rendering: str
+    drawn_by: str  # egl or osmesa
     batch_size: int
     ms_per_update: float
     times_plain: float  # duration of an update against one without a bonus
@@ -72,7 +73,7 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
     for case in cases:
         with computing_as("drqv2", device):
             update_s = _update_seconds(case, device, seconds)
-            frames_per_s, shares = _train(case, device, threads, seconds)
+            frames_per_s, shares, drawn_by = _train(case, device, threads, seconds)
         if case.bonus == "none":
             plain[case.task] = update_s
         yield Row(
@@ -80,6 +81,7 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
             task=case.task,
             bonus=case.bonus,
             rendering=case.rendering,
+            drawn_by=drawn_by,
             batch_size=_settings(case).batch_size,
             ms_per_update=1000 * update_s,
             times_plain=update_s / plain.get(case.task, float("nan")),
@@ -118,8 +120,8 @@ def _update_seconds(case: Case, device: str, seconds: float) -> float:
     return duration(lambda: agent.update(batch, noise, shifts, step=0), device, seconds)
 
 
-def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float, dict[str, float]]:
-    """Give frames/s of training, and the shares of the time of its parts."""
+def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float, dict[str, float], str]:
+    """Give frames/s of training, the shares of the time of its parts, and what drew the pictures."""
     with tempfile.TemporaryDirectory() as scratch:
         config = RunConfig(
             task=case.task,
@@ -148,7 +150,8 @@ def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float
                 torch.cuda.synchronize()
             frames_per_s = (cohort.frame - first) / (time.perf_counter() - begin)
             spent = {part: cohort.seconds[part] - before[part] for part in before}
+            drawn_by = cohort.environment.gl_backend
         finally:
             cohort.close()
             directory.close()
-    return frames_per_s, {part: each / sum(spent.values()) for part, each in spent.items()}
+    return frames_per_s, {part: each / sum(spent.values()) for part, each in spent.items()}, drawn_by

@@ -95,7 +95,7 @@ def _line(row: estimator.Row | minigrid.Row | sac.Row | drqv2.Row) -> str:
 
 
 def _drqv2_table(rows: list[drqv2.Row]) -> Table:
-    title = f"DrQ-v2 on {rows[0].device}: an update, and training"
+    title = f"DrQ-v2 on {rows[0].device}, drawn by {rows[0].drawn_by}: an update, and training"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     headings = ("task", "bonus", "rendering", "batch", "ms", "times\nplain", "frames/s", "waits", "acts", "learns")
     for number, heading in enumerate(headings):

@@ -1,8 +1,9 @@
 """Training from pictures: one run, from its first frame or its last checkpoint to its last frame.
 
 Every step is one action and two frames: the learner acts, learns from what it has seen so far, and only then sees what
-its action led to, so that the simulator draws while the networks learn. This is the order of the release too. What an
-update learns from is chosen one step before it, while the simulator draws: the newest transition is not among it yet.
+its action led to, so that the simulator draws while the networks learn. This is the order of the release too. An update
+is begun one step before the policy that it leads to is due, so that a GPU has that step to make it in: the next action
+is still that of the policy before, and the newest transition is not among what the update learns from.
 """
 
 import math
@@ -12,12 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped, UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, TWIN, DrQv2, DrQv2Spec
 from vcse.envs.pixels import ACTION_REPEAT, Pixels, pixel_spec
 from vcse.nets.augment import SHIFTS
+from vcse.nets.beside import Beside
 from vcse.nets.optimizers import ADAM_AVERAGES
 from vcse.nets.perceptrons import Perceptrons
 from vcse.nets.pixels import FEATURES
@@ -62,7 +64,7 @@ class PixelCohort:
         every = settings.steps_per_update
         # A transition is complete after n steps, and is chosen while the next one is played.
         ready = max(-(-settings.seed_frames // ACTION_REPEAT), settings.n_step + 1)
-        updated = -(-ready // every) * every + 1  # steps when the first update was made
+        updated = -(-ready // every) * every + 1  # steps when the first update was adopted
         if steps < updated:
             return nothing_learned(config.frames, ACTION_REPEAT * updated, settings.seed_frames)
         episodes = -(-steps // pixel_spec(config.task).most_steps)  # the last steps of each begin no transition
@@ -138,7 +140,8 @@ class PixelCohort:
         self.loaded_latest: dict[str, float] = {}
         self.eager_updates = 0
         self.delivery = Delivery(self.replay, self.agent.device)
-        self.prepared: Delivered | None = None  # what the next update learns from
+        self.delivered: Delivered | None = None  # what the update that is being made learns from
+        self.updating = Beside(self.agent.device)
         self.action_draws = ActionDraws([self.config.seed], self.action_size, self.agent.device)
         rendering: Any = self.config.rendering
         self.environment = Pixels([self.config.task], rendering=rendering, device=device)
@@ -222,9 +225,10 @@ class PixelCohort:
         self.environment.send(action[None].numpy())
         acted = time.perf_counter()
         if self._learns_at(self.step_count):
-            self._learn()
+            self.updating.wait()
+            self.agent.adopt()
         if self._learns_at(self.step_count + 1):
-            self._prepare()
+            self._learn()
         learned = time.perf_counter()
         self._receive(action)
         self.seconds["act"] += acted - begin
@@ -239,20 +243,13 @@ class PixelCohort:
         return self.agent.act(self.observation[None], drawn.noise, step=self.step_count)[0].cpu()
 
     def _learns_at(self, step: int) -> bool:
-        """Whether a step has an update."""
+        """Whether an update is due at a step: actions after it follow from it."""
         return ACTION_REPEAT * step >= self.settings.seed_frames and step % self.settings.steps_per_update == 0
 
     def _learn(self) -> None:
-        """Make the update that was prepared; there is none where there was nothing to learn from."""
-        if self.prepared is None:
-            return
-        self.metrics = self.agent.update(*self.prepared, step=self.step_count)
-        self.bonus_mean.take(self.agent.bonus_output.reward if self.settings.has_bonus else None)
+        """Begin the update that is due at the next step; on a GPU it is made while the simulator is busy.
 
-    def _prepare(self) -> None:
-        """Choose what the next step learns from, with random numbers that depend on run and update alone.
-
-        The simulator is busy meanwhile, so that a GPU waits for neither.
+        Its random numbers depend on run and update alone. There is none where there is nothing to learn from.
         """
         settings = self.settings
         if self.replay.size < 1:
@@ -264,11 +261,14 @@ class PixelCohort:
         shifts = torch.from_numpy(generator.integers(SHIFTS, size=(SHIFT_DRAWS, settings.drawn, 2)))
         chosen = self.replay.choose(distinct_places(uniforms, self.replay.size, settings.drawn)[0])
         if self.eager_updates == EAGER_UPDATES and self.agent.device.type == "cuda" and self.agent.bonus.is_capturable:
-            self.prepared = self.delivery.bring_to_stay(chosen, noise, shifts)
-            self.agent.capture(*self.prepared)
+            self.delivered = self.delivery.bring_to_stay(chosen, noise, shifts)
+            self.agent.capture(*self.delivered)
         else:
-            self.prepared = self.delivery.bring(chosen, noise, shifts)
+            self.delivered = self.delivery.bring(chosen, noise, shifts)
         self.eager_updates += 1
+        with self.updating:
+            self.metrics = self.agent.learn(*self.delivered, step=self.step_count + 1)
+            self.bonus_mean.take(self.agent.bonus_output.reward if settings.has_bonus else None)
 
     def _receive(self, action: Float[Tensor, " a"]) -> None:
         """Keep what the action led to, and begin a new episode where one ended."""
@@ -344,7 +344,8 @@ class PixelCohort:
         self.directory.append_row("eval.csv", {"frame": self.frame, "episodes": episodes, **self.evaluation})
 
     def _check_finite(self) -> None:
-        """Refuse to write down what has become NaN, so that the last checkpoint is still good."""
+        """Wait for the last update, and refuse to write down what has become NaN: the last checkpoint is still good."""
+        self.updating.wait()
         for name in ("critic_loss", "actor_loss"):
             if self.metrics and not math.isfinite(float(self.metrics[name])):
                 raise RuntimeError(f"the {name} of {self.config.name} is not finite at frame {self.frame:,}")
@@ -396,7 +397,7 @@ class PixelCohort:
         steps = self.directory.read_log("steps.bin", kept, self.step_record)
         path = self.directory.path / "frames.bin"
         frames = np.memmap(path, dtype=np.uint8, mode="r", shape=(kept, *Pixels.frame_shape))
-        self._restore_replay(frames, steps)
+        self.replay.restore(frames, steps)
         # The environment cannot be saved: the same actions from the same seed bring it to where it was.
         frame = self.environment.reset([self._episode_seed()])[0]
         taken = self.step_count - self.episode_begin
@@ -407,24 +408,6 @@ class PixelCohort:
         newest = self.observation[-Pixels.frame_shape[0] :]
         other_cause = ", or does another library draw now"
         check_replayed(self.directory.path, torch.from_numpy(frame), newest, other_cause=other_cause)
-
-    def _restore_replay(self, frames: UInt8[np.ndarray, "t c h w"], steps: Shaped[np.ndarray, " t"]) -> None:
-        """Bring the replay to where it was; the next update was prepared before the last step had ended."""
-        if self.step_count == 0:
-            self.replay.restore(frames, steps)
-            return
-        # A step leads to one frame, and where it ends an episode, also to the first of the next.
-        before = len(steps) - (2 if steps["position"][-1] == 0 else 1)
-        self.replay.restore(frames[:before], steps[:before])
-        if self._learns_at(self.step_count):
-            self._prepare()
-        for frame, step in zip(frames[before:], steps[before:], strict=True):
-            shown = torch.from_numpy(frame.copy())
-            if step["position"] == 0:
-                self.replay.begin(shown)
-            else:
-                action = torch.from_numpy(step["action"].copy())
-                self.replay.add(action, float(step["reward"]), bool(step["terminated"]), shown)
 
     def _status(self, frames: int, frames_per_s: float) -> Status:
         method = self.config.method
@@ -446,7 +429,7 @@ def _capacity(config: RunConfig) -> int:
 
 
 def _checkpoint_bytes(config: RunConfig) -> int:
-    """Give about the bytes of a checkpoint: of every network, of what Adam keeps of it, and of the target critics."""
+    """Give about the bytes of a checkpoint: networks, what Adam keeps of them, target critics, acting policy."""
     settings, action_size = config.drqv2, pixel_spec(config.task).action_size
     features, hidden = settings.features, settings.hidden_units
     encoder = 9 * 32 * (STACK * Pixels.frame_shape[0] + 3 * 32)  # weights of four convolutions, 3 x 3
@@ -456,4 +439,5 @@ def _checkpoint_bytes(config: RunConfig) -> int:
     curiosity = trunk + hidden * (4 * features + 2 * action_size)  # two networks of one hidden layer
     learned = encoder + actor + critic + critic * settings.has_extrinsic_critic + curiosity * settings.has_bonus
     targets = critic + critic * settings.has_extrinsic_critic
-    return FLOAT_BYTES * ((1 + ADAM_AVERAGES) * learned + targets)
+    acting = encoder + actor
+    return FLOAT_BYTES * ((1 + ADAM_AVERAGES) * learned + targets + acting)
