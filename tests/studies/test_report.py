@@ -280,6 +280,16 @@ def test_all_commands_are_shown(tmp_path):
     assert re.findall("<pre>(.*)</pre>", write_report(tmp_path / "study").read_text()) == ["vcse one", "vcse two"]
 
 
+def test_tasks_of_every_command_are_judged(tmp_path):
+    make_study(tmp_path)
+    first, second = (StudyFile("minigrid", 6, 0, None, [task], ["none", "se", "vcse"], task) for task in (LAVA, EMPTY))
+    for asked in (first, first.joined(second)):
+        (tmp_path / "study.json").write_text(json.dumps(asked.to_json()))
+        rows = read_csv(write_report(tmp_path).parent / "claims.csv")
+        judged = {row["task"] for row in rows if row["claim"] == study("minigrid").claims[0].says}
+        assert judged == {LAVA, "all tasks together", *([EMPTY] if asked.earlier else [])}
+
+
 def test_settings_of_a_bonus_are_those_of_methods_that_have_one(tmp_path):
     text = Structure(write_report(make_study(tmp_path, seeds=1)).read_text()).text
     _, _, differences = text.partition("In what the methods differ")

@@ -237,7 +237,9 @@ class FrameReplay:
         Where the frames are there too, nothing waits for the host, so that it can be captured as a CUDA graph.
         """
         count = chosen.slots.shape[1]
-        words = self._words.index_select(0, chosen.slots.to(self._words.device, non_blocking=True).flatten())
+        # On the way to the host they are waited for: it would read them before they have arrived.
+        slots = chosen.slots.to(self._words.device, non_blocking=self._words.is_cuda)
+        words = self._words.index_select(0, slots.flatten())
         channels, *sides = self.frames.shape[1:]
         stacks = words.view(torch.uint8).view(-1, count, STACK * channels, *sides).to(self.device, non_blocking=True)
         now, arrived, *others = stacks

@@ -253,7 +253,7 @@ def make_section(
         series=series,
         panels=panels,
         tables=make_tables(runs, task_names, methods, metric, entry),
-        claims=judge(entry, runs, asked.tasks if asked else ()) if entry else [],
+        claims=judge(entry, runs, asked.wanted_tasks if asked else ()) if entry else [],
         maps=_maps(runs, task_names, methods, problems) if entry and entry.figure == "visits" else [],
         films=_films(directory, without, problems),
         notes=list(entry.notes) if entry else [],

@@ -47,6 +47,11 @@ class StudyFile:
         )
         return list(dict.fromkeys(identities))
 
+    @property
+    def wanted_tasks(self) -> list[str]:
+        """Every task that was asked for, by any of the commands."""
+        return list(dict.fromkeys(task for task, _, _ in self.wanted))
+
     def to_json(self) -> dict[str, Any]:
         """Give what `study.json` holds."""
         *earlier, last = (
