@@ -196,6 +196,8 @@ class DrQv2:
         self.extrinsic_target_head = _copies(self.extrinsic_head)
         self.acting_encoder, self.acting_trunk = copy.deepcopy(self.encoder), copy.deepcopy(self.actor_trunk)
         self.acting_head = _copies(self.actor_head)
+        self._acting = [*self.acting_encoder.parameters(), *self.acting_trunk.parameters(), *self.acting_head]
+        self._acting_next = [*self.encoder.parameters(), *self.actor_trunk.parameters(), *self.actor_head]
 
         learned: dict[str, Iterable[Tensor]] = {
             "encoder": self.encoder.parameters(),
@@ -285,8 +287,7 @@ class DrQv2:
     @torch.no_grad()
     def adopt(self) -> None:
         """Act on all that was learned so far."""
-        acting, learned = zip(*self._acting_pairs(), strict=True)
-        torch._foreach_copy_(acting, learned)
+        torch._foreach_copy_(self._acting, self._acting_next)
 
     def capture(self, batch: PictureBatch, noise: Tensor, shifts: Tensor) -> None:
         """Replay updates from this memory, and the choice of actions with noise, as CUDA graphs from now on."""
@@ -491,13 +492,6 @@ class DrQv2:
             pairs += zip(self.extrinsic_target_head, self.extrinsic_head, strict=True)
         return pairs
 
-    def _acting_pairs(self) -> list[tuple[Tensor, Tensor]]:
-        pairs: list[tuple[Tensor, Tensor]] = []
-        pairs += zip(self.acting_encoder.parameters(), self.encoder.parameters(), strict=True)
-        pairs += zip(self.acting_trunk.parameters(), self.actor_trunk.parameters(), strict=True)
-        pairs += zip(self.acting_head, self.actor_head, strict=True)
-        return pairs
-
     def _leaves(self, layers: Iterable[Tensor]) -> list[Tensor]:
         return [each.to(self.device).requires_grad_() for each in layers]
 
@@ -530,15 +524,12 @@ class DrQv2:
     @torch.no_grad()
     def load_policy(self, state: dict[str, Any]) -> None:
         """Take the policy that acts alone from a learner's state, whatever its critics and its bonus were."""
-        for (acting, _), saved in zip(self._acting_pairs(), state["acting"], strict=True):
-            acting.copy_(saved)
+        for each, saved in zip(self._acting, state["acting"], strict=True):
+            each.copy_(saved)
 
     def _tensors(self) -> dict[str, list[Tensor]]:
         """Give all tensors of the learner, by what they belong to."""
-        found = {
-            "targets": [target for target, _ in self._target_pairs()],
-            "acting": [acting for acting, _ in self._acting_pairs()],
-        }
+        found = {"targets": [target for target, _ in self._target_pairs()], "acting": self._acting}
         for name, adam in self.adams.items():
             found[name] = [each for group in adam.param_groups for each in group["params"]]
             for moment in ("exp_avg", "exp_avg_sq"):

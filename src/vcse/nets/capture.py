@@ -8,7 +8,6 @@ from torch import Tensor
 
 Output = TypeVar("Output")
 
-MOST_URGENT = -1  # of the priorities that PyTorch gives streams
 _ALIGNED_BYTES = 16
 
 
@@ -17,17 +16,12 @@ class Captured(Generic[Output]):
 
     It must read from and write to memory that stays where it is, wait for nothing, and have run before, so that
     libraries and kernels are loaded. What it gives is overwritten by the next call.
-
-    Args:
-        function: What is captured.
-        is_urgent: Let its operations go before those of others that the device is busy with.
     """
 
-    def __init__(self, function: Callable[[], Output], *, is_urgent: bool = False) -> None:
+    def __init__(self, function: Callable[[], Output]) -> None:
         torch.cuda.synchronize()
         self._graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.Stream(priority=MOST_URGENT) if is_urgent else None  # type: ignore[no-untyped-call]
-        with torch.cuda.graph(self._graph, stream=stream):
+        with torch.cuda.graph(self._graph):
             self._output = function()
 
     def __call__(self) -> Output:
@@ -77,8 +71,6 @@ class Parcel:
 class CapturedCall(Generic[Output]):
     """A function of tensors, captured once; what it is called with is copied to memory of its own.
 
-    It is urgent: somebody waits for an answer.
-
     Args:
         function: As for `Captured`, but for its arguments.
         inputs: On the host or the device; those of later calls must lie there too, and have the same shapes.
@@ -94,7 +86,7 @@ class CapturedCall(Generic[Output]):
         ]
         self._send(inputs)
         function(*self._inputs)
-        self._captured = Captured(lambda: function(*self._inputs), is_urgent=True)
+        self._captured = Captured(lambda: function(*self._inputs))
 
     def __call__(self, *inputs: Tensor) -> Output:
         """Copy the inputs, and start the operations."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, TWIN, DrQv2, DrQv2Spec
@@ -23,7 +23,7 @@ from vcse.nets.beside import Beside
 from vcse.nets.optimizers import ADAM_AVERAGES
 from vcse.nets.perceptrons import Perceptrons
 from vcse.nets.pixels import FEATURES
-from vcse.replay.frames import STACK, FrameReplay, frame_bytes, step_record
+from vcse.replay.frames import STACK, Chosen, FrameReplay, frame_bytes, step_record
 from vcse.replay.transitions import FLOAT_BYTES, distinct_places, uniforms_for
 from vcse.runs.checkpoint import KEPT, check_replayed
 from vcse.runs.config import RunConfig
@@ -149,6 +149,7 @@ class PixelCohort:
         self.evaluation_environments: Pixels | None = None
         self.observation = torch.zeros(STACK * Pixels.frame_shape[0], *Pixels.frame_shape[1:], dtype=torch.uint8)
         self.seconds = dict.fromkeys(("env", "act", "update"), 0.0)
+        self.clock = 0.0
 
     @property
     def frame(self) -> int:
@@ -218,48 +219,59 @@ class PixelCohort:
 
     def step(self) -> None:
         """Act, learn from the past, and see what the action led to."""
-        begin = time.perf_counter()
-        action = self._act()
-        if not action.isfinite().all():
+        self.clock = time.perf_counter()
+        asked = self._act()
+        self._spent("act")
+        # A GPU has yet to answer, perhaps to end an update: meanwhile the host chooses what is learned from next.
+        chosen = self._choose() if self._learns_at(self.step_count + 1) else None
+        self._spent("update")
+        action = asked.cpu()
+        if not np.isfinite(action.numpy()).all():
             self._check_finite()
         self.environment.send(action[None].numpy())
-        acted = time.perf_counter()
+        self._spent("act")
         if self._learns_at(self.step_count):
             self.updating.wait()
             self.agent.adopt()
-        if self._learns_at(self.step_count + 1):
-            self._learn()
-        learned = time.perf_counter()
+        if chosen is not None:
+            self._learn(*chosen)
+        self._spent("update")
         self._receive(action)
-        self.seconds["act"] += acted - begin
-        self.seconds["update"] += learned - acted
-        self.seconds["env"] += time.perf_counter() - learned
+        self._spent("env")
+
+    def _spent(self, part: str) -> None:
+        """Count the time since this was last called."""
+        before, self.clock = self.clock, time.perf_counter()
+        self.seconds[part] += self.clock - before
 
     def _act(self) -> Float[Tensor, " a"]:
-        """Choose an action: random ones at first, then those of the policy."""
+        """Choose an action, perhaps on a GPU: random ones at first, then those of the policy."""
         drawn = self.action_draws.of_step(self.step_count)
         if self.frame < self.settings.seed_frames:
             return drawn.actions[0]
-        return self.agent.act(self.observation[None], drawn.noise, step=self.step_count)[0].cpu()
+        return self.agent.act(self.observation[None], drawn.noise, step=self.step_count)[0]
 
     def _learns_at(self, step: int) -> bool:
         """Whether an update is due at a step: actions after it follow from it."""
         return ACTION_REPEAT * step >= self.settings.seed_frames and step % self.settings.steps_per_update == 0
 
-    def _learn(self) -> None:
-        """Begin the update that is due at the next step; on a GPU it is made while the simulator is busy.
+    def _choose(self) -> tuple[Chosen, Tensor, Tensor] | None:
+        """Choose what the next update learns from, with its noise and shifts; None where there is nothing yet.
 
-        Its random numbers depend on run and update alone. There is none where there is nothing to learn from.
+        The random numbers depend on run and update alone.
         """
         settings = self.settings
         if self.replay.size < 1:
-            return
+            return None
         generator = numbers(self.config.seed, "updates", self.agent.updates)
         uniforms = torch.from_numpy(generator.random((1, uniforms_for(settings.drawn))))
         shape = (NOISE_DRAWS, settings.batch_size, self.action_size)
         noise = torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
         shifts = torch.from_numpy(generator.integers(SHIFTS, size=(SHIFT_DRAWS, settings.drawn, 2)))
-        chosen = self.replay.choose(distinct_places(uniforms, self.replay.size, settings.drawn)[0])
+        return self.replay.choose(distinct_places(uniforms, self.replay.size, settings.drawn)[0]), noise, shifts
+
+    def _learn(self, chosen: Chosen, noise: Float[Tensor, "d n a"], shifts: Int[Tensor, "s m 2"]) -> None:
+        """Begin the update that is due at the next step; on a GPU it is made while the simulator is busy."""
         if self.eager_updates == EAGER_UPDATES and self.agent.device.type == "cuda" and self.agent.bonus.is_capturable:
             self.delivered = self.delivery.bring_to_stay(chosen, noise, shifts)
             self.agent.capture(*self.delivered)
@@ -268,7 +280,7 @@ class PixelCohort:
         self.eager_updates += 1
         with self.updating:
             self.metrics = self.agent.learn(*self.delivered, step=self.step_count + 1)
-            self.bonus_mean.take(self.agent.bonus_output.reward if settings.has_bonus else None)
+            self.bonus_mean.take(self.agent.bonus_output.reward if self.settings.has_bonus else None)
 
     def _receive(self, action: Float[Tensor, " a"]) -> None:
         """Keep what the action led to, and begin a new episode where one ended."""
