@@ -156,6 +156,7 @@ def test_what_was_found_wrong_is_said_here_too(tmp_path, capsys):
             ["runs", "--overlay", "theirs.csv", "--overlay-task", "Unlok"],
             "--overlay-task must be one of minigrid/Unlock, got 'Unlok'",
         ),
+        (["runs", "--column", "bonus_maen"], "--column must be one of success_rate, got 'bonus_maen'"),
         (["runs", "--out", "theirs.csv"], "the report cannot be written to theirs.csv: it is a file"),
     ],
 )

@@ -244,6 +244,25 @@ def test_an_archive_gives_the_same_curves_as_its_runs(tmp_path):
     assert 'href="curves.csv"' not in (archive / "report" / "index.html").read_text()
 
 
+def test_any_column_can_be_shown_on_a_page_of_its_own_which_judges_nothing(tmp_path):
+    make_study(tmp_path, seeds=2)
+    for number, path in enumerate(sorted(tmp_path.glob("*/vcse/seed*/train.csv"))):
+        header, *rows = path.read_text().splitlines()
+        path.write_text("\n".join([f"{header},bonus_mean", *(f"{row},{-2 - number / 4}" for row in rows)]) + "\n")
+    page = write_report(tmp_path, column="bonus_mean")
+    assert page == tmp_path / "report-bonus_mean" / "index.html"
+    found = Structure(page.read_text())
+    (drawing,) = json.loads(found.data)
+    assert not drawing["isShare"]
+    assert [panel["lines"].keys() for panel in drawing["panels"]] == [{"vcse"}, {"vcse"}]
+    assert drawing["panels"][1]["lines"]["vcse"]["iqm"][-1] == pytest.approx(-2.125)
+    assert "Column bonus_mean over frames" in found.text
+    assert "What is said" not in found.text
+    assert not (page.parent / "claims.csv").exists()
+    judged = write_report(tmp_path, column="success_rate")  # which is what the study is judged by
+    assert read_csv(judged.parent / "claims.csv") == read_csv(write_report(tmp_path).parent / "claims.csv")
+
+
 def test_runs_of_no_study_are_shown_without_claims(tmp_path):
     for seed in range(3):
         make_run(tmp_path / "mine", "own", seed, [12.5, 800.0], column="return_mean", task="dmc/hopper_hop")

@@ -14,6 +14,7 @@ def report(
     directory: Annotated[Path, tyro.conf.Positional],
     /,
     out: Path | None = None,
+    column: str | None = None,
     overlay: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE [FILE ...]")] = (),
     overlay_task: str | None = None,
     overlay_method: str | None = None,
@@ -26,7 +27,9 @@ def report(
 
     Args:
         directory: A study, a directory of studies, a directory of runs, or an archive of them.
-        out: Where the page goes; the folder report in the directory if it is not given.
+        out: Where the page goes; the folder report in the directory if it is not given, report-COLUMN with --column.
+        column: Show this column of train.csv in place of what the study is judged by, such as eval_return_mean,
+            bonus_mean or critic_loss. Such a page judges no claims.
         overlay: Files of other people's curves, drawn as dashed lines on the tasks that they are about: CSVs of DrQ-v2,
             TD-MPC2 or with the columns task,method,seed,frame,return_mean, monitor.csv and evaluations.npz of
             Stable-Baselines3, runs of vcse. Runs of the same method are one line.
@@ -65,6 +68,7 @@ def report(
         directory,
         out,
         curves,
+        column=column,
         overlay_task=overlay_task,
         progress=lambda said: print(f"vcse: {said}", file=sys.stderr),
     )

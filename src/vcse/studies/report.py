@@ -31,7 +31,7 @@ from vcse.studies.judge import (
 )
 from vcse.studies.making import data_uri
 from vcse.studies.panels import Cell, short_name
-from vcse.studies.sections import Section, check_overlay_task, find_all, make_section
+from vcse.studies.sections import Section, check_column, check_overlay_task, find_all, make_section
 from vcse.studies.statistics import FEWEST_RUNS
 
 
@@ -40,6 +40,7 @@ def write_report(
     out: Path | None = None,
     overlays: Sequence[ForeignCurves] = (),
     *,
+    column: str | None = None,
     overlay_task: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Path:
@@ -47,22 +48,26 @@ def write_report(
 
     Args:
         directory: A study, a directory of studies, or any runs.
-        out: Where the page goes; the folder `report` in the directory if it is not given.
+        out: Where the page goes; the folder `report`, or `report-COLUMN`, in the directory if it is not given.
         overlays: Other people's curves, drawn as dashed lines where the task is the same.
+        column: What is shown in place of what the study is judged by, without its claims.
         overlay_task: The task that the overlays are said to be about; refused where it is none of those that were run.
         progress: Told what is being done, and what was found wrong.
     """
     if not directory.is_dir():
         raise ValueError(f"{directory} is not a directory")
-    out = directory / "report" if out is None else out
+    if out is None:
+        out = directory / ("report" if column is None else f"report-{column}")
     # All that can be refused is, before the slow part.
     found = find_all(directory, progress)
+    if column is not None:
+        check_column(column, found)
     if overlay_task is not None:
         check_overlay_task(overlay_task, found)
     _check_writable(out)
     sections: list[Section] = []
     for each in found:
-        sections.append(make_section(each, overlays, taken=sections, progress=progress))
+        sections.append(make_section(each, overlays, column=column, taken=sections, progress=progress))
     if len(sections) > 1:
         titles = Counter(section.title for section in sections)
         places = [_place(each.directory, directory) for each in found]

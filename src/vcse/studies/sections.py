@@ -51,7 +51,7 @@ LABELS = {
     "beyond_wall_share": "share of visits beyond the wall",
 }
 MOST_OF_FEW = 4  # runs: more than 2.5 % of all resamples have nothing but the lowest in their middle half
-SHARES = ("success_rate", "eval_success_rate", "beyond_wall_share")
+SHARES = ("_rate", "_share")  # how their names end
 WORDS = {  # for one claim, and for several
     "holds": ("holds", "hold"),
     "contradicted": ("contradicted", "contradicted"),
@@ -115,7 +115,7 @@ class Section:
     @property
     def is_share(self) -> bool:
         """Whether the metric goes from 0 to 100 %."""
-        return self.metric in SHARES
+        return self.metric.endswith(SHARES)
 
     @property
     def methods(self) -> list[Series]:
@@ -224,14 +224,27 @@ def check_overlay_task(name: str, found: Sequence[Found]) -> None:
         raise ValueError(f"--overlay-task must be one of {', '.join(shown)}, got {name!r}")
 
 
+def check_column(name: str, found: Sequence[Found]) -> None:
+    """Refuse a column that no run has."""
+    names = dict.fromkeys(column for each in found for run in each.runs for column in run.columns)
+    if name not in names:
+        raise ValueError(f"--column must be one of {', '.join(names)}, got {name!r}")
+
+
 def make_section(
-    found: Found, overlays: Sequence[ForeignCurves], *, taken: Sequence[Section], progress: Callable[[str], None]
+    found: Found,
+    overlays: Sequence[ForeignCurves],
+    *,
+    column: str | None,
+    taken: Sequence[Section],
+    progress: Callable[[str], None],
 ) -> Section:
-    """Put together all that is said about one study."""
+    """Put together all that is said about one study; its claims are about what it is judged by, and no other column."""
     directory, without, runs, problems, asked, entry = found
     task_names = found.tasks
     methods = _ordered({run.method: None for run in runs}, entry.method_names if entry else tuple(plots.METHOD_COLOURS))
-    metric = entry.metric if entry else _metric(runs)
+    metric = column or (entry.metric if entry else _metric(runs))
+    claimed = entry if entry and entry.claims and entry.metric == metric else None
     progress(_extent(runs, task_names, methods))
     problems += _gaps(runs, asked)
     panels = make_panels(runs, task_names, methods, metric, problems)
@@ -240,8 +253,8 @@ def make_section(
     explanations = {method.name: method.explanation for method in entry.methods} if entry else {}
     series = [Series(method, explanations.get(method, ""), plots.method_colour(method, methods)) for method in methods]
     series += lay_over(panels, overlays, methods, metric, problems)
-    if entry and entry.claims:
-        progress(f"judging {counted(len(entry.claims), 'claim')}")
+    if claimed:
+        progress(f"judging {counted(len(claimed.claims), 'claim')}")
     differences, common = _settings(runs, methods)
     section = Section(
         name=_unique(entry.name if entry else directory.resolve().name, [each.name for each in taken]),
@@ -249,11 +262,11 @@ def make_section(
         source=_source(entry),
         extent=_extent(runs, task_names, methods),
         metric=metric,
-        label=LABELS.get(metric, metric),
+        label=LABELS.get(metric, f"column {metric}"),
         series=series,
         panels=panels,
         tables=make_tables(runs, task_names, methods, metric, entry),
-        claims=judge(entry, runs, asked.wanted_tasks if asked else ()) if entry else [],
+        claims=judge(claimed, runs, asked.wanted_tasks if asked else ()) if claimed else [],
         maps=_maps(runs, task_names, methods, problems) if entry and entry.figure == "visits" else [],
         films=_films(directory, without, problems),
         notes=list(entry.notes) if entry else [],
