@@ -27,7 +27,7 @@ from vcse.runs.store import RunDirectory
 
 SECONDS = 4.0  # for each of the two measurements of a case
 WARM_UP = 6
-FRAMES = 20_000  # of the run that is begun
+FRAMES, SEED_FRAMES = 20_000, 1_000  # of the run that is begun
 
 
 class Case(NamedTuple):
@@ -131,7 +131,7 @@ def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float
             reading="release",
             frames=FRAMES,
             backend="dm_control",
-            settings=_settings(case, seed_frames=1000),
+            settings=_settings(case, seed_frames=SEED_FRAMES),
             rendering=case.rendering,
         )
         directory = RunDirectory(Path(scratch) / config.name, config)

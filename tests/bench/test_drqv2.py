@@ -1,0 +1,62 @@
+import json
+import math
+import time
+from types import SimpleNamespace
+
+import pytest
+from gl import needs_gl
+
+from vcse.bench import drqv2, sac
+from vcse.bench.drqv2 import Case, measure
+from vcse.cli import main
+
+pytestmark = needs_gl
+TASK = "dmc-pixels/pendulum_swingup"
+SHARES = ("share_env", "share_act", "share_update")
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch):
+    """Little is measured, of tiny networks, after few frames."""
+    monkeypatch.setattr(drqv2, "SEED_FRAMES", 80)
+    settings = drqv2.drqv2_config
+    monkeypatch.setattr(drqv2, "drqv2_config", lambda bonus, **asked: settings(bonus, hidden_units=16, **asked))
+    monkeypatch.setattr(sac, "time", SimpleNamespace(perf_counter=time.process_time))
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_rows_say_what_was_measured_and_what_drew_it_and_their_shares_add_up():
+    cases = [Case(TASK, "none", "fast", 16), Case(TASK, "vcse", "fast", 16)]
+    plain, paid = measure("cpu", cases, threads=1, seconds=0.02)
+    assert (plain.device, plain.task, plain.bonus, plain.rendering) == ("cpu", TASK, "none", "fast")
+    assert plain.batch_size == 16
+    assert paid.bonus == "vcse"
+    assert plain.times_plain == 1
+    for row in (plain, paid):
+        assert row.drawn_by in ("egl", "osmesa")
+        assert row.ms_per_update > 0
+        assert row.frames_per_s > 0
+        assert sum(getattr(row, share) for share in SHARES) == pytest.approx(1)
+        assert all(0 < getattr(row, share) < 1 for share in SHARES)
+    [alone] = measure("cpu", cases[1:], threads=1, seconds=0.02)
+    assert math.isnan(alone.times_plain)  # nothing to hold it against
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_the_command_prints_flat_rows_or_a_table(capsys, monkeypatch):
+    monkeypatch.setattr(drqv2, "CPU_CASES", (Case(TASK, "none", "fast", 16),))
+    command = ["bench", "drqv2", "--device", "cpu", "--seconds", "0.02"]
+    assert main([*command, "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert row["drawn_by"] in ("egl", "osmesa")
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert f"DrQ-v2 on cpu, drawn by {row['drawn_by']}" in shown
+    assert "pendulum_swingup" in shown
+
+
+def test_a_plain_case_comes_before_those_that_are_held_against_it():
+    for cases in (drqv2.CPU_CASES, drqv2.CUDA_CASES):
+        for number, case in enumerate(cases):
+            earlier = [(each.task, each.batch_size, each.bonus) for each in cases[: number + 1]]
+            assert (case.task, case.batch_size, "none") in earlier
