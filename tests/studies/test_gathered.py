@@ -1,27 +1,10 @@
-import json
-import lzma
 import math
 
 import numpy as np
 import pytest
+from studies.small_runs import HEADER, ROWS, TASK, make_run
 
-from vcse.studies.gathered import gather, joined, study_directories, write_archive
-
-TASK = "minigrid/LavaGapS7"
-HEADER = "frame,episodes,success_rate,bonus_mean"
-ROWS = ("128,0,,0.1", "256,3,0.25,1e-05", "384,9,0.30000000000000004,-2.5")
-
-
-def make_run(out, seed, *, method="vcse", task=TASK, rows=ROWS, header=HEADER, done=True, **config):
-    path = out / task.replace("/", "-") / method / f"seed{seed}"
-    path.mkdir(parents=True)
-    content = {"schema_version": 1, "task": task, "method": method, "seed": seed, "frames": 384, "a2c": {"beta": 0.5}}
-    (path / "config.json").write_text(json.dumps(content | config))
-    (path / "meta.json").write_text(json.dumps({"vcse": "0.1.0", "cpus": 2}))
-    (path / "train.csv").write_text("\n".join((header, *rows)) + "\n")
-    if done:
-        (path / "DONE").write_text("384\n")
-    return path
+from vcse.studies.gathered import gather, joined, study_directories
 
 
 def test_a_run_is_read_with_all_that_lies_in_its_directory(tmp_path):
@@ -151,70 +134,6 @@ def test_directories_can_be_left_alone(tmp_path):
     make_run(tmp_path / "a", 0)
     make_run(tmp_path / "b", 1)
     assert [run.seed for run in gather(tmp_path, without=[tmp_path / "a"]).runs] == [1]
-
-
-def test_an_archive_gives_back_the_same_runs(tmp_path):
-    path = make_run(tmp_path / "runs", 0)
-    (path / "eval.csv").write_text("frame,success_rate,argmax_success_rate\n384,0.1,\n")
-    np.save(path / "visits.npy", np.arange(8).reshape(2, 2, 2))
-    make_run(tmp_path / "runs", 1, done=False)
-    make_run(tmp_path / "runs", 0, method="a, <odd> name", header="frame,success_rate", rows=("100,0.5", "200,1.0"))
-    runs = gather(tmp_path / "runs").runs
-    write_archive(runs, tmp_path / "archive")
-    again, problems = gather(tmp_path / "archive")
-    assert problems == []
-    for one, other in zip(runs, again, strict=True):
-        assert one.identity == other.identity
-        np.testing.assert_array_equal(one.frames, other.frames)
-        assert list(one.columns) == list(other.columns)
-        for column, numbers in one.columns.items():
-            np.testing.assert_array_equal(numbers, other.columns[column])
-        assert (one.config, one.meta, one.done, one.text) == (other.config, other.meta, other.done, other.text)
-        np.testing.assert_equal(one.evaluation, other.evaluation)
-        if one.visits is None:
-            assert other.visits is None
-        else:
-            np.testing.assert_array_equal(one.visits, other.visits)
-    assert sum(run.visits is not None for run in again) == 1
-    described = json.loads((tmp_path / "archive" / "runs.json").read_text())
-    assert [len(described[part]) for part in ("config", "meta", "columns")] == [1, 1, 2]
-    text = lzma.decompress((tmp_path / "archive" / "runs.csv.xz").read_bytes()).decode()
-    assert f"{TASK},vcse,0,384,0.30000000000000004,9,-2.5" in text  # the digits of train.csv
-
-
-def test_an_archive_is_read_instead_of_what_lies_beside_it(tmp_path):
-    make_run(tmp_path, 0)
-    write_archive(gather(tmp_path).runs, tmp_path)
-    make_run(tmp_path, 1)
-    assert [run.seed for run in gather(tmp_path).runs] == [0]
-
-
-def test_an_archive_whose_files_disagree_is_named(tmp_path):
-    for seed in (0, 1):
-        make_run(tmp_path / "runs", seed)
-    write_archive(gather(tmp_path / "runs").runs, tmp_path)
-    described = json.loads((tmp_path / "runs.json").read_text())
-    described["runs"][1]["seed"] = 5
-    (tmp_path / "runs.json").write_text(json.dumps(described))
-    runs, problems = gather(tmp_path)
-    assert [run.seed for run in runs] == [0]
-    assert any("vcse 1 is left out: runs.json does not describe it." in said for said in problems)
-    assert any("vcse, seed 5 is left out: runs.csv.xz has no row of it." in said for said in problems)
-    (tmp_path / "runs.json").write_text(json.dumps(described | {"schema_version": 9}))
-    runs, (said,) = gather(tmp_path)
-    assert runs == []
-    assert "runs.json has schema version 9; this release reads 1" in said
-    (tmp_path / "runs.csv.xz").write_bytes(b"torn")
-    assert "is left out" in gather(tmp_path).problems[0]
-
-
-def test_an_archive_of_nothing_and_of_the_same_run_twice_is_refused(tmp_path):
-    make_run(tmp_path, 0)
-    (run,) = gather(tmp_path).runs
-    with pytest.raises(ValueError, match="runs must hold at least one run, got none"):
-        write_archive([], tmp_path)
-    with pytest.raises(ValueError, match="runs must differ in task, method or seed"):
-        write_archive([run, run], tmp_path)
 
 
 def test_runs_of_several_places_are_joined_and_none_of_them_twice(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from vcse.studies import catalog
 from vcse.studies.catalog import Claim, ZeroClaim
-from vcse.studies.gathered import GatheredRun
+from vcse.studies.gathered_run import GatheredRun
 from vcse.studies.judge import (
     ALL_TASKS,
     FEWEST_EPISODES,

@@ -11,10 +11,11 @@ import pytest
 
 from vcse.runs.config import RunConfig
 from vcse.runs.readings import a2c_config
+from vcse.studies.archive import write_archive
 from vcse.studies.catalog import CROSSED_MAP, study
 from vcse.studies.curves import Line
 from vcse.studies.foreign import ForeignCurves
-from vcse.studies.gathered import gather, write_archive
+from vcse.studies.gathered import gather
 from vcse.studies.judge import ALL_TASKS, FEWEST_EPISODES
 from vcse.studies.panels import MOST_POINTS, draw
 from vcse.studies.plots import success_curves

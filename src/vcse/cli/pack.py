@@ -12,7 +12,9 @@ from vcse.cli.numbers import Names
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.store import check_no_file, run_directories
 from vcse.runs.words import counted
-from vcse.studies.gathered import CURVES, GatheredRun, called, gather, joined, write_archive
+from vcse.studies.archive import CURVES, write_archive
+from vcse.studies.gathered import gather, joined
+from vcse.studies.gathered_run import GatheredRun, called
 from vcse.studies.study_file import STUDY_FILE, StudyFile, asked_in, read_study_file
 
 PUBLISHED_COLUMNS = (

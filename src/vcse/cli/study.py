@@ -23,8 +23,8 @@ from vcse.runs.config import RunConfig
 from vcse.runs.launch import COHORTS, needs_of, room_for, saved_frame, warn_of
 from vcse.runs.words import counted, duration, size
 from vcse.studies import catalog
+from vcse.studies.archive import CURVES
 from vcse.studies.catalog import CATALOG, Claim, Study
-from vcse.studies.gathered import CURVES
 from vcse.studies.local import StudyProgress, check_out, form_cohorts, run_locally, take_out
 from vcse.studies.status import study_status
 from vcse.studies.study_file import StudyFile, asked_in

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from vcse.runs.words import counted
 from vcse.studies.catalog import CROSSED_WALL, Claim, Study, ZeroClaim
-from vcse.studies.gathered import GatheredRun
+from vcse.studies.gathered_run import GatheredRun
 from vcse.studies.statistics import FEWEST_RUNS, area_under_curve, middles, percentile_interval, resampled_middles
 
 Verdict = Literal["holds", "contradicted", "undecided", "not run"]

@@ -24,7 +24,7 @@ from vcse.runs.launch import StoppedError, alike, stop_on_signals, unfinished_ru
 from vcse.runs.progress import Status
 from vcse.runs.store import check_config, check_no_file, done_frame, has_saved, readable_runs
 from vcse.runs.words import counted
-from vcse.studies.gathered import CURVES
+from vcse.studies.archive import CURVES
 from vcse.studies.status import StudyStatus, study_status, wait_until_free, write_failures
 from vcse.studies.study_file import STUDY_FILE, StudyFile, read_study_file
 

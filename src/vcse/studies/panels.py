@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from vcse.runs.words import counted
 from vcse.studies import catalog, plots
 from vcse.studies.foreign import ForeignCurves
-from vcse.studies.gathered import GatheredRun
+from vcse.studies.gathered_run import GatheredRun
 from vcse.studies.judge import (
     FEWEST_EPISODES,
     OF_EPISODES,

@@ -16,10 +16,11 @@ from vcse.envs.crossing import MAPS
 from vcse.runs.config import flat
 from vcse.runs.words import counted
 from vcse.studies import catalog, plots
+from vcse.studies.archive import CURVES as ARCHIVED_CURVES
 from vcse.studies.curves import Line
 from vcse.studies.foreign import ForeignCurves
-from vcse.studies.gathered import CURVES as ARCHIVED_CURVES
-from vcse.studies.gathered import GatheredRun, NoRunError, gather, study_directories
+from vcse.studies.gathered import NoRunError, gather, study_directories
+from vcse.studies.gathered_run import GatheredRun
 from vcse.studies.judge import (
     OF_EPISODES,
     TOO_FEW,
