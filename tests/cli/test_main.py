@@ -146,6 +146,16 @@ def test_doctor_fails_where_drawing_is_turned_off(capsys, monkeypatch):
     assert row["remedy"] == "unset MUJOCO_GL"
 
 
+def test_doctor_says_what_to_install_where_what_mujoco_gl_names_is_not_here(capsys, monkeypatch):
+    monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"dmc": ("dm_control", "mujoco")})
+    monkeypatch.setattr("vcse.envs.rendering._loads", lambda _library: False)
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    assert main(["doctor", "--json"]) == 1
+    row = json.loads(capsys.readouterr().out)[-1]
+    assert (row["what"], row["status"], row["remedy"]) == ("extra dmc", "broken", "unset MUJOCO_GL")
+    assert "MUJOCO_GL=osmesa draws with OSMesa, which is not here: apt install libosmesa6" in row["found"]
+
+
 @pytest.mark.parametrize(("named", "remedy"), [("nonsense", "unset MUJOCO_GL"), ("", "pip install --force-reinstall")])
 def test_doctor_tells_a_wrong_mujoco_gl_from_a_broken_package(capsys, monkeypatch, tmp_path, named, remedy):
     (tmp_path / "needs_gl.py").write_text("raise RuntimeError('invalid value for environment variable MUJOCO_GL')")

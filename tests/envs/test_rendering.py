@@ -43,7 +43,7 @@ class TestBackend:
         os.environ["PYOPENGL_PLATFORM"] = "egl"  # from a process above, which does not draw
         assert choose_gl_backend("cpu") == chosen
         assert [os.environ.get(variable) for variable in VARIABLES] == [chosen, chosen, None, "0"]
-        have(monkeypatch)
+        have(monkeypatch, "OSMesa", "EGL")
         assert choose_gl_backend("cpu") == chosen  # which stays
 
     def test_a_gpu_draws_with_egl(self, monkeypatch):
@@ -57,7 +57,7 @@ class TestBackend:
     @pytest.mark.parametrize("device", ["cpu", "cuda"])
     @pytest.mark.parametrize(("said", "chosen"), [("egl", "egl"), ("OSMesa ", "osmesa"), ("on", "glfw")])
     def test_what_was_said_before_is_kept(self, monkeypatch, device, said, chosen):
-        have(monkeypatch)
+        have(monkeypatch, "OSMesa", "EGL")
         monkeypatch.setenv("DISPLAY", ":0")
         os.environ["MUJOCO_GL"] = said
         assert choose_gl_backend(device) == chosen
@@ -65,6 +65,15 @@ class TestBackend:
         assert os.environ.get("PYOPENGL_PLATFORM") == (None if chosen == "glfw" else chosen)
         draws_in_software = device == "cpu" or chosen == "osmesa"
         assert os.environ.get("LP_NUM_THREADS") == ("0" if draws_in_software else None)
+
+    @pytest.mark.parametrize(("said", "library"), [("osmesa", "OSMesa"), ("EGL", "EGL")])
+    def test_what_was_said_but_is_not_here_is_refused_with_how_to_install_it(self, monkeypatch, said, library):
+        have(monkeypatch, *({"OSMesa", "EGL"} - {library}))
+        os.environ["MUJOCO_GL"] = said
+        expected = f"MUJOCO_GL={said} draws with {library}, which is not here: apt install lib{library.lower()}"
+        for ask in (missing_library, gl_backend_for, choose_gl_backend):
+            with pytest.raises(RuntimeError, match=expected):
+                ask("cpu")
 
     def test_an_empty_name_is_none(self, monkeypatch):
         have(monkeypatch, "OSMesa")

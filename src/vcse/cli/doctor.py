@@ -19,7 +19,7 @@ from rich.table import Table
 import vcse
 from vcse.envs.dmc import DMCStates
 from vcse.envs.pixels import Pixels
-from vcse.envs.rendering import missing_library
+from vcse.envs.rendering import missing_library, named_backend
 from vcse.estimators import value_conditional_reward
 from vcse.extras import install
 
@@ -110,6 +110,11 @@ def _extra(extra: str, modules: tuple[str, ...]) -> Finding:
     absent = [module for module in modules if importlib.util.find_spec(module) is None]
     if absent:
         return Finding(f"extra {extra}", "missing", f"not installed: {', '.join(absent)}", install(extra))
+    if "mujoco" in modules:
+        try:
+            named_backend()
+        except RuntimeError as error:
+            return Finding(f"extra {extra}", "broken", str(error), UNSET_GL)
     versions = []
     for module in modules:
         try:

@@ -13,7 +13,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -33,8 +33,11 @@ _BACKENDS = {
     **dict.fromkeys(("off", "disable", "disabled", "false", "0"), _OFF),
 }
 _WITHOUT_DISPLAY = "leave MUJOCO_GL unset, or set it to osmesa or egl, which need no display"
-# The library behind each backend that draws on a device without a display, best first.
-_LIBRARIES = {"cpu": {"osmesa": "OSMesa", "egl": "EGL"}, "cuda": {"egl": "EGL"}}
+# The library behind each backend that draws without a display, how to install it, and on which devices, best first.
+_LIBRARY = {"osmesa": "OSMesa", "egl": "EGL"}
+_INSTALL = {"osmesa": "apt install libosmesa6", "egl": "apt install libegl1 (and libgl1-mesa-dri where no GPU draws)"}
+_WITHOUT_WINDOW = {"cpu": ("osmesa", "egl"), "cuda": ("egl",)}
+_VERSIONS = ("", ".1", ".8", ".6")  # that the names of their files may end with
 
 
 class MissingLibrary(NamedTuple):
@@ -53,7 +56,7 @@ _MISSING = {
 def missing_library(device: Literal["cpu", "cuda"]) -> MissingLibrary | None:
     """Say which library that draws is missing on a device; None where there is one.
 
-    Nothing is chosen yet. What MUJOCO_GL names is taken to be there: whether it works is seen when it draws.
+    Nothing is chosen yet. Where MUJOCO_GL names one that is not here, that is an error.
     """
     return None if named_backend() or _first_here(device) else _MISSING[device]
 
@@ -61,7 +64,8 @@ def missing_library(device: Literal["cpu", "cuda"]) -> MissingLibrary | None:
 def named_backend() -> str | None:
     """Give what MUJOCO_GL names: egl, osmesa, glfw or off; None where it is not set, or empty.
 
-    What it must not be is refused here, before MuJoCo and dm_control refuse it, each in words of its own.
+    What it must not be is refused here, before MuJoCo and dm_control refuse it, each in words of its own; and what is
+    not here, at which they fail without saying what is missing.
     """
     said = os.environ.get("MUJOCO_GL", "")
     word = said.lower().strip()
@@ -69,7 +73,11 @@ def named_backend() -> str | None:
         return None
     if word not in _BACKENDS:
         raise RuntimeError(f"MUJOCO_GL must be egl, osmesa, glfw or off, or not be set, got {said!r}")
-    return _BACKENDS[word]
+    backend = _BACKENDS[word]
+    if backend in _LIBRARY and not _loads(_LIBRARY[backend]):
+        remedy = f"{_INSTALL[backend]}, or leave MUJOCO_GL unset"
+        raise RuntimeError(f"MUJOCO_GL={said} draws with {_LIBRARY[backend]}, which is not here: {remedy}")
+    return backend
 
 
 def gl_backend_for(device: Literal["cpu", "cuda"]) -> str:
@@ -206,16 +214,16 @@ def _check_is_not_fixed(backend: str) -> None:
 
 def _first_here(device: str) -> str | None:
     """Give the best backend whose library is here."""
-    return next((backend for backend, library in _LIBRARIES[device].items() if _loads(library)), None)
+    return next((backend for backend in _WITHOUT_WINDOW[device] if _loads(_LIBRARY[backend])), None)
 
 
 def _loads(library: str) -> bool:
-    """Whether a library is here."""
-    try:
-        ctypes.CDLL(ctypes.util.find_library(library) or f"lib{library}.so")
-    except OSError:
-        return False
-    return True
+    """Whether a library is here: in a place that the system knows, or in LD_LIBRARY_PATH."""
+    for name in (ctypes.util.find_library(library), *(f"lib{library}.so{version}" for version in _VERSIONS)):
+        with suppress(OSError):
+            if name is not None and ctypes.CDLL(name):
+                return True
+    return False
 
 
 def _camera_number(model: Any, camera: str | int) -> int:
