@@ -55,3 +55,11 @@ def check_cohort(settings: Sequence[Any], seeds: Sequence[int], shared: Sequence
         different = {getattr(each, name) for each in settings}
         if len(different) > 1:
             raise ValueError(f"learners of one cohort must have the same {name}, got {sorted(different)}")
+
+
+def check_neighbors(k: int, states: int) -> None:
+    """Refuse a neighbour that a batch of so many states does not have."""
+    if k >= states:
+        raise ValueError(
+            f"k must be below {states}, the states of a batch, got {k}: a larger batch_size has room for it"
+        )

@@ -185,6 +185,18 @@ def test_a_study_may_be_evaluated_at_other_frames_and_says_so(tmp_path):
     assert json.loads((tmp_path / "study.json").read_text())["command"].endswith(" --eval-every-frames 128")
 
 
+@pytest.mark.parametrize(("study", "drawn"), [("dmc-pixels", True), ("dmc-states", False)])
+def test_what_draws_is_part_of_the_command_where_it_was_said(tmp_path, monkeypatch, study, drawn):
+    monkeypatch.setenv("MUJOCO_GL", "EGL")
+    monkeypatch.setattr("vcse.envs.rendering._loads", lambda _library: True)
+    monkeypatch.setattr("vcse.cli.study.check_drawing", lambda *_: None)
+    monkeypatch.setattr("vcse.cli.study.run_locally", lambda *_, **_settings: {})
+    small = ["--tasks", "hopper_stand", "--seeds", "1", "--bonuses", "none", "--frames", "10", "--out", str(tmp_path)]
+    assert main(["study", "run", study, *small, "--device", "cpu", "--quiet"]) == 0
+    command = json.loads((tmp_path / "study.json").read_text())["command"]
+    assert command.startswith(f"MUJOCO_GL=egl vcse study run {study} " if drawn else f"vcse study run {study} ")
+
+
 @pytest.mark.usefixtures("_without_type_checks")
 def test_a_second_command_adds_the_runs_that_it_names_and_no_others(tmp_path, capsys):
     short = ["--frames", "128", "--device", "cpu", "--out", str(tmp_path), "--quiet"]

@@ -75,9 +75,7 @@ def test_processes_that_fit_alone_and_not_together_are_refused_before_any_starts
     monkeypatch.setattr(memory, "free_on_disk", lambda directory: 8 * 10**9)
     monkeypatch.setattr("vcse.runs.jobs.start_job", None)
     settings = {"device": "cpu", "threads": 2, "progress": TrainingProgress(quiet=True)}
-    refused = (
-        r"the replays of 3 runs at once in 3 processes need 6\.\d GB, but free are 5\.0 GB on cpu and 8\.0 GB on disk"
-    )
+    refused = r"the replays of 3 runs at once in 3 processes need 6\.\d GB, but free are 5\.0 GB in the memory of"
     with pytest.raises(ValueError, match=refused):
         train_in_jobs(configs, tmp_path, jobs=3, **settings)
     assert list(tmp_path.iterdir()) == []

@@ -29,6 +29,7 @@ from vcse.settings import (
     ValueCritic,
     check_at_least_one,
     check_holds_batch,
+    check_neighbors,
     check_not_negative,
     check_positive,
     check_shares,
@@ -90,8 +91,8 @@ class DrQv2Config:
             )
         # The pictures of later steps are looked at with the batch alone.
         fewest = self.batch_size if self.injection == "every_step" and self.n_step > 1 else self.drawn
-        if self.has_bonus and self.bonus.k >= fewest:
-            raise ValueError(f"k must be below {fewest}, the states of a batch, got {self.bonus.k}")
+        if self.has_bonus:
+            check_neighbors(self.bonus.k, fewest)
 
     @property
     def has_bonus(self) -> bool:

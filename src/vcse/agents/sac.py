@@ -31,6 +31,7 @@ from vcse.settings import (
     check_at_least_one,
     check_cohort,
     check_holds_batch,
+    check_neighbors,
     check_not_negative,
     check_positive,
     check_shares,
@@ -67,8 +68,8 @@ class SACConfig:
         check_positive(self, "learning_rate", "initial_temperature", "temperature")
         check_shares(self, "discount", "target_rate")
         check_holds_batch(self, self.batch_size)
-        if self.has_bonus and self.bonus.k >= self.batch_size:
-            raise ValueError(f"k must be below {self.batch_size}, the states of a batch, got {self.bonus.k}")
+        if self.has_bonus:
+            check_neighbors(self.bonus.k, self.batch_size)
 
     @property
     def has_bonus(self) -> bool:

@@ -1,4 +1,4 @@
-"""Options that are several names, and those that are numbers, read so that a wrong one is told in words of ours.
+"""Kinds of options: several names, what need not be given, and numbers, a wrong one of which is told in words of ours.
 
 Numbers that count frames may be written as people write large numbers: 100000, 100_000, 1e5, 100k, 1M.
 """
@@ -6,7 +6,8 @@ Numbers that count frames may be written as people write large numbers: 100000, 
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
 
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
@@ -56,11 +57,20 @@ def _read_by(read: Callable[[str], Any], metavar: str) -> Any:
     )
 
 
+def one_of(kind: Any) -> Any:
+    """Let an option be one of some words, or not be given: what happens then is for its help to say."""
+    return tyro.conf.arg(metavar=f"{{{','.join(get_args(kind))}}}", help_behavior_hint="")
+
+
 Frames = Annotated[int, _read_by(count_of, "FRAMES")]
 Whole = Annotated[int, _read_by(whole_of, "INT")]
 # Not `Frames | None` and so on, which tell of a wrong number in the words of the types that were tried.
-FramesIfGiven = Annotated[int | None, _read_by(count_of, "FRAMES")]
-WholeIfGiven = Annotated[int | None, _read_by(whole_of, "INT")]
-NumberIfGiven = Annotated[float | None, _read_by(number_of, "FLOAT")]
-TemperatureIfGiven = Annotated[float | Literal["learned"] | None, _read_by(temperature_of, "FLOAT|learned")]
+_UNSAID = tyro.conf.arg(help_behavior_hint="")  # not "(default: None)": the help says what happens without it
+FramesIfGiven = Annotated[int | None, _read_by(count_of, "FRAMES"), _UNSAID]
+WholeIfGiven = Annotated[int | None, _read_by(whole_of, "INT"), _UNSAID]
+NumberIfGiven = Annotated[float | None, _read_by(number_of, "FLOAT"), _UNSAID]
+TemperatureIfGiven = Annotated[float | Literal["learned"] | None, _read_by(temperature_of, "FLOAT|learned"), _UNSAID]
+NameIfGiven = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+TruthIfGiven = Annotated[bool | None, tyro.conf.arg(metavar="{True,False}", help_behavior_hint="")]
+PathIfGiven = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]

@@ -5,11 +5,19 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from vcse.agents.a2c import Injection, TimeLimit
 from vcse.agents.drqv2 import CuriosityPair, ReturnInjection
-from vcse.cli.numbers import Frames, FramesIfGiven, NumberIfGiven, TemperatureIfGiven, WholeIfGiven
+from vcse.cli.numbers import (
+    Frames,
+    FramesIfGiven,
+    NumberIfGiven,
+    TemperatureIfGiven,
+    TruthIfGiven,
+    WholeIfGiven,
+    one_of,
+)
 from vcse.envs.rendering import Rendering
 from vcse.nets.pixels import Precision
 from vcse.runs.config import ValueSource
@@ -32,8 +40,8 @@ class A2COptions:
         visits_every_frames: Count visits of each cell, in slices of so many frames; 0 does not count.
     """
 
-    injection: Injection | None = None
-    time_limit: TimeLimit | None = None
+    injection: Annotated[Injection | None, one_of(Injection)] = None
+    time_limit: Annotated[TimeLimit | None, one_of(TimeLimit)] = None
     values: ValueSource = "network"
     bonus_features: Literal["auto", "encoder", "position"] = "auto"
     keep_extrinsic_critic: bool = False
@@ -56,7 +64,7 @@ class OffPolicyOptions:
             than the run has.
     """
 
-    value_critic: ValueCritic | None = None
+    value_critic: Annotated[ValueCritic | None, one_of(ValueCritic)] = None
     hidden_units: WholeIfGiven = None
     batch_size: WholeIfGiven = None
     seed_frames: FramesIfGiven = None
@@ -76,7 +84,7 @@ class SACOptions:
     """
 
     temperature: TemperatureIfGiven = None
-    extrinsic_entropy: bool | None = None
+    extrinsic_entropy: TruthIfGiven = None
     updates_per_step: NumberIfGiven = None
 
 
@@ -101,15 +109,15 @@ class DrQv2Options:
             GPUs.
     """
 
-    rendering: Rendering | None = None
+    rendering: Annotated[Rendering | None, one_of(Rendering)] = None
     n_step: WholeIfGiven = None
     action_noise: NumberIfGiven = None
-    return_injection: ReturnInjection | None = None
-    curiosity_pair: CuriosityPair | None = None
+    return_injection: Annotated[ReturnInjection | None, one_of(ReturnInjection)] = None
+    curiosity_pair: Annotated[CuriosityPair | None, one_of(CuriosityPair)] = None
     bonus_batch_size: WholeIfGiven = None
     beta_decay: NumberIfGiven = None
-    normalize_reward: bool | None = None
-    encoder_precision: Precision | None = None
+    normalize_reward: TruthIfGiven = None
+    encoder_precision: Annotated[Precision | None, one_of(Precision)] = None
 
 
 class AgentOptions(NamedTuple):

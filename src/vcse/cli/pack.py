@@ -36,7 +36,7 @@ def pack_study(
     /,
     out: Path,
     columns: Names = PUBLISHED_COLUMNS,
-    commit: str | None = None,
+    commit: Annotated[str | None, tyro.conf.arg(metavar="HASH", help_behavior_hint="")] = None,
 ) -> int:
     """Put the curves of a study into a few small files, to publish; vcse report reads them like the runs.
 

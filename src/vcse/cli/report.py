@@ -6,18 +6,18 @@ from typing import Annotated
 
 import tyro
 
-from vcse.cli.numbers import Whole
+from vcse.cli.numbers import NameIfGiven, PathIfGiven, Whole
 from vcse.extras import install
 
 
 def report(
     directory: Annotated[Path, tyro.conf.Positional],
     /,
-    out: Path | None = None,
-    column: str | None = None,
+    out: PathIfGiven = None,
+    column: NameIfGiven = None,
     overlay: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE [FILE ...]")] = (),
-    overlay_task: str | None = None,
-    overlay_method: str | None = None,
+    overlay_task: NameIfGiven = None,
+    overlay_method: NameIfGiven = None,
     overlay_frames_per_step: Whole = 1,
 ) -> int:
     """Write a page about a study, about several, or about any runs: curves, numbers, and a verdict on each claim.
@@ -29,7 +29,7 @@ def report(
         directory: A study, a directory of studies, a directory of runs, or an archive of them.
         out: Where the page goes; the folder report in the directory if it is not given, report-COLUMN with --column.
         column: Show this column of train.csv in place of what the study is judged by, such as eval_return_mean,
-            bonus_mean or critic_loss. Such a page judges no claims.
+            bonus_mean or critic_loss; a wrong one is answered with all that there are. Such a page judges no claims.
         overlay: Files of other people's curves, drawn as dashed lines on the tasks that they are about: CSVs of DrQ-v2,
             TD-MPC2 or with the columns task,method,seed,frame,return_mean, monitor.csv and evaluations.npz of
             Stable-Baselines3, runs of vcse. Runs of the same method are one line.

@@ -15,9 +15,9 @@ from rich.table import Table
 from tyro.extras import SubcommandApp
 
 from vcse.cli.devices import Device, check_drawing, cores, resolve_device
-from vcse.cli.numbers import FramesIfGiven, Names, Whole, WholeIfGiven
+from vcse.cli.numbers import FramesIfGiven, Names, PathIfGiven, Whole, WholeIfGiven, one_of
 from vcse.cli.pack import pack_study
-from vcse.envs.rendering import Rendering
+from vcse.envs.rendering import Rendering, named_backend
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig
 from vcse.runs.launch import COHORTS, needs_of, room_for, saved_frame, warn_of
@@ -117,13 +117,13 @@ def run_study(
     frames: FramesIfGiven = None,
     tasks: Names = (),
     bonuses: Names = (),
-    out: Path | None = None,
+    out: PathIfGiven = None,
     jobs: WholeIfGiven = None,
     threads: WholeIfGiven = None,
     device: Device = "auto",
     eval_every_frames: FramesIfGiven = None,
-    rendering: Rendering | None = None,
-    ray: str | None = None,
+    rendering: Annotated[Rendering | None, one_of(Rendering)] = None,
+    ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="")] = None,
     dry_run: bool = False,
     quiet: bool = False,
 ) -> int:
@@ -178,6 +178,8 @@ def run_study(
         "--rendering": rendering,
     }
     command = shlex.join(["vcse", "study", "run", name, *_written(asked)])
+    if AGENTS[entry.agent].sees_pictures and (library := named_backend()) is not None:
+        command = f"MUJOCO_GL={library} {command}"  # which is no option, and changes pictures a little
     file = StudyFile(
         entry.name, entry.seeds, first_seed, frames, list(entry.task_names), list(entry.method_names), command
     )

@@ -18,7 +18,7 @@ from vcse.bonuses.named import (
     make_bonus,
 )
 from vcse.cli.devices import Device, check_drawing, cores, resolve_device
-from vcse.cli.numbers import Frames, FramesIfGiven, Names, NumberIfGiven, Whole, WholeIfGiven
+from vcse.cli.numbers import Frames, FramesIfGiven, NameIfGiven, Names, NumberIfGiven, Whole, WholeIfGiven
 from vcse.cli.options import A2COptions, AgentOptions, DrQv2Options, OffPolicyOptions, SACOptions, naming_options
 from vcse.envs.tasks import agent_of, task_spec
 from vcse.runs.agents import AGENTS
@@ -34,12 +34,12 @@ from vcse.runs.words import counted
 def train(
     task: Names,
     bonus: Names = ("vcse",),
-    agent: str | None = None,
+    agent: NameIfGiven = None,
     seeds: Whole = 1,
     first_seed: Whole = 0,
     frames: Frames = 100_000,
     out: Path = Path("runs"),
-    method: str | None = None,
+    method: NameIfGiven = None,
     reading: Reading = "release",
     k: WholeIfGiven = None,
     beta: NumberIfGiven = None,

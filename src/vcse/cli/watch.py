@@ -8,7 +8,7 @@ import torch
 import tyro
 
 from vcse.cli.devices import Device, resolve_device
-from vcse.cli.numbers import Whole, WholeIfGiven
+from vcse.cli.numbers import PathIfGiven, Whole, WholeIfGiven
 from vcse.cli.options import naming_options
 from vcse.runs.config import RunConfig
 from vcse.runs.store import has_saved, read_config, run_directories
@@ -21,7 +21,7 @@ def watch(
     directory: Annotated[Path, tyro.conf.Positional],
     /,
     episodes: WholeIfGiven = None,
-    out: Path | None = None,
+    out: PathIfGiven = None,
     sampled: Way = False,
     likeliest: Way = False,
     seed: Whole = 0,

@@ -10,6 +10,7 @@ environments can be dealt to worker processes instead, which share one table wit
 
 import importlib.util
 import math
+import os
 import types
 import warnings
 from collections.abc import Mapping, Sequence
@@ -214,7 +215,9 @@ def _tasks() -> dict[str, _Task]:
 @cache
 def _suite() -> Any:
     """Import the suite, which takes a second."""
-    named_backend()  # which refuses, in our words, what the suite would not import with
+    backend = named_backend()  # which refuses, in our words, what the suite would not import with
+    if backend is not None:
+        os.environ["MUJOCO_GL"] = backend  # as the suite writes it
     with warnings.catch_warnings():
         # It looks for a display, to draw on, and warns where there is none. Nothing is drawn here.
         warnings.filterwarnings("ignore", module="glfw")

@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-RECENT_EPISODES = 100
+RECENT_EPISODES = 100  # of which the training curve shows the mean
+RECENT_OF_ONE = 10  # where a run has one environment
 
 
 class Episodes:

@@ -29,7 +29,7 @@ from vcse.runs.checkpoint import KEPT, check_replayed
 from vcse.runs.config import RunConfig
 from vcse.runs.delivery import Delivered, Delivery
 from vcse.runs.draws import ActionDraws
-from vcse.runs.episodes import BonusMean, Episodes
+from vcse.runs.episodes import RECENT_OF_ONE, BonusMean, Episodes
 from vcse.runs.evaluate import play_pictures
 from vcse.runs.memory import CHECKPOINT_COPIES, DISK, Needs, find_room
 from vcse.runs.progress import Score, Status, Stopwatch
@@ -38,7 +38,6 @@ from vcse.runs.store import SHOWN_OF_BONUS, RunDirectory
 from vcse.streams import episode_seeds, numbers
 
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
-RECENT_EPISODES = 10  # of which the training curve shows the mean
 TIMING_FRAMES = 1000  # between rows of timing.csv
 SECONDS_BETWEEN_REPORTS = 1.0
 MOST_SECONDS_UNSAVED = 600.0
@@ -130,7 +129,7 @@ class PixelCohort:
             gives_between=self.settings.needs_between,
         )
         self.step_count = 0
-        self.episodes = Episodes(1, 1, recent=RECENT_EPISODES)
+        self.episodes = Episodes(1, 1, recent=RECENT_OF_ONE)
         self.episode_begin = 0  # the step at which the present episode began
         self.new_frames: list[np.ndarray] = []  # that are not on disk yet
         self.new_steps: list[np.ndarray] = []

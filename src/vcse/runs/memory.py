@@ -50,11 +50,10 @@ class Room(NamedTuple):
         return f"replay: {size(self.at_once.replay)} {PLACES[self.place]}{runs}"
 
     def of_files(self) -> str:
-        """Say what all files take, and whether that is there."""
-        free = (
-            f"where {size(self.free_disk)} are free{'' if self.all_files <= self.free_disk else ', too little for all'}"
-        )
-        return f"files: {size(self.all_files)} on disk at the end, {free}"
+        """Say what all files take, and warn where that is not there."""
+        said = f"files: {size(self.all_files)} on disk at the end, where {size(self.free_disk)} are free"
+        too_little = "warning: that is too little for all runs; the last will stop, and go on once there is room"
+        return said if self.all_files <= self.free_disk else f"{said}\n{too_little}"
 
     def describe(self) -> str:
         """Say what replays and files take; nothing where there is no replay, and room for the files."""
@@ -95,14 +94,14 @@ def find_room(cohorts: Sequence[Needs], directory: Path, *, device: str, jobs: i
     for place, there in free.items():
         if there is not None and taken[place] > there:
             raise ValueError(
-                f"{_of(at_once, jobs)} need {size(taken[place])} on {place} beside the replay, but free are "
+                f"{_of(at_once, jobs)} need {size(taken[place])} {PLACES[place]} beside the replay, but free are "
                 f"{size(there)}: train fewer runs at once (--jobs, --seeds), or with a smaller --batch-size"
             )
     found = _place(at_once.replay, taken, free)
     if found is None and at_once.may_use_disk and at_once.replay + at_once.files <= free_on_disk(directory):
         found = DISK
     if found is None:
-        most = [f"{size(there)} on {where}" for where, there in free.items() if there is not None]
+        most = [f"{size(there)} {PLACES[where]}" for where, there in free.items() if there is not None]
         if at_once.may_use_disk:
             most.append(f"{size(free_on_disk(directory))} on disk, where their files need {size(at_once.files)} too")
         raise ValueError(

@@ -24,7 +24,7 @@ from vcse.replay.transitions import FLOAT_BYTES, TransitionReplay, distinct_plac
 from vcse.runs.checkpoint import KEPT, check_replayed
 from vcse.runs.config import RunConfig
 from vcse.runs.draws import ActionDraws, UpdateDraws
-from vcse.runs.episodes import BonusMean, Episodes
+from vcse.runs.episodes import RECENT_OF_ONE, BonusMean, Episodes
 from vcse.runs.evaluate import play_states
 from vcse.runs.memory import CHECKPOINT_COPIES, Needs, find_room, together
 from vcse.runs.progress import Status, Stopwatch, by_method
@@ -35,7 +35,6 @@ from vcse.streams import episode_seeds, numbers
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
 MOST_DRAWERS = 4  # threads that draw random numbers
 TIMING_FRAMES = 1000  # between rows of timing.csv: where updates are slow, those of train.csv are an hour apart
-RECENT_EPISODES = 10  # of which the training curve shows the mean
 ENVIRONMENTS_PER_PROCESS = 4
 SECONDS_BETWEEN_REPORTS = 1.0
 MOST_SECONDS_UNSAVED = 600.0  # where updates are slow, the frames between two checkpoints take hours
@@ -123,7 +122,7 @@ class OffPolicyCohort:
             storage_device=replay_place,
         )
         self.frame = 0
-        self.episodes = Episodes(learners, 1, recent=RECENT_EPISODES)
+        self.episodes = Episodes(learners, 1, recent=RECENT_OF_ONE)
         self.episode_begins = [0] * learners  # the frame at which the present episode of each began
         self.new_rows: list[Tensor] = []  # transitions that are not on disk yet
         self.bonus_mean = BonusMean(learners, self.agent.paid)

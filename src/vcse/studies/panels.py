@@ -124,7 +124,8 @@ def make_panels(
         lines = {}
         for method in methods:
             mine = [run for run in runs if (run.task, run.method) == (task, method)]
-            curves = [curve for run in mine if (curve := metric_curve(run, metric)) is not None]
+            knowing = [run for run in mine if _knows(run, metric)]
+            curves = [curve for run in knowing if (curve := metric_curve(run, metric)) is not None]
             if len(curves) < len(mine):
                 missing = counted(len(mine) - len(curves), "run")
                 problems.append(f"{task} with {method}: {missing} without {metric}, not drawn.")
@@ -135,6 +136,11 @@ def make_panels(
                     problems.append(f"{task} with {method}: no line, as {few}.")
         panels.append(Panel(task, lines))
     return panels
+
+
+def _knows(run: GatheredRun, metric: str) -> bool:
+    """Whether a column has any number in it, where it is there."""
+    return metric not in run.columns or bool(np.isfinite(run.columns[metric]).any())
 
 
 def make_aggregate(runs: Sequence[GatheredRun], tasks: Sequence[str], methods: Sequence[str], metric: str) -> Panel:

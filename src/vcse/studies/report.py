@@ -34,6 +34,8 @@ from vcse.studies.panels import Cell, short_name
 from vcse.studies.sections import Section, check_column, check_overlay_task, find_all, make_section
 from vcse.studies.statistics import FEWEST_RUNS
 
+MINUS = "\N{MINUS SIGN}"
+
 
 def write_report(
     directory: Path,
@@ -106,7 +108,7 @@ def _write_files(section: Section, out: Path) -> None:
         # Without these two, the same runs would give another file each time.
         with rc_context({"svg.hashsalt": "vcse"}):
             figure = plots.success_curves(
-                drawn, label=section.label.replace("the last 100 ", ""), is_share=section.is_share
+                drawn, label=re.sub(r"the last \d+ ", "", section.label), is_share=section.is_share
             )
             write_atomically(out / "curves.png", plots.to_png(figure, 130))
             if not section.is_archive:
@@ -204,7 +206,8 @@ def _reach(claim: JudgedClaim) -> float:
 def _score(number: float, is_share: bool, digits: int = 1) -> str:
     if math.isnan(number):
         return "–"
-    return f"{100 * number:.{digits}f}%" if is_share else f"{number:.3g}" if abs(number) < 100 else f"{number:,.0f}"
+    told = f"{100 * number:.{digits}f}%" if is_share else f"{number:.3g}" if abs(number) < 100 else f"{number:,.0f}"
+    return told.replace("-", MINUS)
 
 
 def _gain(number: float, is_share: bool, beside: float = 0.0) -> str:
@@ -214,7 +217,7 @@ def _gain(number: float, is_share: bool, beside: float = 0.0) -> str:
     largest = max(abs(number), abs(beside))
     digits = max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
     told = f"{100 * number:+.1f}" if is_share else f"{number:+,.{digits}f}"
-    return told.replace("-", "\N{MINUS SIGN}")
+    return told.replace("-", MINUS)
 
 
 def _thousands(frames: int) -> str:

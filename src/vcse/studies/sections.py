@@ -14,6 +14,7 @@ from jaxtyping import Bool, Shaped
 
 from vcse.envs.crossing import MAPS
 from vcse.runs.config import flat
+from vcse.runs.episodes import RECENT_EPISODES, RECENT_OF_ONE
 from vcse.runs.words import counted
 from vcse.studies import catalog, plots
 from vcse.studies.archive import CURVES as ARCHIVED_CURVES
@@ -45,8 +46,8 @@ from vcse.studies.study_file import StudyFile, read_study_file
 MOST_FILMS, MOST_FILM_BYTES = 3, 2_000_000
 FILM_KINDS = {".gif": "image/gif", ".mp4": "video/mp4"}
 LABELS = {
-    "success_rate": "success of the last 100 training episodes",
-    "return_mean": "return of the last training episodes",
+    "success_rate": "success of the last {recent} training episodes",
+    "return_mean": "return of the last {recent} training episodes",
     "eval_return_mean": "return in evaluation",
     "eval_success_rate": "success in evaluation",
     "beyond_wall_share": "share of visits beyond the wall",
@@ -252,7 +253,8 @@ def make_section(
     if found.is_aggregated:
         panels.insert(0, make_aggregate(runs, task_names, methods, metric))
     explanations = {method.name: method.explanation for method in entry.methods} if entry else {}
-    series = [Series(method, explanations.get(method, ""), plots.method_colour(method, methods)) for method in methods]
+    drawn = [method for method in methods if any(method in panel.lines for panel in panels)] or methods
+    series = [Series(method, explanations.get(method, ""), plots.method_colour(method, methods)) for method in drawn]
     series += lay_over(panels, overlays, methods, metric, problems)
     if claimed:
         progress(f"judging {counted(len(claimed.claims), 'claim')}")
@@ -261,9 +263,9 @@ def make_section(
         name=_unique(entry.name if entry else directory.resolve().name, [each.name for each in taken]),
         title=entry.title if entry else f"Runs in {directory.resolve().name}",
         source=_source(entry),
-        extent=_extent(runs, task_names, methods),
+        extent=_extent(runs, task_names, methods) + ("" if column is None else f". Shown is the column {column}"),
         metric=metric,
-        label=LABELS.get(metric, f"column {metric}"),
+        label=_label(metric, runs),
         series=series,
         panels=panels,
         tables=make_tables(runs, task_names, methods, metric, entry),
@@ -310,7 +312,9 @@ def _extent(runs: Sequence[GatheredRun], tasks: Sequence[str], methods: Sequence
     per_arm = Counter((run.task, run.method) for run in runs).values()
     fewest, most = min(per_arm), max(per_arm)
     seeds = counted(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
-    parts = (counted(len(tasks), "task"), counted(len(methods), "method"), f"{seeds} each")
+    parts = [counted(len(tasks), "task"), counted(len(methods), "method"), f"{seeds} each"]
+    if len(per_arm) < len(tasks) * len(methods):
+        parts.append("not every method on every task")
     unfinished = sum(not run.done for run in runs)
     note = f"; {unfinished if unfinished < len(runs) else 'all'} of them not finished" if unfinished else ""
     return f"{counted(len(runs), 'run')}: {', '.join(parts)}{note}"
@@ -345,6 +349,12 @@ def _metric(runs: Sequence[GatheredRun]) -> str:
     }
     most = max(metrics, key=lambda metric: known[metric])
     return most if known[most] else next(iter(runs[0].columns), "success_rate")
+
+
+def _label(metric: str, runs: Sequence[GatheredRun]) -> str:
+    """Say what a metric is."""
+    recent = {RECENT_EPISODES if run.config.get("agent") == "a2c" else RECENT_OF_ONE for run in runs}
+    return LABELS.get(metric, f"column {metric}").format(recent=" or ".join(map(str, sorted(recent))))
 
 
 def _maps(
