@@ -19,7 +19,7 @@ from vcse.studies.gathered import gather
 from vcse.studies.judge import ALL_TASKS, FEWEST_EPISODES
 from vcse.studies.panels import MOST_POINTS, draw
 from vcse.studies.plots import success_curves
-from vcse.studies.report import _gain, write_report
+from vcse.studies.report import _gain, _score, write_report
 from vcse.studies.study_file import StudyFile
 
 LAVA, EMPTY = "minigrid/LavaGapS7", "minigrid/Empty-16x16"
@@ -262,6 +262,28 @@ def test_any_column_can_be_shown_on_a_page_of_its_own_which_judges_nothing(tmp_p
     assert not (page.parent / "claims.csv").exists()
     judged = write_report(tmp_path, column="success_rate")  # which is what the study is judged by
     assert read_csv(judged.parent / "claims.csv") == read_csv(write_report(tmp_path).parent / "claims.csv")
+
+
+def test_a_column_without_a_number_in_it_is_said_to_be_so_and_is_no_matter_of_episodes(tmp_path):
+    make_run(tmp_path, "none", 0, [math.nan, math.nan], task="dmc-pixels/hopper_stand", agent="drqv2")
+    make_run(tmp_path, "vcse", 0, [math.nan, 0.5], task="dmc-pixels/hopper_stand", agent="drqv2")
+    found = Structure(write_report(tmp_path, column="success_rate").read_text())
+    assert "dmc-pixels/hopper_stand with none: 1 run without success_rate, not drawn." in found.text
+    assert "Success of the last 10 training episodes over frames" in found.text
+    (drawing,) = json.loads(found.data)
+    assert [each["name"] for each in drawing["series"]] == ["vcse"]
+
+
+def test_where_some_method_was_not_run_on_some_task_it_is_said(tmp_path):
+    make_study(tmp_path, seeds=1)
+    shutil.rmtree(tmp_path / EMPTY.replace("/", "-") / "se")
+    text = Structure(write_report(tmp_path).read_text()).text
+    assert "5 runs: 2 tasks, 3 methods, 1 seed each, not every method on every task." in text
+
+
+@pytest.mark.parametrize(("number", "told"), [(-1.8057, "\u22121.81"), (-2500.0, "\u22122,500"), (math.nan, "–")])
+def test_a_negative_score_has_a_minus_sign(number, told):
+    assert _score(number, False) == told
 
 
 def test_runs_of_no_study_are_shown_without_claims(tmp_path):

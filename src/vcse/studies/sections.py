@@ -268,7 +268,7 @@ def make_section(
         label=_label(metric, runs),
         series=series,
         panels=panels,
-        tables=make_tables(runs, task_names, methods, metric, entry),
+        tables=make_tables(runs, task_names, drawn, metric, entry),
         claims=judge(claimed, runs, asked.wanted_tasks if asked else ()) if claimed else [],
         maps=_maps(runs, task_names, methods, problems) if entry and entry.figure == "visits" else [],
         films=_films(directory, without, problems),
