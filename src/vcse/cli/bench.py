@@ -13,7 +13,7 @@ from rich.table import Table
 
 from vcse.bench import drqv2, estimator, minigrid, sac
 from vcse.cli.devices import Device, cores, resolve_device
-from vcse.cli.numbers import NumberIfGiven, Whole, WholeIfGiven
+from vcse.cli.kinds import NumberIfGiven, Whole, WholeIfGiven
 
 
 def bench(

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vcse.cli.devices import Device, cores, resolve_device
-from vcse.cli.numbers import WholeIfGiven
+from vcse.cli.kinds import WholeIfGiven
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig
 from vcse.runs.evaluate import TwoEvaluations, evaluate_policies

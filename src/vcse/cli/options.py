@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from vcse.agents.a2c import Injection, TimeLimit
 from vcse.agents.drqv2 import CuriosityPair, ReturnInjection
-from vcse.cli.numbers import (
+from vcse.cli.kinds import (
     Frames,
     FramesIfGiven,
     NumberIfGiven,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from vcse.cli.numbers import Names
+from vcse.cli.kinds import Names
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.store import check_no_file, run_directories
 from vcse.runs.words import counted

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from vcse.cli.numbers import NameIfGiven, PathIfGiven, Whole
+from vcse.cli.kinds import NameIfGiven, PathIfGiven, Whole
 from vcse.extras import install
 
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from tyro.extras import SubcommandApp
 
 from vcse.cli.devices import Device, check_drawing, cores, resolve_device
-from vcse.cli.numbers import FramesIfGiven, Names, PathIfGiven, Whole, WholeIfGiven, one_of
+from vcse.cli.kinds import FramesIfGiven, Names, PathIfGiven, Whole, WholeIfGiven, one_of
 from vcse.cli.pack import pack_study
 from vcse.envs.rendering import Rendering, named_backend
 from vcse.runs.agents import AGENTS

@@ -18,7 +18,7 @@ from vcse.bonuses.named import (
     make_bonus,
 )
 from vcse.cli.devices import Device, check_drawing, cores, resolve_device
-from vcse.cli.numbers import Frames, FramesIfGiven, NameIfGiven, Names, NumberIfGiven, Whole, WholeIfGiven
+from vcse.cli.kinds import Frames, FramesIfGiven, NameIfGiven, Names, NumberIfGiven, Whole, WholeIfGiven
 from vcse.cli.options import A2COptions, AgentOptions, DrQv2Options, OffPolicyOptions, SACOptions, naming_options
 from vcse.envs.tasks import agent_of, task_spec
 from vcse.runs.agents import AGENTS

@@ -8,7 +8,7 @@ import torch
 import tyro
 
 from vcse.cli.devices import Device, resolve_device
-from vcse.cli.numbers import PathIfGiven, Whole, WholeIfGiven
+from vcse.cli.kinds import PathIfGiven, Whole, WholeIfGiven
 from vcse.cli.options import naming_options
 from vcse.runs.config import RunConfig
 from vcse.runs.store import has_saved, read_config, run_directories

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from vcse.cli import main
-from vcse.cli.numbers import count_of
+from vcse.cli.kinds import count_of
 
 
 @pytest.mark.parametrize(
