@@ -61,6 +61,16 @@ def test_the_command_prints_flat_rows_or_a_table(capsys, monkeypatch):
     assert "pendulum_swingup" in shown
 
 
+def test_one_quality_of_pictures_is_measured_with_every_bonus_and_once():
+    assert drqv2.cases_for("cpu") == drqv2.CPU_CASES
+    assert drqv2.cases_for("cuda") == drqv2.CUDA_CASES
+    found = drqv2.cases_for("cuda", "fast")
+    assert [(case.task, case.bonus) for case in found] == [
+        (task, bonus) for task in (drqv2.HOPPER, drqv2.WALKER) for bonus in drqv2.BONUSES
+    ]
+    assert {case.rendering for case in found} == {"fast"}
+
+
 def test_a_plain_case_comes_before_those_that_are_held_against_it():
     for cases in (drqv2.CPU_CASES, drqv2.CUDA_CASES):
         for number, case in enumerate(cases):

@@ -210,6 +210,7 @@ def test_bench_prints_flat_rows(capsys):
         (["bench", "estimator", "--sizes", "64x8"], "a size is written NxDxK"),
         (["bench", "estimator", "--sizes", "3x2x12"], "K from 1 to N - 1, got '3x2x12'"),
         (["bench", "estimator", "--sizes", "8x0x3"], "D of at least 1 and K from 1 to N - 1, got '8x0x3'"),
+        (["bench", "sac", "--rendering", "fast"], "--rendering is for drqv2, got sac"),
         (["bench", "estimator", "--repeats", "0"], "--repeats must be at least 1, got 0"),
         (["selftest", "--draws", "1"], "--draws must be at least 2, got 1"),
     ],

@@ -40,12 +40,21 @@ class Case(NamedTuple):
 
 
 BONUSES = ("none", "se", "vcse")  # none first: the others are held against it
-CPU_CASES = tuple(Case("dmc-pixels/hopper_stand", bonus, "fast", 32) for bonus in BONUSES)
+HOPPER, WALKER = "dmc-pixels/hopper_stand", "dmc-pixels/walker_walk"
+CPU_CASES = tuple(Case(HOPPER, bonus, "fast", 32) for bonus in BONUSES)
 CUDA_CASES = (
-    *(Case("dmc-pixels/hopper_stand", bonus, "light") for bonus in BONUSES),
-    *(Case("dmc-pixels/hopper_stand", "vcse", rendering) for rendering in ("faithful", "fast")),
-    *(Case("dmc-pixels/walker_walk", bonus, "light") for bonus in BONUSES),
+    *(Case(HOPPER, bonus, "light") for bonus in BONUSES),
+    *(Case(HOPPER, "vcse", rendering) for rendering in ("faithful", "fast")),
+    *(Case(WALKER, bonus, "light") for bonus in BONUSES),
 )
+
+
+def cases_for(device: str, rendering: Rendering | None = None) -> tuple[Case, ...]:
+    """Give what is measured on a device, with pictures of one quality where one is named."""
+    cases = CUDA_CASES if device == "cuda" else CPU_CASES
+    if rendering is None:
+        return cases
+    return tuple(dict.fromkeys(case._replace(rendering=rendering) for case in cases))
 
 
 @dataclass(frozen=True)

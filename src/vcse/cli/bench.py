@@ -13,7 +13,8 @@ from rich.table import Table
 
 from vcse.bench import drqv2, estimator, minigrid, sac
 from vcse.cli.devices import Device, cores, resolve_device
-from vcse.cli.kinds import NumberIfGiven, Whole, WholeIfGiven
+from vcse.cli.kinds import NumberIfGiven, Whole, WholeIfGiven, one_of
+from vcse.envs.rendering import Rendering
 
 
 def bench(
@@ -25,6 +26,7 @@ def bench(
     sizes: tuple[str, ...] = (),
     threads: WholeIfGiven = None,
     seconds: NumberIfGiven = None,
+    rendering: Annotated[Rendering | None, one_of(Rendering)] = None,
 ) -> int:
     """Measure speed and memory.
 
@@ -41,7 +43,10 @@ def bench(
         threads: all but estimator: threads, or processes, for the environments; all cores if not given.
         seconds: minigrid: how long each cohort trains, 10 if not given; sac and drqv2: how long each of the
             measurements of a case takes, 4 if not given.
+        rendering: drqv2: pictures of this quality alone; if not given, of all on a GPU, and fast ones on a CPU.
     """
+    if rendering is not None and name != "drqv2":
+        raise ValueError(f"--rendering is for drqv2, got {name}")
     resolved = resolve_device(device)
     if seconds is not None and not seconds > 0:
         raise ValueError(f"--seconds must be above 0, got {seconds}")
@@ -57,7 +62,7 @@ def bench(
         each = seconds or minigrid.SECONDS
         count, rows = len(cohorts), minigrid.measure(resolved, cohorts, threads=threads or cores(), seconds=each)
     elif name == "drqv2":
-        runs = drqv2.CUDA_CASES if resolved == "cuda" else drqv2.CPU_CASES
+        runs = drqv2.cases_for(resolved, rendering)
         each = seconds or drqv2.SECONDS
         count, rows = len(runs), drqv2.measure(resolved, runs, threads=threads or cores(), seconds=each)
     else:
