@@ -458,6 +458,19 @@ def test_other_peoples_curves_are_dashed_lines_on_their_task(tmp_path):
     assert "Dashed lines" not in found.text
 
 
+def test_other_peoples_curves_of_one_method_on_several_tasks_are_one_entry_of_the_legend(tmp_path):
+    make_study(tmp_path, seeds=1)
+    frames, scores = np.array([25_000, 100_000]), np.array([[0.2, 0.6]])
+    overlays = [
+        ForeignCurves(f"{task[-3:]}.csv", task, "theirs", frames, scores, "success_rate") for task in (LAVA, EMPTY)
+    ]
+    (drawing,) = json.loads(Structure(write_report(tmp_path, overlays=overlays).read_text()).data)
+    theirs = [each for each in drawing["series"] if each["is_dashed"]]
+    assert [each["name"] for each in theirs] == ["theirs, several files"]
+    assert all("theirs, several files" in panel["lines"] for panel in drawing["panels"])
+    assert "pS7.csv, x16.csv" in theirs[0]["explanation"]
+
+
 def test_what_would_come_to_nothing_is_refused_before_anything_is_judged_or_drawn(tmp_path):
     make_study(tmp_path / "runs", seeds=1)
     (tmp_path / "file").write_text("")

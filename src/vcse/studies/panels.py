@@ -182,13 +182,16 @@ def lay_over(
     """Add other people's lines to the panels of their tasks, and give their entries of the legend."""
     names = list(methods)
     added: dict[str, Series] = {}
-    drawn: set[str] = set()  # files of which there is something
+    shown: list[tuple[ForeignCurves, list[Panel]]] = []
     undrawn: dict[str, list[ForeignCurves]] = {}
     for each in overlays:
         wanted = [panel for panel in panels if each.task in (panel.task, panel.short)]
-        if not wanted or each.metric != metric.removeprefix("eval_"):  # others evaluate too
+        if wanted and each.metric == metric.removeprefix("eval_"):  # others evaluate too
+            shown.append((each, wanted))
+        else:
             undrawn.setdefault(each.source, []).append(each)
-            continue
+    drawn = {source for each, _ in shown for source in each.source.split(", ")}
+    for each, wanted in shown:
         if each.method not in names:
             names.append(each.method)
         frames, scores = each.frames, each.scores
@@ -196,12 +199,14 @@ def lay_over(
             kept = np.linspace(0, len(frames) - 1, MOST_POINTS).round().astype(int)
             frames, scores = frames[kept], scores[:, kept]
         line = draw(frames.astype(np.int64), scores.astype(np.float64), ~np.isnan(scores))
-        source = _file_names(each.source)
+        # Curves of one method are one entry of the legend, also where a file each is about another task.
+        sources = [other.source for other, _ in shown if other.method == each.method] if each.method else [each.source]
+        files = _file_names(", ".join(sources))
+        source = files if files == _file_names(each.source) else "several files"
         name = f"{each.method}, {source}" if each.method else source
-        drawn.update(each.source.split(", "))
         for panel in wanted:
             panel.lines[name] = line
-        added[name] = Series(name, f"read from {source}", plots.method_colour(each.method, names), is_dashed=True)
+        added[name] = Series(name, f"read from {files}", plots.method_colour(each.method, names), is_dashed=True)
     ours = [panel.task for panel in panels]
     for source, curves in undrawn.items():
         if drawn.issuperset(source.split(", ")):
