@@ -451,7 +451,7 @@ def test_other_peoples_curves_are_dashed_lines_on_their_task(tmp_path):
     assert "vcse, theirs.csv" not in drawing["panels"][1]["lines"]
     here = f"success_rate on {LAVA}, {EMPTY}; --overlay-task says which of these tasks it is about."
     assert f"Nothing of other.csv is drawn: it has success_rate on DoorKey-8x8, and here is {here}" in found.text
-    assert "Dashed lines are other people's." in found.text
+    assert "Dashed lines are other people's, as far as ours go." in found.text
     returns = theirs._replace(metric="return_mean")
     found = Structure(write_report(tmp_path, overlays=[returns]).read_text())
     assert "theirs.csv is drawn: it has return_mean on LavaGapS7, and here is success_rate.\n" in found.text
@@ -460,14 +460,16 @@ def test_other_peoples_curves_are_dashed_lines_on_their_task(tmp_path):
 
 def test_other_peoples_curves_of_one_method_on_several_tasks_are_one_entry_of_the_legend(tmp_path):
     make_study(tmp_path, seeds=1)
-    frames, scores = np.array([25_000, 100_000]), np.array([[0.2, 0.6]])
+    frames, scores = np.array([25_000, 100_000, 1_000_000]), np.array([[0.2, 0.6, 0.9]])
     overlays = [
         ForeignCurves(f"{task[-3:]}.csv", task, "theirs", frames, scores, "success_rate") for task in (LAVA, EMPTY)
     ]
     (drawing,) = json.loads(Structure(write_report(tmp_path, overlays=overlays).read_text()).data)
     theirs = [each for each in drawing["series"] if each["is_dashed"]]
     assert [each["name"] for each in theirs] == ["theirs, several files"]
-    assert all("theirs, several files" in panel["lines"] for panel in drawing["panels"])
+    for panel in drawing["panels"]:
+        line = panel["lines"]["theirs, several files"]
+        assert (line["frames"], line["iqm"]) == ([25_000, 100_000], [0.2, 0.6])  # as far as ours go
     assert "pS7.csv, x16.csv" in theirs[0]["explanation"]
 
 

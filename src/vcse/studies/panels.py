@@ -194,18 +194,13 @@ def lay_over(
     for each, wanted in shown:
         if each.method not in names:
             names.append(each.method)
-        frames, scores = each.frames, each.scores
-        if len(frames) > MOST_POINTS:
-            kept = np.linspace(0, len(frames) - 1, MOST_POINTS).round().astype(int)
-            frames, scores = frames[kept], scores[:, kept]
-        line = draw(frames.astype(np.int64), scores.astype(np.float64), ~np.isnan(scores))
         # Curves of one method are one entry of the legend, also where a file each is about another task.
         sources = [other.source for other, _ in shown if other.method == each.method] if each.method else [each.source]
         files = _file_names(", ".join(sources))
         source = files if files == _file_names(each.source) else "several files"
         name = f"{each.method}, {source}" if each.method else source
         for panel in wanted:
-            panel.lines[name] = line
+            panel.lines[name] = _foreign_line(each, _last_frame(panel))
         added[name] = Series(name, f"read from {files}", plots.method_colour(each.method, names), is_dashed=True)
     ours = [panel.task for panel in panels]
     for source, curves in undrawn.items():
@@ -220,6 +215,22 @@ def lay_over(
         names_of_files = _file_names(source)
         problems.append(f"Nothing of {names_of_files} is drawn: it has {metrics} on {tasks}, and here is {here}.")
     return list(added.values())
+
+
+def _last_frame(panel: Panel) -> int:
+    """Give how far the lines of a panel go."""
+    return max((int(line.frames[-1]) for line in panel.lines.values() if line.frames.size), default=0)
+
+
+def _foreign_line(curves: ForeignCurves, last: int) -> Drawn:
+    """Draw other people's runs as far as ours go, which would else be hard to see; all where that is nothing."""
+    frames, scores = curves.frames, curves.scores
+    if (within := frames <= last).any():
+        frames, scores = frames[within], scores[:, within]
+    if len(frames) > MOST_POINTS:
+        kept = np.linspace(0, len(frames) - 1, MOST_POINTS).round().astype(int)
+        frames, scores = frames[kept], scores[:, kept]
+    return draw(frames.astype(np.int64), scores.astype(np.float64), ~np.isnan(scores))
 
 
 def _file_names(source: str) -> str:
