@@ -487,8 +487,6 @@ def test_a_policy_alone_comes_from_the_state_of_any_learner():
     loaded.load_policy(trained.state_dict())
     pictures = KIND.material(3).observations
     assert torch.equal(loaded.act(pictures, None), trained.act(pictures, None))
-    with pytest.raises(ValueError, match="no policy that acts: an earlier version of vcse wrote it"):
-        loaded.load_policy({"encoder": [], "actor": []})
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,8 @@ def test_nothing_is_known_of_a_run_before_enough_episodes_have_ended(metric):
     assert frames.tolist() == [1000, 2000, 3000, 4000]
     np.testing.assert_array_equal(scores, [math.nan, math.nan, 0.25, 0.5])
     assert metric_curve(run, "beta")[1].tolist() == [1] * 4  # is no matter of episodes
+    alike = run._replace(config=run.config | {"agent": "drqv2"})  # whose episodes are all equally long
+    assert metric_curve(alike, metric)[1].tolist() == [1, 1, 0.25, 0.5]
     early = [make_run("vcse", seed, [1.0] * 3, episodes=[1, 2, 50]) for seed in range(5)]
     never = [make_run("se", seed, [0.0] * 3, episodes=[16, 32, 50]) for seed in range(5)]
     (judgement,) = judge(make_study(FASTER), early + never)[0].judgements

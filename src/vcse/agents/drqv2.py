@@ -525,8 +525,6 @@ class DrQv2:
     @torch.no_grad()
     def load_policy(self, state: dict[str, Any]) -> None:
         """Take the policy that acts alone from a learner's state, whatever its critics and its bonus were."""
-        if "acting" not in state:
-            raise ValueError("the checkpoint holds no policy that acts: an earlier version of vcse wrote it")
         for each, saved in zip(self._acting, state["acting"], strict=True):
             each.copy_(saved)
 

@@ -90,7 +90,7 @@ AGENTS: dict[str, AgentFacts] = {
         most_runs={"cpu": 1, "cuda": 1},
         on_gpu=Arithmetic("high", cudnn_benchmark=True),
         logs=("frames.bin", "steps.bin"),
-        policy=("encoder", "actor"),
+        policy=("acting",),
         film=Habit(episodes=1, sampled=False, frames_per_second=12),
         sees_pictures=True,
     ),

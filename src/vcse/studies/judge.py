@@ -102,9 +102,9 @@ def metric_curve(
 ) -> tuple[Int[np.ndarray, " points"], Float[np.ndarray, " points"]] | None:
     """Give a run's curve of a metric: a column of its training, or the share of visits beyond the wall.
 
-    Success and return are not known (NaN) before `FEWEST_EPISODES` episodes have ended. Those that end first are the
-    short ones, and in most tasks these are the successes. What is known at some rows alone, as evaluations are, is a
-    curve of these.
+    Success and return are not known (NaN) before `FEWEST_EPISODES` episodes have ended where these are of different
+    lengths. Those that end first are the short ones, and in most tasks these are the successes. What is known at some
+    rows alone, as evaluations are, is a curve of these.
     """
     if metric == "beyond_wall_share":
         every = run.config.get("visits_every_frames", 0)
@@ -118,12 +118,17 @@ def metric_curve(
         frames, scores = run.frames, run.columns[metric]
     else:
         return None
-    if metric in OF_EPISODES:
+    if waits_for_episodes(run, metric):
         if "episodes" in run.columns:
             scores = np.where(run.columns["episodes"] >= FEWEST_EPISODES, scores, np.nan)
         return frames, scores
     known = ~np.isnan(scores)
     return (frames[known], scores[known]) if known.any() else None
+
+
+def waits_for_episodes(run: GatheredRun, metric: str) -> bool:
+    """Whether a metric is a mean over episodes of different lengths, as they are in MiniGrid."""
+    return metric in OF_EPISODES and run.config.get("agent") in (None, "a2c")
 
 
 def _measure(claim: Claim) -> str:

@@ -14,8 +14,8 @@ from vcse.studies.foreign import ForeignCurves
 from vcse.studies.gathered_run import GatheredRun
 from vcse.studies.judge import (
     FEWEST_EPISODES,
-    OF_EPISODES,
     metric_curve,
+    waits_for_episodes,
 )
 from vcse.studies.statistics import middles, percentile_interval, resampled_middles
 
@@ -131,7 +131,7 @@ def make_panels(
                 problems.append(f"{task} with {method}: {missing} without {metric}, not drawn.")
             if curves:
                 lines[method] = draw(*_side_by_side(curves))
-                if metric in OF_EPISODES and np.isnan(lines[method].iqm).all():
+                if waits_for_episodes(mine[0], metric) and np.isnan(lines[method].iqm).all():
                     few = f"at no point have {FEWEST_EPISODES} episodes of every run ended"
                     problems.append(f"{task} with {method}: no line, as {few}.")
         panels.append(Panel(task, lines))

@@ -23,11 +23,11 @@ from vcse.studies.foreign import ForeignCurves
 from vcse.studies.gathered import NoRunError, gather, study_directories
 from vcse.studies.gathered_run import GatheredRun
 from vcse.studies.judge import (
-    OF_EPISODES,
     TOO_FEW,
     JudgedClaim,
     judge,
     outcome,
+    waits_for_episodes,
 )
 from vcse.studies.making import all_of, commit, machine, versions
 from vcse.studies.panels import (
@@ -113,6 +113,7 @@ class Section:
     commands: list[str]
     folder: str  # of its files, beside the page
     is_archive: bool  # the curves lie beside the page already
+    is_of_episodes: bool  # the metric is known only when some episodes have ended
 
     @property
     def is_share(self) -> bool:
@@ -129,11 +130,6 @@ class Section:
         """Whether an interval of the table is of so few runs that it can only go from the lowest to the highest."""
         cells = (cell for table in self.tables for cells in table.rows.values() for cell in cells)
         return any(1 < cell.runs <= MOST_OF_FEW for cell in cells)
-
-    @property
-    def is_of_episodes(self) -> bool:
-        """Whether the metric is known only when some episodes have ended."""
-        return self.metric in OF_EPISODES
 
     @property
     def files(self) -> list[str]:
@@ -282,6 +278,7 @@ def make_section(
         commands=asked.commands if asked else _commands(runs),
         folder="",
         is_archive=(found.directory / ARCHIVED_CURVES).exists(),
+        is_of_episodes=any(waits_for_episodes(run, metric) for run in runs),
     )
     for problem in problems:
         progress(problem)
