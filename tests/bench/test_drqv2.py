@@ -13,6 +13,7 @@ from vcse.cli import main
 pytestmark = needs_gl
 TASK = "dmc-pixels/pendulum_swingup"
 SHARES = ("share_env", "share_act", "share_update")
+TRAINED = (1.0, dict.fromkeys(("env", "act", "update"), 1 / 3), "egl")  # what a training gave that was not made
 
 
 @pytest.fixture(autouse=True)
@@ -42,14 +43,14 @@ def test_rows_say_what_was_measured_and_what_drew_it_and_their_shares_add_up():
 
 @pytest.mark.usefixtures("without_type_checks")
 def test_a_case_without_a_plain_one_is_held_against_nothing(monkeypatch):
-    monkeypatch.setattr(drqv2, "_train", lambda *_: (1.0, dict.fromkeys(("env", "act", "update"), 1 / 3), "egl"))
+    monkeypatch.setattr(drqv2, "_train", lambda *_: TRAINED)
     [alone] = measure("cpu", [Case(TASK, "vcse", "fast", 16)], threads=1, seconds=0.02)
     assert math.isnan(alone.times_plain)
 
 
 @pytest.mark.usefixtures("without_type_checks")
 def test_the_command_prints_flat_rows_or_a_table(capsys, monkeypatch):
-    monkeypatch.setattr(drqv2, "_train", lambda *_: (1.0, dict.fromkeys(("env", "act", "update"), 1 / 3), "egl"))
+    monkeypatch.setattr(drqv2, "_train", lambda *_: TRAINED)
     monkeypatch.setattr(drqv2, "CPU_CASES", (Case(TASK, "none", "fast", 16),))
     command = ["bench", "drqv2", "--device", "cpu", "--seconds", "0.02"]
     assert main([*command, "--json"]) == 0

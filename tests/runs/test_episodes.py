@@ -12,7 +12,7 @@ def make_step(rewards, ended):
 
 
 def test_returns_are_those_of_finished_episodes_of_each_learner():
-    episodes = Episodes(learners=2, environments=2)
+    episodes = Episodes(learners=2, environments=2, recent=100)
     episodes.take(slice(0, 2), *make_step([0.5, 0, 0, 0], [False, False, False, False]))
     episodes.take(slice(0, 2), *make_step([0.25, 0, 0, 1], [True, True, False, False]))
     assert episodes.finished == [2, 0]
@@ -25,12 +25,12 @@ def test_returns_are_those_of_finished_episodes_of_each_learner():
 
 
 def test_only_the_last_hundred_episodes_count_and_come_back_from_a_state():
-    episodes = Episodes(learners=1, environments=1)
+    episodes = Episodes(learners=1, environments=1, recent=100)
     for number in range(150):
         episodes.take(slice(0, 1), *make_step([float(number >= 100)], [True]))
     episodes.take(slice(0, 1), *make_step([0.5], [False]))
     assert (episodes.finished[0], episodes.return_mean(0)) == (150, 0.5)
-    again = Episodes(learners=1, environments=1)
+    again = Episodes(learners=1, environments=1, recent=100)
     again.load_learner_state(0, episodes.learner_state(0))
     for each in (episodes, again):
         each.take(slice(0, 1), *make_step([0.25], [True]))
@@ -64,7 +64,7 @@ def test_the_mean_bonus_goes_on_from_a_state():
 
 
 def test_where_tasks_say_what_success_is_a_return_does_not_count_for_it():
-    episodes = Episodes(learners=2, environments=2)
+    episodes = Episodes(learners=2, environments=2, recent=100)
     nowhere = np.zeros(4, dtype=np.bool_)
     episodes.take(slice(None), *make_step([1, 1, 1, 1], nowhere), np.array([True, False, False, False]))
     assert math.isnan(episodes.success_rate(0))

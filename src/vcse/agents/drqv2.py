@@ -197,8 +197,8 @@ class DrQv2:
         self.extrinsic_target_head = _copies(self.extrinsic_head)
         self.acting_encoder, self.acting_trunk = copy.deepcopy(self.encoder), copy.deepcopy(self.actor_trunk)
         self.acting_head = _copies(self.actor_head)
-        self._acting = [*self.acting_encoder.parameters(), *self.acting_trunk.parameters(), *self.acting_head]
-        self._acting_next = [*self.encoder.parameters(), *self.actor_trunk.parameters(), *self.actor_head]
+        self._acting_policy = [*self.acting_encoder.parameters(), *self.acting_trunk.parameters(), *self.acting_head]
+        self._learned_policy = [*self.encoder.parameters(), *self.actor_trunk.parameters(), *self.actor_head]
 
         learned: dict[str, Iterable[Tensor]] = {
             "encoder": self.encoder.parameters(),
@@ -247,8 +247,7 @@ class DrQv2:
         return (self._mean(observations) + noise).clamp(-MOST_ACTION, MOST_ACTION)
 
     def _mean(self, observations: UInt8[Tensor, "n c h w"]) -> Float[Tensor, "n a"]:
-        seen = self.acting_trunk(self.acting_encoder(observations))
-        return self.actor_net(self.acting_head, seen[None])[0].tanh()
+        return self._policy(self.acting_head, self.acting_trunk(self.acting_encoder(observations)))
 
     def update(
         self,
@@ -288,7 +287,7 @@ class DrQv2:
     @torch.no_grad()
     def adopt(self) -> None:
         """Act on all that was learned so far."""
-        torch._foreach_copy_(self._acting, self._acting_next)
+        torch._foreach_copy_(self._acting_policy, self._learned_policy)
 
     def capture(self, batch: PictureBatch, noise: Tensor, shifts: Tensor) -> None:
         """Replay updates from this memory, and the choice of actions with noise, as CUDA graphs from now on."""
@@ -307,7 +306,7 @@ class DrQv2:
             next_features = self.encoder(shifted(batch.arrived[learned], shifts[1, learned]))
 
         # The policy at o_t, once: its mean for the value, and again for the actor's loss, which comes last.
-        mean = self._policy(self.actor_trunk(features))
+        mean = self._policy(self.actor_head, self.actor_trunk(features))
 
         # What only a bonus needs runs beside the rest: the curiosity module takes a step, and gives its features.
         with self.beside:
@@ -318,7 +317,7 @@ class DrQv2:
                 bonus = self.weighted_bonus(*everyone, first_rewards)[learned]
                 bonus = bonus + self._later_bonuses(batch, shifts[0, learned])
         with torch.no_grad():
-            next_mean = self._policy(self.actor_trunk(next_features))
+            next_mean = self._policy(self.actor_head, self.actor_trunk(next_features))
             future = self._future(self.target_trunk, self.target_head, batch, next_features, next_mean, noise[0])
         judged = self._judge(self.critic_head, self.critic_trunk(encoded), actions)
         self.beside.wait()
@@ -401,7 +400,7 @@ class DrQv2:
         if not len(extra) or not self.config.has_bonus:
             return features, mean, extrinsic_seen
         more = self.encoder(extra)
-        mean = torch.cat((mean, self._policy(self.actor_trunk(more))))
+        mean = torch.cat((mean, self._policy(self.actor_head, self.actor_trunk(more))))
         if self.extrinsic_trunk is not None and extrinsic_seen is not None:
             extrinsic_seen = torch.cat((extrinsic_seen, self.extrinsic_trunk(more)))
         return torch.cat((features, more)), mean, extrinsic_seen
@@ -414,7 +413,7 @@ class DrQv2:
         shown = self.bonus_output
         for pictures, rewards, discounts in zip(*batch.between, strict=True):
             features = self.encoder(shifted(pictures[: len(total)], shifts))
-            mean = self._policy(self.actor_trunk(features))
+            mean = self._policy(self.actor_head, self.actor_trunk(features))
             seen = None if self.extrinsic_trunk is None else self.extrinsic_trunk(features)
             bonus = self.weighted_bonus(features, mean, seen, self._divided(rewards[: len(total)]))
             total = total + discounts[: len(total)] * bonus
@@ -455,8 +454,8 @@ class DrQv2:
         judged = self._judge(target_head, target_trunk(next_features), self._noisy(next_mean, noise)).amin(0)
         return batch.discounts[: self.config.batch_size] * judged
 
-    def _policy(self, seen: Float[Tensor, "n d"]) -> Float[Tensor, "n a"]:
-        return self.actor_net(self.actor_head, seen[None])[0].tanh()
+    def _policy(self, head: Sequence[Tensor], seen: Float[Tensor, "n d"]) -> Float[Tensor, "n a"]:
+        return self.actor_net(head, seen[None])[0].tanh()
 
     def _noisy(self, mean: Float[Tensor, "n a"], noise: Float[Tensor, "n a"]) -> Float[Tensor, "n a"]:
         """Add clipped noise; an action that is cut off at the border passes its gradient on all the same."""
@@ -525,12 +524,12 @@ class DrQv2:
     @torch.no_grad()
     def load_policy(self, state: dict[str, Any]) -> None:
         """Take the policy that acts alone from a learner's state, whatever its critics and its bonus were."""
-        for each, saved in zip(self._acting, state["acting"], strict=True):
+        for each, saved in zip(self._acting_policy, state["acting"], strict=True):
             each.copy_(saved)
 
     def _tensors(self) -> dict[str, list[Tensor]]:
         """Give all tensors of the learner, by what they belong to."""
-        found = {"targets": [target for target, _ in self._target_pairs()], "acting": self._acting}
+        found = {"targets": [target for target, _ in self._target_pairs()], "acting": self._acting_policy}
         for name, adam in self.adams.items():
             found[name] = [each for group in adam.param_groups for each in group["params"]]
             for moment in ("exp_avg", "exp_avg_sq"):

@@ -57,20 +57,24 @@ def _read_by(read: Callable[[str], Any], metavar: str) -> Any:
     )
 
 
+def if_given(metavar: str | None = None) -> Any:
+    """Let an option not be given, and show no "(default: None)": what happens then is for its help to say."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
+
+
 def one_of(kind: Any) -> Any:
-    """Let an option be one of some words, or not be given: what happens then is for its help to say."""
-    return tyro.conf.arg(metavar=f"{{{','.join(get_args(kind))}}}", help_behavior_hint="")
+    """Let an option be one of some words, or not be given."""
+    return if_given(f"{{{','.join(get_args(kind))}}}")
 
 
 Frames = Annotated[int, _read_by(count_of, "FRAMES")]
 Whole = Annotated[int, _read_by(whole_of, "INT")]
 # Not `Frames | None` and so on, which tell of a wrong number in the words of the types that were tried.
-_UNSAID = tyro.conf.arg(help_behavior_hint="")  # not "(default: None)": the help says what happens without it
-FramesIfGiven = Annotated[int | None, _read_by(count_of, "FRAMES"), _UNSAID]
-WholeIfGiven = Annotated[int | None, _read_by(whole_of, "INT"), _UNSAID]
-NumberIfGiven = Annotated[float | None, _read_by(number_of, "FLOAT"), _UNSAID]
-TemperatureIfGiven = Annotated[float | Literal["learned"] | None, _read_by(temperature_of, "FLOAT|learned"), _UNSAID]
-NameIfGiven = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
-TruthIfGiven = Annotated[bool | None, tyro.conf.arg(metavar="{True,False}", help_behavior_hint="")]
-PathIfGiven = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
+FramesIfGiven = Annotated[int | None, _read_by(count_of, "FRAMES"), if_given()]
+WholeIfGiven = Annotated[int | None, _read_by(whole_of, "INT"), if_given()]
+NumberIfGiven = Annotated[float | None, _read_by(number_of, "FLOAT"), if_given()]
+TemperatureIfGiven = Annotated[float | Literal["learned"] | None, _read_by(temperature_of, "FLOAT|learned"), if_given()]
+NameIfGiven = Annotated[str | None, if_given("NAME")]
+TruthIfGiven = Annotated[bool | None, if_given("{True,False}")]
+PathIfGiven = Annotated[Path | None, if_given("PATH")]
 Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from vcse.cli.kinds import Names
+from vcse.cli.kinds import Names, if_given
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.store import check_no_file, run_directories
 from vcse.runs.words import counted
@@ -36,7 +36,7 @@ def pack_study(
     /,
     out: Path,
     columns: Names = PUBLISHED_COLUMNS,
-    commit: Annotated[str | None, tyro.conf.arg(metavar="HASH", help_behavior_hint="")] = None,
+    commit: Annotated[str | None, if_given("HASH")] = None,
 ) -> int:
     """Put the curves of a study into a few small files, to publish; vcse report reads them like the runs.
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from tyro.extras import SubcommandApp
 
 from vcse.cli.devices import Device, check_drawing, cores, resolve_device
-from vcse.cli.kinds import FramesIfGiven, Names, PathIfGiven, Whole, WholeIfGiven, one_of
+from vcse.cli.kinds import FramesIfGiven, Names, PathIfGiven, Whole, WholeIfGiven, if_given, one_of
 from vcse.cli.pack import pack_study
 from vcse.envs.rendering import Rendering, named_backend
 from vcse.runs.agents import AGENTS
@@ -123,7 +123,7 @@ def run_study(
     device: Device = "auto",
     eval_every_frames: FramesIfGiven = None,
     rendering: Annotated[Rendering | None, one_of(Rendering)] = None,
-    ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="")] = None,
+    ray: Annotated[str | None, if_given("ADDRESS")] = None,
     dry_run: bool = False,
     quiet: bool = False,
 ) -> int:
@@ -177,9 +177,7 @@ def run_study(
         "--eval-every-frames": eval_every_frames,
         "--rendering": rendering,
     }
-    command = shlex.join(["vcse", "study", "run", name, *_written(asked)])
-    if AGENTS[entry.agent].sees_pictures and (library := named_backend()) is not None:
-        command = f"MUJOCO_GL={library} {command}"  # which is no option, and changes pictures a little
+    command = _command(entry, asked)
     file = StudyFile(
         entry.name, entry.seeds, first_seed, frames, list(entry.task_names), list(entry.method_names), command
     )
@@ -287,6 +285,13 @@ def _say_what_would_run(
     else:
         print(f"  files: {size(sum(needs_of(cohort, out).files for cohort in cohorts))} on disk at the end")
     return 0
+
+
+def _command(entry: Study, asked: Mapping[str, object]) -> str:
+    """Write the command that makes the same runs again, with what draws where that was said."""
+    command = shlex.join(["vcse", "study", "run", entry.name, *_written(asked)])
+    library = named_backend() if AGENTS[entry.agent].sees_pictures else None
+    return command if library is None else f"MUJOCO_GL={library} {command}"
 
 
 def _written(options: Mapping[str, object]) -> list[str]:

@@ -51,6 +51,8 @@ class AgentFacts:
     logs: tuple[str, ...]  # files of a run that grow with it
     policy: tuple[str, ...]  # what of its saved state is needed to act
     film: Habit
+    recent_episodes: int  # of which the training curve shows the mean
+    ends_at_goal: bool = False  # episodes end before their time limit, and those of successes first
     has_discrete_actions: bool = False
     sees_pictures: bool = False
 
@@ -69,6 +71,8 @@ AGENTS: dict[str, AgentFacts] = {
         logs=("actions.bin",),
         policy=("parameters", "squares"),
         film=Habit(episodes=3, sampled=True, frames_per_second=8),
+        recent_episodes=100,
+        ends_at_goal=True,
         has_discrete_actions=True,
     ),
     "sac": AgentFacts(
@@ -81,6 +85,7 @@ AGENTS: dict[str, AgentFacts] = {
         logs=("replay.bin",),
         policy=("actor",),
         film=Habit(episodes=1, sampled=False, frames_per_second=12),
+        recent_episodes=10,
     ),
     "drqv2": AgentFacts(
         settings=DrQv2Config,
@@ -92,6 +97,7 @@ AGENTS: dict[str, AgentFacts] = {
         logs=("frames.bin", "steps.bin"),
         policy=("acting",),
         film=Habit(episodes=1, sampled=False, frames_per_second=12),
+        recent_episodes=10,
         sees_pictures=True,
     ),
 }

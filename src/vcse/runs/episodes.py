@@ -9,14 +9,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-RECENT_EPISODES = 100  # of which the training curve shows the mean
-RECENT_OF_ONE = 10  # where a run has one environment
-
 
 class Episodes:
     """What the training episodes of every learner gave: counts, and returns and success of the last hundred or so."""
 
-    def __init__(self, learners: int, environments: int, *, recent: int = RECENT_EPISODES) -> None:
+    def __init__(self, learners: int, environments: int, *, recent: int) -> None:
         self.finished = [0] * learners
         self.recent: list[deque[float]] = [deque(maxlen=recent) for _ in range(learners)]
         self.running = np.zeros((learners, environments))

@@ -25,11 +25,12 @@ from vcse.nets.perceptrons import Perceptrons
 from vcse.nets.pixels import FEATURES
 from vcse.replay.frames import STACK, Chosen, FrameReplay, frame_bytes, step_record
 from vcse.replay.transitions import FLOAT_BYTES, distinct_places, uniforms_for
+from vcse.runs.agents import AGENTS
 from vcse.runs.checkpoint import KEPT, check_replayed
 from vcse.runs.config import RunConfig
 from vcse.runs.delivery import Delivered, Delivery
 from vcse.runs.draws import ActionDraws
-from vcse.runs.episodes import RECENT_OF_ONE, BonusMean, Episodes
+from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_pictures
 from vcse.runs.memory import CHECKPOINT_COPIES, DISK, Needs, find_room
 from vcse.runs.progress import Score, Status, Stopwatch
@@ -129,7 +130,7 @@ class PixelCohort:
             gives_between=self.settings.needs_between,
         )
         self.step_count = 0
-        self.episodes = Episodes(1, 1, recent=RECENT_OF_ONE)
+        self.episodes = Episodes(1, 1, recent=AGENTS["drqv2"].recent_episodes)
         self.episode_begin = 0  # the step at which the present episode began
         self.new_frames: list[np.ndarray] = []  # that are not on disk yet
         self.new_steps: list[np.ndarray] = []
@@ -226,7 +227,7 @@ class PixelCohort:
         self._spent("update")
         action = asked.cpu()
         if not np.isfinite(action.numpy()).all():
-            self._check_finite()
+            self._finish_update()
         self.environment.send(action[None].numpy())
         self._spent("act")
         if self._learns_at(self.step_count):
@@ -309,7 +310,7 @@ class PixelCohort:
         return is_due(every_frames, frame=self.frame, step_frames=ACTION_REPEAT)
 
     def _write_row(self, *, is_last: bool) -> None:
-        self._check_finite()
+        self._finish_update()
         self._write_new()
         [bonus_mean] = self.bonus_mean.of_row()
         is_evaluated = self._is_due(self.config.eval_every_frames) or is_last
@@ -354,7 +355,7 @@ class PixelCohort:
         self.evaluation = {"return_mean": found.return_mean, "success_rate": success}
         self.directory.append_row("eval.csv", {"frame": self.frame, "episodes": episodes, **self.evaluation})
 
-    def _check_finite(self) -> None:
+    def _finish_update(self) -> None:
         """Wait for the last update, and refuse to write down what has become NaN: the last checkpoint is still good."""
         self.updating.wait()
         for name in ("critic_loss", "actor_loss"):
@@ -370,7 +371,7 @@ class PixelCohort:
 
     def save(self) -> None:
         """Write a checkpoint. What it needs of the replay is added to files, not written again."""
-        self._check_finite()
+        self._finish_update()
         self._write_new()
         self.directory.save_checkpoint(
             self.frame,

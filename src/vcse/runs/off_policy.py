@@ -21,10 +21,11 @@ from vcse.envs.tasks import state_spec
 from vcse.nets.optimizers import ADAM_AVERAGES
 from vcse.nets.perceptrons import Perceptrons
 from vcse.replay.transitions import FLOAT_BYTES, TransitionReplay, distinct_places, transition_bytes
+from vcse.runs.agents import AGENTS
 from vcse.runs.checkpoint import KEPT, check_replayed
 from vcse.runs.config import RunConfig
 from vcse.runs.draws import ActionDraws, UpdateDraws
-from vcse.runs.episodes import RECENT_OF_ONE, BonusMean, Episodes
+from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_states
 from vcse.runs.memory import CHECKPOINT_COPIES, Needs, find_room, together
 from vcse.runs.progress import Status, Stopwatch, by_method
@@ -122,7 +123,7 @@ class OffPolicyCohort:
             storage_device=replay_place,
         )
         self.frame = 0
-        self.episodes = Episodes(learners, 1, recent=RECENT_OF_ONE)
+        self.episodes = Episodes(learners, 1, recent=AGENTS["sac"].recent_episodes)
         self.episode_begins = [0] * learners  # the frame at which the present episode of each began
         self.new_rows: list[Tensor] = []  # transitions that are not on disk yet
         self.bonus_mean = BonusMean(learners, self.agent.paid)

@@ -17,6 +17,7 @@ from vcse.envs.protocol import Environments, Observations, Positions
 from vcse.envs.tasks import make_environments, task_spec
 from vcse.nets.encoders import GridEncoder
 from vcse.replay.rollouts import Rollouts
+from vcse.runs.agents import AGENTS
 from vcse.runs.checkpoint import KEPT, check_replayed
 from vcse.runs.config import RunConfig
 from vcse.runs.episodes import BonusMean, Episodes
@@ -126,7 +127,7 @@ class OnPolicyCohort:
         )
         self.update = 0
         self.frames_per_update = first.frames_per_update
-        self.episodes = Episodes(learners, first.environments)
+        self.episodes = Episodes(learners, first.environments, recent=AGENTS["a2c"].recent_episodes)
         self.bonus_mean = BonusMean(learners, self.agent.paid)
         self.visits = np.zeros((learners, 1, MAP_SIDE, MAP_SIDE), dtype=np.int64)  # the last slice is being counted
         self.counts_visits = self.configs[0].visits_every_frames > 0

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from vcse.runs.checkpoint import write_atomically
-from vcse.studies.gathered_run import KEYS, GatheredRun, called, numbers, read_json, reason_of
+from vcse.studies.gathered_run import KEYS, GatheredRun, called, read_json, reason_of, to_columns
 from vcse.studies.study_file import Identity
 
 CURVES, DESCRIPTIONS, VISITS = "runs.csv.xz", "runs.json", "visits.npz"
@@ -111,7 +111,7 @@ def read_archive(path: Path, name: str, problems: list[str]) -> list[tuple[str, 
         try:
             places = [header.index(column) for column in ("frame", *run["columns"])]
             cells = [[row[place] if place < len(row) else "torn" for place in places] for row in mine]
-            frames, columns, text = numbers(["frame", *run["columns"]], cells, label, problems)
+            frames, columns, text = to_columns(["frame", *run["columns"]], cells, label, problems)
         except ValueError as error:
             problems.append(f"{label} is left out: {reason_of(error)}.")
             continue

@@ -14,7 +14,7 @@ from vcse.runs.config import SCHEMA_VERSION, flat
 from vcse.runs.store import done_frame
 from vcse.runs.words import counted
 from vcse.studies.archive import CURVES, read_archive
-from vcse.studies.gathered_run import KEYS, GatheredRun, called, numbers, read_json, reason_of
+from vcse.studies.gathered_run import KEYS, GatheredRun, called, read_json, reason_of, to_columns
 from vcse.studies.study_file import STUDY_FILE, Identity
 
 
@@ -207,7 +207,7 @@ def _read_curve(
         raise _NoRowError(f"{path.name} has no row yet")
     if "frame" not in header:
         raise ValueError(f"{path.name} has no column frame")
-    return numbers(header, rows, f"{name}: {path.name}", problems)
+    return to_columns(header, rows, f"{name}: {path.name}", problems)
 
 
 def _checked_visits(visits: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
+from vcse.runs.agents import AGENTS, AgentFacts
 from vcse.studies.study_file import Identity
 
 KEYS = ("task", "method", "seed")
@@ -34,6 +35,11 @@ class GatheredRun(NamedTuple):
         """What no two runs of a study share."""
         return self.task, self.method, self.seed
 
+    @property
+    def agent(self) -> AgentFacts:
+        """What is known of the run's agent; the first runs, all of A2C, did not name it."""
+        return AGENTS.get(self.config.get("agent", ""), AGENTS["a2c"])
+
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a file that holds an object, or say what is wrong with it."""
@@ -48,7 +54,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def numbers(
+def to_columns(
     header: Sequence[str], rows: Iterable[Sequence[str]], name: str, problems: list[str]
 ) -> tuple[Int[np.ndarray, " rows"], dict[str, Float[np.ndarray, " rows"]], str]:
     """Turn cells into columns, up to the first row that is not one of numbers or goes back in frames."""

@@ -128,7 +128,7 @@ def metric_curve(
 
 def waits_for_episodes(run: GatheredRun, metric: str) -> bool:
     """Whether a metric is a mean over episodes of different lengths, as they are in MiniGrid."""
-    return metric in OF_EPISODES and run.config.get("agent") in (None, "a2c")
+    return metric in OF_EPISODES and run.agent.ends_at_goal
 
 
 def _measure(claim: Claim) -> str:

@@ -1,6 +1,5 @@
 """What a page says about one study: found in its directory, judged, and put into lines, tables, maps and words."""
 
-import os
 import re
 import shlex
 from collections import Counter
@@ -10,11 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Shaped
 
-from vcse.envs.crossing import MAPS
 from vcse.runs.config import flat
-from vcse.runs.episodes import RECENT_EPISODES, RECENT_OF_ONE
 from vcse.runs.words import counted
 from vcse.studies import catalog, plots
 from vcse.studies.archive import CURVES as ARCHIVED_CURVES
@@ -41,10 +37,9 @@ from vcse.studies.panels import (
     make_tables,
     short_name,
 )
+from vcse.studies.pictures import Film, VisitMap, find_films, visit_maps
 from vcse.studies.study_file import StudyFile, read_study_file
 
-MOST_FILMS, MOST_FILM_BYTES = 3, 2_000_000
-FILM_KINDS = {".gif": "image/gif", ".mp4": "video/mp4"}
 LABELS = {
     "success_rate": "success of the last {recent} training episodes",
     "return_mean": "return of the last {recent} training episodes",
@@ -69,22 +64,6 @@ OF_BONUS = (
     "drqv2.bonus_batch_size",
 )
 BONUS_NAMES = ("a2c.bonus.name", "sac.bonus.name", "drqv2.bonus.name")
-
-
-class VisitMap(NamedTuple):
-    """Where the agents went, as a picture for light and one for dark pages."""
-
-    task: str
-    light: bytes
-    dark: bytes
-
-
-class Film(NamedTuple):
-    """A film of a policy."""
-
-    name: str
-    kind: str
-    content: bytes
 
 
 @dataclass(frozen=True)
@@ -266,8 +245,8 @@ def make_section(
         panels=panels,
         tables=make_tables(runs, task_names, drawn, metric, entry),
         claims=judge(claimed, runs, asked.wanted_tasks if asked else ()) if claimed else [],
-        maps=_maps(runs, task_names, methods, problems) if entry and entry.figure == "visits" else [],
-        films=_films(directory, without, problems),
+        maps=visit_maps(runs, task_names, methods, problems) if entry and entry.figure == "visits" else [],
+        films=find_films(directory, without, problems),
         notes=list(entry.notes) if entry else [],
         problems=problems,
         differences=differences,
@@ -350,77 +329,8 @@ def _metric(runs: Sequence[GatheredRun]) -> str:
 
 def _label(metric: str, runs: Sequence[GatheredRun]) -> str:
     """Say what a metric is."""
-    recent = {RECENT_EPISODES if run.config.get("agent") == "a2c" else RECENT_OF_ONE for run in runs}
+    recent = {run.agent.recent_episodes for run in runs}
     return LABELS.get(metric, f"column {metric}").format(recent=" or ".join(map(str, sorted(recent))))
-
-
-def _maps(
-    runs: Sequence[GatheredRun], tasks: Sequence[str], methods: Sequence[str], problems: list[str]
-) -> list[VisitMap]:
-    """Draw the visits of all runs of a method together, on each task that counted them."""
-    maps = []
-    for task in tasks:
-        counted = [run for run in runs if run.task == task and run.visits is not None and len(run.visits)]
-        if not counted:
-            continue
-        slices = min(len(run.visits) for run in counted if run.visits is not None)
-        walls = _walls(task, [run.visits for run in counted if run.visits is not None])
-        width, height = walls.shape
-        visits: dict[str, Shaped[np.ndarray, "slices x y"]] = {}
-        for method in methods:
-            mine = [
-                run.visits[:slices, :width, :height]
-                for run in counted
-                if run.method == method and run.visits is not None
-            ]
-            if mine:
-                visits[method] = np.sum(mine, axis=0)
-        beyond = ~walls & (np.arange(width)[:, None] > catalog.CROSSED_WALL)
-        every = int(counted[0].config.get("visits_every_frames", 0))
-        try:
-            light, dark = (
-                plots.to_png(plots.visit_maps(visits, walls, beyond, frames_per_snapshot=every, theme=theme), 110)
-                for theme in plots.THEMES
-            )
-        except ValueError as error:
-            problems.append(f"The visits on {task} are not drawn: {error}.")
-            continue
-        maps.append(VisitMap(task, light, dark))
-    return maps
-
-
-def _walls(task: str, visits: Sequence[Shaped[np.ndarray, "_ x y"]]) -> Bool[np.ndarray, "width height"]:
-    """Give the cells that cannot be entered: those of the task's map, or else those where nobody ever was."""
-    numbered = re.search(r"-map(\d+)$", task)
-    if numbered and int(numbered[1]) < len(MAPS):
-        side = 9
-        known = MAPS[int(numbered[1])]
-        return np.array([[known.is_wall(x, y) for y in range(side)] for x in range(side)])
-    entered = np.sum([each.sum(0) for each in visits], axis=0) > 0
-    places = np.argwhere(entered)
-    width, height = places.max(0) + 2 if len(places) else entered.shape
-    return np.asarray(~entered[:width, :height])
-
-
-def _films(directory: Path, without: Sequence[Path], problems: list[str]) -> list[Film]:
-    """Read the small films that lie with the runs."""
-    skipped = {each.resolve() for each in without}
-    found = []
-    for root, directories, files in os.walk(directory):
-        directories[:] = sorted(
-            each
-            for each in directories
-            if each not in ("report", "checkpoint") and (Path(root) / each).resolve() not in skipped
-        )
-        found += [Path(root) / name for name in sorted(files) if Path(name).suffix.lower() in FILM_KINDS]
-    small = [path for path in found if path.stat().st_size < MOST_FILM_BYTES]
-    if len(small) < len(found):
-        large = counted(len(found) - len(small), "film")
-        problems.append(f"{large} of {MOST_FILM_BYTES / 1e6:.0f} MB or more: not shown here.")
-    return [
-        Film(str(path.relative_to(directory)), FILM_KINDS[path.suffix.lower()], path.read_bytes())
-        for path in small[:MOST_FILMS]
-    ]
 
 
 def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
