@@ -59,11 +59,13 @@ def test_every_option_that_counts_frames_says_how_they_are_written(tmp_path, mon
         ("--k", "None", "it must be a whole number, got 'None'"),
         ("--beta", "much", "it must be a number, got 'much'"),
         ("--temperature", "hot", "it must be a number or learned, got 'hot'"),
+        ("--action-noise", "loud", "it must be a number, got 'loud'"),
+        ("--action-noise", "1 0.1", "it must be one number, or two and a number of steps, got '1 0.1'"),
     ],
 )
 def test_what_is_no_number_is_told_without_the_words_of_types(capsys, option, text, message):
     with pytest.raises(SystemExit) as exit_:
-        main(["train", "--task", "dmc/hopper_stand", option, text])
+        main(["train", "--task", "dmc/hopper_stand", option, *text.split()])
     assert exit_.value.code == 2
     told = " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert f"Error parsing {option}: {message}" in told

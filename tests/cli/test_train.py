@@ -296,6 +296,8 @@ PENDULUM_SEEN = "dmc-pixels/pendulum_swingup"
         (["--seed-frames", "0"], "--seed-frames must be at least 1, got 0"),
         (["--bonus-batch-size", "100"], "--bonus-batch-size must be at least --batch-size, 256, got 100"),
         (["--action-noise", "-1"], "--action-noise must be finite and not negative, got -1"),
+        (["--action-noise", "1", "nan", "9"], "--action-noise must be finite and not negative, got nan"),
+        (["--action-noise", "1", "0.1", "0"], "--action-noise must change over at least 1 step, got 0"),
         (["--beta-decay", "1"], "--beta-decay must be from 0 to below 1, got 1"),
         (["--replay-capacity", "100"], "--replay-capacity must be at least 256, the transitions of a batch, got 100"),
         (["--replay-capacity", "-5"], "--replay-capacity must be at least 256, the transitions of a batch, got -5"),
@@ -351,6 +353,8 @@ def test_what_is_asked_of_drqv2_is_what_is_configured(tmp_path, monkeypatch):
 
     plain = configured("--task", PENDULUM_SEEN)
     assert plain.drqv2 == drqv2_config("vcse", task=PENDULUM_SEEN)
+    falling = configured("--task", PENDULUM_SEEN, "--action-noise", "1", "0.1", "500k")
+    assert falling.drqv2.noise_schedule == (1.0, 0.1, 500_000)
     assert (plain.agent, plain.backend, plain.rendering) == ("drqv2", "dm_control", "faithful")
     assert (plain.row_every_frames, plain.eval_every_frames, plain.eval_episodes) == (10_000, 10_000, 10)
     sizes = ["--hidden-units", "16", "--batch-size", "32", "--seed-frames", "20", "--replay-capacity", "500"]

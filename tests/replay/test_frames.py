@@ -1,3 +1,5 @@
+import errno
+import os
 from typing import NamedTuple
 
 import numpy as np
@@ -222,7 +224,9 @@ def test_a_step_on_disk_is_its_action_and_three_more_numbers():
 def test_frames_in_a_file_are_those_in_memory(tmp_path):
     lived, path = Lived(70), tmp_path / "new" / "frames.bin"
     memory, file = make_replay(20), make_replay(20, path=path)
-    assert path.stat().st_size == file.slots * int(np.prod(SHAPE)) == frame_bytes(20, MOST_STEPS, SHAPE)
+    assert path.parent.is_dir()
+    assert not path.exists()  # it has no name any more: nothing is left, however the process ends
+    assert file.frames.nbytes == file.slots * int(np.prod(SHAPE)) == frame_bytes(20, MOST_STEPS, SHAPE)
     for _ in zip(lived.add_to(memory), lived.add_to(file), strict=True):
         assert_same_draws(file, memory)
     frames, _ = lived.rows()
@@ -230,6 +234,28 @@ def test_frames_in_a_file_are_those_in_memory(tmp_path):
     again = make_replay(20, path=tmp_path / "again.bin")
     again.restore(*lived.rows())
     assert_same_draws(again, memory)
+
+
+def test_a_file_that_the_disk_has_no_room_for_is_refused_before_anything_is_written_to_it(tmp_path, monkeypatch):
+    def full(file, begin, size):
+        assert (begin, size) == (0, frame_bytes(20, MOST_STEPS, SHAPE))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with pytest.raises(OSError, match=r"No space left on device.*frames\.bin"):
+        make_replay(20, path=tmp_path / "frames.bin")
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_led_to_the_first_frame_of_an_episode_whatever_lay_in_its_place():
+    replay = make_replay(5)
+    replay.begin(torch.zeros(SHAPE, dtype=torch.uint8))
+    while replay.count < replay.slots:
+        replay.add(torch.ones(ACTIONS), 1.0, True, torch.zeros(SHAPE, dtype=torch.uint8))
+    slot = replay.count % replay.slots
+    replay.rewards[slot] = 3
+    replay.begin(torch.zeros(SHAPE, dtype=torch.uint8))
+    assert (replay.actions[slot].tolist(), replay.rewards[slot], replay.terminated[slot]) == ([0] * ACTIONS, 0, 0)
 
 
 def test_steps_between_are_given_where_they_are_wanted():

@@ -194,6 +194,59 @@ def test_first_actions_are_random_and_later_ones_near_the_policys(done):
     assert not np.isin(actions[SEED_FRAMES // 2 :], random).any()
 
 
+def test_an_action_follows_from_what_is_seen_and_from_all_updates_before_it_and_is_the_one_that_is_kept(
+    tmp_path, monkeypatch
+):
+    # As DrQ-v2's authors do it: act, make an update at every second step, and only then see what came of the action.
+    config = make_config("none", eval_episodes=0)
+    directory = RunDirectory(tmp_path / config.name, config)
+    cohort = PixelCohort([directory])
+    agent, replay, updates = cohort.agent, cohort.replay, {"made": 0, "acted on": 0}
+    acted, sent, learned_at = [], [], []
+    act, learn, adopt, send = agent.act, agent.learn, agent.adopt, cohort.environment.send
+
+    def acting(observation, noise, *, step):
+        back = [min(each, replay.position) for each in (2, 1, 0)]  # the first of an episode stands for those before
+        assert torch.equal(observation[0], torch.cat([replay.frames[replay.count - 1 - each] for each in back]))
+        assert step == cohort.step_count
+        action = act(observation, noise, step=step)
+        expected = act(observation, None) + (1 - 0.9 * step / 100_000) * noise
+        assert torch.equal(action, expected.clamp(-1 + 1e-6, 1 - 1e-6))
+        acted.append((step, updates["acted on"]))
+        return action
+
+    def learning(*batch, step):
+        updates["made"] += 1
+        learned_at.append(step)
+        return learn(*batch, step=step)
+
+    def adopting():
+        updates["acted on"] = updates["made"]
+        adopt()
+
+    def sending(actions):
+        sent.append(actions.copy())
+        send(actions)
+
+    for owner, name, replacement in (
+        (agent, "act", acting),
+        (agent, "learn", learning),
+        (agent, "adopt", adopting),
+        (cohort.environment, "send", sending),
+    ):
+        monkeypatch.setattr(owner, name, replacement)
+    cohort.begin()
+    while cohort.frame < FRAMES:
+        cohort.step()
+    seed_steps = SEED_FRAMES // 2
+    assert learned_at == list(range(seed_steps, STEPS + 1, 2))
+    assert acted == [(step, len(range(seed_steps, step, 2))) for step in range(seed_steps, STEPS)]
+    is_led_to = replay.positions[: replay.count] > 0
+    assert np.array_equal(replay.actions[: replay.count][is_led_to], np.concatenate(sent))
+    cohort.close()
+    directory.close()
+
+
 @pytest.mark.parametrize("at", [52, 84])
 def test_stopped_in_the_middle_of_an_episode_a_run_goes_on_to_the_same_end(done, tmp_path, at):
     with pytest.raises(StoppedError):
@@ -372,6 +425,37 @@ def test_a_replay_that_memory_has_no_room_for_lies_on_disk_and_learns_the_same(t
     assert not list((tmp_path / "disk").rglob("replay.scratch"))
 
 
+def test_a_replay_on_disk_is_gone_with_a_run_that_cannot_be_built(tmp_path, monkeypatch):
+    directory = RunDirectory(tmp_path / VCSE.name, VCSE)
+    before = sorted(path.name for path in directory.path.iterdir())
+
+    def fail(*_, **__):
+        raise RuntimeError("nothing draws")
+
+    monkeypatch.setattr(from_pixels, "Pixels", fail)
+    monkeypatch.setattr(fail, "frame_shape", Pixels.frame_shape, raising=False)
+    with pytest.raises(RuntimeError, match="nothing draws"):
+        PixelCohort([directory], replay_place=memory.DISK)
+    directory.close()
+    assert sorted(path.name for path in directory.path.iterdir()) == before
+
+
+def test_pictures_do_not_wait_in_memory_for_the_end_of_a_long_row(done, tmp_path, monkeypatch):
+    monkeypatch.setattr(from_pixels, "MOST_UNWRITTEN", 7)
+    config = dataclasses.replace(NONE, row_every_frames=10 * FRAMES, eval_every_frames=0)
+    directory = RunDirectory(tmp_path / config.name, config)
+    cohort = PixelCohort([directory])
+    cohort.begin()
+    while cohort.frame < FRAMES:
+        cohort.step()
+        assert len(cohort.new_frames) < 7
+    cohort.save()
+    cohort.close()
+    directory.close()
+    for name in ("frames.bin", "steps.bin"):
+        assert (tmp_path / config.name / name).read_bytes() == (done / NONE.name / name).read_bytes()
+
+
 def test_a_run_trains_alone(tmp_path):
     configs = [make_config("none", seed, frames=10, eval_episodes=0) for seed in range(2)]
     directories = [RunDirectory(tmp_path / config.name, config) for config in configs]
@@ -393,7 +477,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_names_it_and_keeps_the_checkpoi
     cohort = PixelCohort([directory])
     with torch.no_grad():
         cohort.agent.critic_head[0][0] = math.nan
-    with pytest.raises(RuntimeError, match=r"of dmc-pixels-pendulum_swingup/vcse/seed4 is not finite at frame"):
+    message = "the critic_loss of dmc-pixels-pendulum_swingup/vcse/seed4 is not finite at frame 40"
+    with pytest.raises(RuntimeError, match=message):
         cohort.train(FRAMES, report=lambda status: None, should_stop=lambda: False)
     directory.close()
     assert not (directory.path / "DONE").exists()
@@ -620,7 +705,3 @@ def test_updates_beside_acting_are_those_that_are_waited_for(tmp_path, monkeypat
         np.testing.assert_allclose(found, expected, rtol=0.05, atol=0.01, err_msg=name)
     found, expected = (Kept(tmp_path / each / config.name).actions for each in ("beside", "waiting"))
     np.testing.assert_allclose(found, expected, atol=0.05)
-
-
-def test_frame_bytes_are_what_a_picture_has():
-    assert from_pixels.FRAME_BYTES == 3 * 84 * 84 == math.prod(Pixels.frame_shape)

@@ -47,6 +47,36 @@ def test_a_bonus_that_asks_for_more_states_than_there_are_is_refused():
         sac_config("vcse", batch_size=12)
 
 
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [
+        ("hopper_stand", {"n_step": 3, "batch_size": 256, "noise_schedule": (1.0, 0.1, 100_000)}),
+        ("walker_walk", {"n_step": 1, "batch_size": 512, "noise_schedule": (1.0, 0.1, 100_000)}),
+        ("walker_run", {"n_step": 1, "batch_size": 512, "noise_schedule": (1.0, 0.1, 500_000)}),
+        ("cheetah_run", {"learning_rate": 1e-4, "features": 50, "noise_schedule": (1.0, 0.1, 500_000)}),
+        ("quadruped_run", {"replay_capacity": 100_000, "noise_schedule": (1.0, 0.1, 500_000)}),
+        ("quadruped_walk", {"replay_capacity": 1_000_000, "noise_schedule": (1.0, 0.1, 500_000)}),
+        ("humanoid_walk", {"learning_rate": 8e-5, "features": 100, "noise_schedule": (1.0, 0.1, 2_000_000)}),
+    ],
+)
+def test_without_a_bonus_drqv2_has_the_settings_of_its_authors_on_each_task(task, settings):
+    found = drqv2_config("none", task=f"dmc-pixels/{task}")
+    assert {name: getattr(found, name) for name in settings} == settings
+    paid = drqv2_config("vcse", task=f"dmc-pixels/{task}")
+    expected = {**settings, "noise_schedule": (0.2, 0.2, 1)}
+    assert {name: getattr(paid, name) for name in settings} == expected
+
+
+def test_the_noise_of_actions_may_stay_or_follow_a_schedule_of_ones_own():
+    task = "dmc-pixels/hopper_stand"
+    assert drqv2_config("none", task=task, action_noise=0.4).noise_schedule == (0.4, 0.4, 1)
+    assert drqv2_config("vcse", task=task, action_noise=(1.0, 0.1, 500_000)).noise_schedule == (1.0, 0.1, 500_000)
+    with pytest.raises(ValueError, match=r"action_noise must be finite and not negative, got -0\.1"):
+        drqv2_config("none", task=task, action_noise=(1.0, -0.1, 10))
+    with pytest.raises(ValueError, match="action_noise must change over at least 1 step, got 0"):
+        drqv2_config("none", task=task, action_noise=(1.0, 0.1, 0))
+
+
 def test_unknown_names_are_refused(without_type_checks):
     with pytest.raises(ValueError, match=r"bonus must be one of none, se, vcse, rcse, se-matched, got 'curiosity'"):
         a2c_config("curiosity")

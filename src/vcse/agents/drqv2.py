@@ -38,6 +38,7 @@ from vcse.streams import torch_generator
 
 CuriosityPair = Literal["n-step", "one-step"]
 ReturnInjection = Literal["once", "every_step"]
+NoiseSchedule = tuple[float, float, int]  # standard deviation of actions: from, to, over so many steps
 TWIN = 2
 NOISE_DRAWS = 3  # normal numbers of an update: the next action of each critic, and the actor's own
 SHIFT_DRAWS = 3  # of each picture that an update may look at: now, n steps later, one step later
@@ -53,7 +54,7 @@ class DrQv2Config:
     bonus: BonusChoice
     beta: float = 0.1  # weight of the bonus
     beta_decay: float = 0.0  # that the weight loses with every step
-    noise_schedule: tuple[float, float, int] = (0.2, 0.2, 1)  # of actions: from, to, over so many steps
+    noise_schedule: NoiseSchedule = (0.2, 0.2, 1)
     noise_clip: float = 0.3  # of noise in updates
     value_critic: ValueCritic = "online"  # whose value VCSE conditions on
     curiosity_pair: CuriosityPair = "n-step"  # which next picture the curiosity module tells the action from
@@ -430,14 +431,14 @@ class DrQv2:
         """Give beta times the bonus of each state, and keep what it was made of; zeros without a bonus."""
         if self.curiosity is None:
             return torch.zeros_like(rewards)
-        values = torch.zeros_like(rewards[: len(features)])
+        values = torch.zeros_like(rewards)
         if extrinsic_seen is not None:
             values = self._judge(self.extrinsic_head, extrinsic_seen, mean).amin(0)
             if self.config.value_critic == "target" and self.extrinsic_target_trunk is not None:
                 seen = self.extrinsic_target_trunk(features)
                 values = self._judge(self.extrinsic_target_head, seen, mean).amin(0)
         known = self.curiosity.trunk(features)
-        self.bonus_output = self.bonus(known[None], values=values[None], rewards=rewards[None, : len(features)])
+        self.bonus_output = self.bonus(known[None], values=values[None], rewards=rewards[None])
         reward: Tensor = self.bonus_output.reward[0]
         return self.beta * reward
 
@@ -507,7 +508,8 @@ class DrQv2:
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take it back."""
-        mine, theirs = sorted(self.state_dict()), sorted(state)
+        mine = sorted(["updates", "reward_scale", *self._tensors(), *(["bonus"] if self.config.has_bonus else [])])
+        theirs = sorted(state)
         if mine != theirs:
             raise ValueError(f"the learner has {mine}, but the checkpoint holds {theirs}")
         self.updates = state["updates"]

@@ -7,6 +7,7 @@ simulating, drawing and learning.
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -143,9 +144,10 @@ def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float
             settings=_settings(case, seed_frames=SEED_FRAMES),
             rendering=case.rendering,
         )
-        directory = RunDirectory(Path(scratch) / config.name, config)
-        cohort = PixelCohort([directory], device=device, threads=threads)
-        try:
+        with (
+            closing(RunDirectory(Path(scratch) / config.name, config)) as directory,
+            closing(PixelCohort([directory], device=device, threads=threads)) as cohort,
+        ):
             cohort.begin()
             while cohort.agent.updates < (WARM_UP if device == "cuda" else 1):
                 cohort.step()
@@ -160,7 +162,4 @@ def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float
             frames_per_s = (cohort.frame - first) / (time.perf_counter() - begin)
             spent = {part: cohort.seconds[part] - before[part] for part in before}
             drawn_by = cohort.environment.gl_backend
-        finally:
-            cohort.close()
-            directory.close()
     return frames_per_s, {part: each / sum(spent.values()) for part, each in spent.items()}, drawn_by

@@ -46,6 +46,16 @@ def temperature_of(text: str) -> float | Literal["learned"]:
     return "learned" if text == "learned" else number_of(text, " or learned")
 
 
+def noise_of(texts: list[str]) -> float | tuple[float, float, int]:
+    """Read a deviation that stays, or two, with the steps that it takes from the first to the second."""
+    if len(texts) == 1:
+        return number_of(texts[0])
+    if len(texts) != 3:
+        raise ValueError(f"it must be one number, or two and a number of steps, got {' '.join(texts)!r}")
+    first, last, steps = texts
+    return number_of(first), number_of(last), count_of(steps)
+
+
 def _read_by(read: Callable[[str], Any], metavar: str) -> Any:
     """Let an option be read by a function; it may be left out, whatever it is."""
     return PrimitiveConstructorSpec[Any](
@@ -74,6 +84,17 @@ FramesIfGiven = Annotated[int | None, _read_by(count_of, "FRAMES"), if_given()]
 WholeIfGiven = Annotated[int | None, _read_by(whole_of, "INT"), if_given()]
 NumberIfGiven = Annotated[float | None, _read_by(number_of, "FLOAT"), if_given()]
 TemperatureIfGiven = Annotated[float | Literal["learned"] | None, _read_by(temperature_of, "FLOAT|learned"), if_given()]
+NoiseIfGiven = Annotated[
+    float | tuple[float, float, int] | None,
+    PrimitiveConstructorSpec[Any](
+        nargs=(1, 3),
+        metavar="FLOAT | FROM TO STEPS",
+        instance_from_str=noise_of,
+        is_instance=lambda value: value is None or isinstance(value, float | tuple),
+        str_from_instance=lambda value: [str(value)],
+    ),
+    if_given(),
+]
 NameIfGiven = Annotated[str | None, if_given("NAME")]
 TruthIfGiven = Annotated[bool | None, if_given("{True,False}")]
 PathIfGiven = Annotated[Path | None, if_given("PATH")]

@@ -12,6 +12,7 @@ from vcse.agents.drqv2 import CuriosityPair, ReturnInjection
 from vcse.cli.kinds import (
     Frames,
     FramesIfGiven,
+    NoiseIfGiven,
     NumberIfGiven,
     TemperatureIfGiven,
     TruthIfGiven,
@@ -96,8 +97,9 @@ class DrQv2Options:
         rendering: Quality of pictures: faithful (what everyone draws, if not given), light (nearly the same, several
             times faster) or fast (no shadows, reflections or smooth edges).
         n_step: Steps of a return; 3, and 1 for walkers, if not given.
-        action_noise: Standard deviation of actions. Without it 0.2 with a bonus and in Meta-World; else it falls
-            from 1 to 0.1.
+        action_noise: Standard deviation of actions, such as 0.2; or one that goes from a number to another over so many
+            steps, such as 1 0.1 500k. Without it 0.2 with a bonus and in Meta-World; else it falls from 1 to 0.1, over
+            100k, 500k or 2M steps by task.
         return_injection: Deviation from the reading: the bonus joins an n-step return once, as in release, or at
             every_step.
         curiosity_pair: Deviation from the reading: the curiosity module, whose features the bonus sees, looks one step
@@ -111,7 +113,7 @@ class DrQv2Options:
 
     rendering: Annotated[Rendering | None, one_of(Rendering)] = None
     n_step: WholeIfGiven = None
-    action_noise: NumberIfGiven = None
+    action_noise: NoiseIfGiven = None
     return_injection: Annotated[ReturnInjection | None, one_of(ReturnInjection)] = None
     curiosity_pair: Annotated[CuriosityPair | None, one_of(CuriosityPair)] = None
     bonus_batch_size: WholeIfGiven = None

@@ -5,6 +5,7 @@ known there without waiting for the device, which then gathers the pictures.
 """
 
 import math
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,7 +76,8 @@ class FrameReplay:
         discount: Of each step.
         device: Where batches are wanted.
         storage_device: Where the frames lie, if not there.
-        path: A file that holds the frames instead of memory; it is made anew.
+        path: Of a file that holds the frames instead of memory. It has no name any more once it is made, so that it
+            goes with the process, however that ends.
         gives_next: Give what is seen after one step, too.
         gives_between: Give the steps of a transition after the first, too.
     """
@@ -134,7 +136,9 @@ class FrameReplay:
         return self._position
 
     def begin(self, frame: UInt8[Tensor, "c h w"]) -> None:
-        """Keep the first frame of an episode."""
+        """Keep the first frame of an episode, which nothing led to."""
+        slot = self.count % self.slots
+        self.actions[slot] = self.rewards[slot] = self.terminated[slot] = 0
         self._position = -1
         self._add(frame)
 
@@ -278,7 +282,15 @@ def _frames(shape: tuple[int, ...], device: torch.device, path: Path | None) -> 
     if path is None:
         return torch.zeros(shape, dtype=torch.uint8, device=device)
     path.parent.mkdir(parents=True, exist_ok=True)
-    return torch.from_numpy(np.memmap(path, dtype=np.uint8, mode="w+", shape=shape))
+    with open(path, "w+b") as file:
+        path.unlink()
+        # All of it is taken now, where that can be refused: to write to a map that the disk has no room for is fatal.
+        try:
+            if hasattr(os, "posix_fallocate"):  # which macOS has not
+                os.posix_fallocate(file.fileno(), 0, math.prod(shape))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        return torch.from_numpy(np.memmap(file, dtype=np.uint8, mode="r+", shape=shape))
 
 
 def _in_words(frames: UInt8[Tensor, "s c h w"]) -> Shaped[Tensor, "s b"]:

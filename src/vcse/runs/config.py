@@ -10,6 +10,7 @@ from vcse.agents.drqv2 import DrQv2Config
 from vcse.agents.sac import SACConfig
 from vcse.bonuses.named import BonusChoice
 from vcse.envs.minigrid import fastest_backend
+from vcse.envs.rendering import Rendering
 from vcse.envs.tasks import agent_of
 from vcse.runs.agents import AGENTS, AgentSettings
 from vcse.runs.readings import Reading
@@ -36,7 +37,7 @@ class RunConfig:
     eval_every_frames: int = 0  # 0: only at the end
     eval_episodes: int = 100
     checkpoint_every_frames: int = 50_000  # may change: no number depends on it
-    rendering: str | None = None  # quality of pictures, where the agent sees some
+    rendering: Rendering | None = None  # quality of pictures, where the agent sees some
     visits_every_frames: int = 0  # count visits of each cell, in slices of so many frames; 0: do not count
 
     def __post_init__(self) -> None:

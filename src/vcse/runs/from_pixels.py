@@ -40,6 +40,7 @@ from vcse.streams import episode_seeds, numbers
 
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
 TIMING_FRAMES = 1000  # between rows of timing.csv
+MOST_UNWRITTEN = 1000  # pictures, 21 MB, that wait in memory for the run's files
 SECONDS_BETWEEN_REPORTS = 1.0
 MOST_SECONDS_UNSAVED = 600.0
 FRAME_BYTES = math.prod(Pixels.frame_shape)
@@ -112,7 +113,6 @@ class PixelCohort:
         self.check(self.config)
         path = self.directory.path
         place = replay_place or find_room([self.needs(self.config)], path, device=device, jobs=1).place
-        self.scratch = path / "replay.scratch" if place == DISK else None
         self.agent = DrQv2(
             DrQv2Spec(STACK * Pixels.frame_shape[0], spec.action_size), self.settings, self.config.seed, device=device
         )
@@ -125,7 +125,7 @@ class PixelCohort:
             discount=self.settings.discount,
             device=device,
             storage_device="cpu" if place == DISK else place,
-            path=self.scratch,
+            path=path / "replay.scratch" if place == DISK else None,
             gives_next=self.settings.needs_next,
             gives_between=self.settings.needs_between,
         )
@@ -143,8 +143,7 @@ class PixelCohort:
         self.delivered: Delivered | None = None  # what the update that is being made learns from
         self.updating = Beside(self.agent.device)
         self.action_draws = ActionDraws([self.config.seed], self.action_size, self.agent.device)
-        rendering: Any = self.config.rendering
-        self.environment = Pixels([self.config.task], rendering=rendering, device=device)
+        self.environment = Pixels([self.config.task], rendering=self.config.rendering or "faithful", device=device)
         self.directory.add_to_meta("drawn_by", self.environment.gl_backend)
         self.evaluation_environments: Pixels | None = None
         self.observation = torch.zeros(STACK * Pixels.frame_shape[0], *Pixels.frame_shape[1:], dtype=torch.uint8)
@@ -202,12 +201,10 @@ class PixelCohort:
         return True
 
     def close(self) -> None:
-        """End the simulators, and drop what lay on disk in the place of memory."""
+        """End the simulators."""
         self.environment.close()
         if self.evaluation_environments is not None:
             self.evaluation_environments.close()
-        if self.scratch is not None:
-            self.scratch.unlink(missing_ok=True)
 
     def begin(self) -> None:
         """Begin an episode, whose seed follows from the run's and the step."""
@@ -291,7 +288,7 @@ class PixelCohort:
         self._keep(frame, action, reward, terminated)
         self.observation = torch.cat((self.observation[Pixels.frame_shape[0] :], frame))
         self.step_count += 1
-        self.episodes.take(slice(None), step.rewards, step.ended, step.success)
+        self.episodes.take(slice(None), step.rewards, step.ended, step.success if self.has_success else None)
         if step.ended[0]:
             self.begin()
 
@@ -302,6 +299,8 @@ class PixelCohort:
         self.new_frames.append(frame.numpy())
         step = (action.numpy(), reward, terminated, self.replay.position)
         self.new_steps.append(np.array(step, dtype=self.step_record))
+        if len(self.new_frames) >= MOST_UNWRITTEN:
+            self._write_new()
 
     def _episode_seed(self) -> int:
         return episode_seeds(numbers(self.config.seed, "episodes", self.episode_begin), 1)[0]
@@ -343,10 +342,9 @@ class PixelCohort:
         if episodes == 0:
             return
         if self.evaluation_environments is None:
-            rendering: Any = self.config.rendering
             self.evaluation_environments = Pixels(
                 [self.config.task] * episodes,
-                rendering=rendering,
+                rendering=self.config.rendering or "faithful",
                 device=self.device,
                 processes=min(self.threads, episodes),
             )
@@ -358,8 +356,8 @@ class PixelCohort:
     def _finish_update(self) -> None:
         """Wait for the last update, and refuse to write down what has become NaN: the last checkpoint is still good."""
         self.updating.wait()
-        for name in ("critic_loss", "actor_loss"):
-            if self.metrics and not math.isfinite(float(self.metrics[name])):
+        for name, each in self.metrics.items():
+            if name.endswith("_loss") and not math.isfinite(float(each)):
                 raise RuntimeError(f"the {name} of {self.config.name} is not finite at frame {self.frame:,}")
 
     def _write_new(self) -> None:

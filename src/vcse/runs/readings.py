@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from vcse.agents.a2c import A2CConfig, Injection, TimeLimit
-from vcse.agents.drqv2 import CuriosityPair, DrQv2Config, ReturnInjection
+from vcse.agents.drqv2 import CuriosityPair, DrQv2Config, NoiseSchedule, ReturnInjection
 from vcse.agents.sac import SACConfig
 from vcse.bonuses.named import (
     BONUS_NAMES,
@@ -131,7 +131,7 @@ _CURIOSITY_PAIR: dict[str, CuriosityPair] = {"release": "n-step", "paper": "one-
 _RETURN_INJECTION: dict[str, ReturnInjection] = {"release": "once", "paper": "every_step", "clean": "every_step"}
 DRQV2_K = 12
 BONUS_NOISE = 0.2  # of actions, where a bonus explores; and for everybody in Meta-World
-# Tasks on which DrQ-v2 alone lowers its noise over 100,000 steps instead of 500,000; humanoids take 2,000,000.
+# Tasks on which DrQ-v2 alone lowers its noise over 100,000 steps.
 _EASY_TASKS = (
     *("ball_in_cup_catch", "cartpole_balance", "cartpole_balance_sparse", "cartpole_swingup", "finger_spin"),
     *("hopper_stand", "pendulum_swingup", "walker_stand", "walker_walk", "walker_walk_sparse"),
@@ -149,7 +149,7 @@ def drqv2_config(
     value_critic: ValueCritic | None = None,
     curiosity_pair: CuriosityPair | None = None,
     return_injection: ReturnInjection | None = None,
-    action_noise: float | None = None,
+    action_noise: float | NoiseSchedule | None = None,
     log_offset: float | None = None,
     value_normalization: ValueNormalization = "batch",
     normalizes_reward: bool | None = None,
@@ -164,13 +164,12 @@ def drqv2_config(
     """Give the settings that a reading asks for on a task, with deviations where they are named."""
     name = _checked_name(bonus, reading, _PIXEL_VALUE_CRITIC, " for drqv2")
     family, _, short = task.partition("/")
-    walks = short.startswith("walker_")
-    if action_noise is not None and not 0 <= action_noise < math.inf:
-        raise ValueError(f"action_noise must be finite and not negative, got {action_noise}")
-    if action_noise is None and (bonus != "none" or family == "metaworld"):
-        action_noise = BONUS_NOISE
-    steps = 100_000 if short in _EASY_TASKS else 2_000_000 if short.startswith("humanoid") else 500_000
+    if action_noise is None:
+        explores = bonus != "none" or family == "metaworld"
+        action_noise = BONUS_NOISE if explores else (1.0, 0.1, _noise_steps(short))
     deviations = {
+        "n_step": n_step,
+        "batch_size": batch_size,
         "beta": beta,
         "beta_decay": beta_decay,
         "bonus_batch_size": bonus_batch_size,
@@ -188,15 +187,39 @@ def drqv2_config(
             value_normalization,
             normalizer=_SE_NORMALIZER[reading] if bonus == "se" else None,
         ),
-        noise_schedule=(1.0, 0.1, steps) if action_noise is None else (action_noise, action_noise, 1),
+        noise_schedule=_schedule(action_noise),
         value_critic=value_critic or _PIXEL_VALUE_CRITIC[reading],
         curiosity_pair=curiosity_pair or _CURIOSITY_PAIR[reading],
         injection=return_injection or _RETURN_INJECTION[reading],
         normalizes_reward=family == "metaworld" if normalizes_reward is None else normalizes_reward,
-        n_step=(1 if walks else 3) if n_step is None else n_step,
-        batch_size=(512 if walks else 256) if batch_size is None else batch_size,
-        **{each: value for each, value in deviations.items() if value is not None},  # type: ignore[arg-type]
+        **_of_task(short) | {each: value for each, value in deviations.items() if value is not None},
     )
+
+
+def _noise_steps(task: str) -> int:
+    """Give the steps over which DrQ-v2 alone lowers its noise."""
+    return 100_000 if task in _EASY_TASKS else 2_000_000 if task.startswith("humanoid") else 500_000
+
+
+def _schedule(action_noise: float | NoiseSchedule) -> NoiseSchedule:
+    """Give the schedule of a noise that may stay as it is."""
+    schedule = action_noise if isinstance(action_noise, tuple) else (action_noise, action_noise, 1)
+    *deviations, steps = schedule
+    for deviation in deviations:
+        if not 0 <= deviation < math.inf:
+            raise ValueError(f"action_noise must be finite and not negative, got {deviation}")
+    if steps < 1:
+        raise ValueError(f"action_noise must change over at least 1 step, got {steps}")
+    return schedule
+
+
+def _of_task(task: str) -> dict[str, Any]:
+    """Give in which settings DrQ-v2's authors deviate on a task of DeepMind Control."""
+    if task.startswith("walker_"):
+        return {"n_step": 1, "batch_size": 512}
+    if task.startswith("humanoid_"):
+        return {"learning_rate": 8e-5, "features": 100}
+    return {"replay_capacity": 100_000} if task == "quadruped_run" else {}
 
 
 def _choice(

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from vcse.envs.crossing import map_number
 from vcse.envs.nearest import nearest
+from vcse.envs.rendering import Rendering
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig, ValueSource, backend_of, settings_of
 from vcse.runs.readings import Reading
@@ -167,7 +168,7 @@ def run_configs(
     first_seed: int = 0,
     eval_every_frames: int | None = None,
     eval_episodes: int | None = None,
-    rendering: str = "faithful",
+    rendering: Rendering = "faithful",
 ) -> list[RunConfig]:
     """Give the runs of a study, in the order of its figure; rendering is for those that look at pictures."""
     if not entry.is_runnable:
