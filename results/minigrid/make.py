@@ -17,9 +17,11 @@ from vcse.runs.checkpoint import write_atomically
 from vcse.studies import plots
 from vcse.studies.curves import Curves, lines
 from vcse.studies.gathered import gather
+from vcse.studies.judge import FEWEST_EPISODES
 from vcse.studies.statistics import (
     Aggregate,
     Scores,
+    area_under_curve,
     bootstrap_difference,
     bootstrap_interval,
     interquartile_mean,
@@ -68,13 +70,13 @@ class Runs(NamedTuple):
 
     @property
     def success(self) -> Float[np.ndarray, "runs points"]:
-        """Of the last hundred training episodes; NaN before the first ended."""
-        return self.columns["success_rate"]
+        """Of the last hundred training episodes; NaN before enough have ended."""
+        return np.where(self.columns["episodes"] >= FEWEST_EPISODES, self.columns["success_rate"], np.nan)
 
     @property
     def area(self) -> Float[np.ndarray, " runs"]:
-        """Mean success over the rows of a run; before an episode has ended there was none."""
-        return np.nan_to_num(self.success).mean(1)
+        """Mean success over the frames of a run; until it is known there was none."""
+        return area_under_curve(self.success[:, None], self.frames, before_first=0.0)[:, 0]
 
     def success_at(self, frame: int) -> Float[np.ndarray, " runs"]:
         """Success at the first row that is not before a frame."""

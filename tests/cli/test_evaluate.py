@@ -105,6 +105,27 @@ def test_where_all_checkpoints_are_damaged_nothing_is_evaluated_and_the_exit_sta
     assert err.splitlines()[-1].endswith("has a whole checkpoint: there is no policy to load")
 
 
+def test_a_damaged_run_is_named_the_others_are_evaluated_and_the_exit_status_is_1(runs, tmp_path, capsys):
+    copies = shutil.copytree(runs / "minigrid-Empty-5x5" / "none", tmp_path / "copies")
+    for path in (copies / "seed2").rglob("frame*.pt"):
+        path.write_bytes(b"noise")
+    (copies / "seed10" / "config.json").write_text("{")
+    assert main(["eval", str(copies), "--json", "--episodes", "1"]) == 1
+    out, err = capsys.readouterr()
+    assert [row["seed"] for row in json.loads(out)] == [0]
+    assert f"{copies / 'seed10' / 'config.json'} cannot be read" in err
+    assert f"{copies / 'seed2'} has no whole checkpoint and is left out" in err
+
+
+def test_a_checkpoint_that_does_not_fit_its_configuration_is_named(runs, tmp_path, capsys):
+    copy = shutil.copytree(runs / "minigrid-Empty-5x5" / "none" / "seed0", tmp_path / "seed0")
+    content = json.loads((copy / "config.json").read_text())
+    content["task"] = "minigrid-full/LavaGapS7"  # whose maps are of another size than the agent's view
+    (copy / "config.json").write_text(json.dumps(content))
+    assert main(["eval", str(copy)]) == 1
+    assert f"vcse: the newest checkpoint of {copy} does not fit its config.json: " in capsys.readouterr().err
+
+
 def test_no_episodes_are_refused(runs):
     with pytest.raises(ValueError, match="--episodes must be at least 1, got 0"):
         evaluate_runs(runs, episodes=0)

@@ -59,6 +59,11 @@ def test_every_option_that_counts_frames_says_how_they_are_written(tmp_path, mon
         ("--k", "None", "it must be a whole number, got 'None'"),
         ("--beta", "much", "it must be a number, got 'much'"),
         ("--temperature", "hot", "it must be a number or learned, got 'hot'"),
+        ("--rendering", "pretty", "it must be one of faithful, light, fast, got 'pretty'"),
+        ("--value-critic", "None", "it must be one of online, target, got 'None'"),
+        ("--normalize-reward", "perhaps", "it must be True or False, got 'perhaps'"),
+        ("--task", "", "it needs at least one name"),
+        ("--bonus", "", "it needs at least one name"),
         ("--action-noise", "loud", "it must be a number, got 'loud'"),
         ("--action-noise", "1 0.1", "it must be one number, or two and a number of steps, got '1 0.1'"),
     ],
@@ -69,8 +74,17 @@ def test_what_is_no_number_is_told_without_the_words_of_types(capsys, option, te
     assert exit_.value.code == 2
     told = " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert f"Error parsing {option}: {message}" in told
-    assert "None" not in told.replace("(default: None)", "").replace(text, "")
+    assert "None" not in told.replace("(default: None)", "").replace(text or " ", "")
     assert "For full helptext, see vcse train --help" in told
+
+
+@pytest.mark.parametrize("option", ["--tasks", "--bonuses"])
+def test_a_study_does_not_take_no_names_for_all(tmp_path, capsys, option):
+    with pytest.raises(SystemExit) as exit_:
+        main(["study", "run", "minigrid", "--dry-run", "--out", str(tmp_path), option])
+    assert exit_.value.code == 2
+    told = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert f"Error parsing {option}: it needs at least one name" in told
 
 
 def test_a_study_takes_frames_as_people_write_them(tmp_path, capsys):

@@ -113,7 +113,7 @@ def test_a_longer_run_goes_on_and_a_shorter_one_is_done(copy, capsys):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (["--beta", "0.01"], "a2c.beta is 0.005 there and 0.01 here"),
+        (["--time-limit", "bootstraps"], "a2c.time_limit is 'ends' there and 'bootstraps' here"),
         (["--reading", "paper"], "reading is 'release' there and 'paper' here"),
         (["--environments", "3"], "a2c.environments is 2 there and 3 here"),
         (["--eval-episodes", "2"], "eval_episodes is 1 there and 2 here"),
@@ -139,7 +139,8 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
         (["--task", "minigrid/Nowhere"], "task 'minigrid/Nowhere' does not exist"),
         (["--task", "atari/Pong"], "task 'atari/Pong' does not exist; tasks are written family/name"),
         (["--task", "minigrid-table/LavaGapS7"], "task 'minigrid-table/LavaGapS7' does not exist"),
-        (["--task"], "--task needs at least one name, such as minigrid/LavaGapS7"),
+        (["--k", "5"], "--k is for the bonuses se, vcse, rcse, se-matched, got --bonus none"),
+        (["--beta", "0.1"], "--beta is for the bonuses se, vcse, rcse, se-matched, got --bonus none"),
         (["--task", "minigrid-full/Empty-5x5"], "needs a picture of at least 7x7 cells, got 5x5"),
         (["--task", TASK, TASK], f"--task has {TASK} more than once"),
         (["--bonus", "se", "se"], "--bonus has se more than once"),
@@ -187,7 +188,7 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
         (["--bonus", "se", "--k", "1"], "--k=1 with self_in_k=True makes each point its own neighbour"),
         (["--bonus", "vcse", "--k", "16"], "--k must be below 16, the states of an update, got 16"),
         (["--bonus", "vcse", "--log-offset", "nan"], "--log-offset must be finite and not negative, got nan"),
-        (["--beta", "-1"], "--beta must be finite and not negative, got -1"),
+        (["--bonus", "vcse", "--beta", "-1"], "--beta must be finite and not negative, got -1"),
     ],
 )
 def test_bad_input_is_one_clear_line_and_writes_nothing(tmp_path, capsys, arguments, message, without_type_checks):
@@ -516,11 +517,45 @@ def test_a_damaged_run_is_named_and_the_others_go_on(copy, capsys):
     other = copy / "minigrid-Empty-5x5" / "none" / "seed9"
     shutil.copytree(copy / RUN, other)
     (other / "config.json").write_text("")
-    assert main(["resume", str(copy), "--frames", "96"]) == 0
+    assert main(["resume", str(copy), "--frames", "96"]) == 1  # not all was done that was asked for
     shown = capsys.readouterr().err
     assert f"vcse: {other / 'config.json'} cannot be read: " in shown
     assert "the run is left out" in shown
     assert (copy / RUN / "DONE").read_text() == "96\n"
+
+
+def test_a_finished_run_without_checkpoints_keeps_its_curves(copy, capsys):
+    for path in (copy / RUN / "checkpoint").iterdir():
+        path.unlink()
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    for command in (["resume", str(copy), "--frames", "96"], ["train", "--task", TASK, "--bonus", "none", *SMALL]):
+        more = [] if command[0] == "resume" else ["--out", str(copy), "--frames", "96"]
+        assert main([*command, *more]) == 1
+        assert capsys.readouterr().err == (
+            f"vcse: {copy / RUN} is done at frame 48 and its checkpoints are gone: it cannot go on to 96; choose "
+            "another --out, or delete it to train it anew\n"
+        )
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+    assert main(["resume", str(copy)]) == 0
+
+
+def test_a_setting_of_a_wrong_kind_is_one_line(copy, capsys, without_type_checks):
+    content = json.loads((copy / RUN / "config.json").read_text())
+    content["a2c"]["environments"] = "x"
+    (copy / RUN / "config.json").write_text(json.dumps(content))
+    assert main(["resume", str(copy)]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(
+        f"vcse: {copy / RUN / 'config.json'} cannot be read: a setting is missing, unknown or of a wrong"
+    )
+    assert told.count("\n") == 1
+
+
+def test_of_a_bonus_that_pays_nothing_no_deviation_makes_another_run(finished, capsys):
+    assert main(["train", "--task", TASK, "--bonus", "none", "vcse", "--k", "4", *SMALL, "--out", str(finished)]) == 0
+    assert f"1 of 2 runs in {finished} are done" in capsys.readouterr().err
+    assert read_config(finished / "minigrid-Empty-5x5" / "vcse" / "seed0").a2c.bonus.k == 4
+    shutil.rmtree(finished / "minigrid-Empty-5x5" / "vcse")
 
 
 def test_files_that_are_of_no_run_are_not_overwritten(tmp_path, capsys):

@@ -456,6 +456,22 @@ def test_pictures_do_not_wait_in_memory_for_the_end_of_a_long_row(done, tmp_path
         assert (tmp_path / config.name / name).read_bytes() == (done / NONE.name / name).read_bytes()
 
 
+def test_a_checkpoint_of_other_networks_is_told_with_the_run(copy, capsys):
+    path = copy / VCSE.name
+    content = json.loads((path / "config.json").read_text())
+    content["drqv2"]["hidden_units"] = 32
+    (path / "config.json").write_text(json.dumps(content))
+    assert main(["resume", str(path)]) == 1
+    assert f"vcse: the newest checkpoint of {path} does not fit its config.json: " in capsys.readouterr().err
+
+
+def test_steps_that_are_no_numbers_are_told_with_their_file(copy, capsys):
+    path = copy / VCSE.name / "steps.bin"
+    path.write_bytes(b"\xff" * path.stat().st_size)
+    assert main(["resume", str(copy)]) == 1
+    assert f"vcse: {path} is damaged: it holds numbers that are not finite\n" in capsys.readouterr().err
+
+
 def test_a_run_trains_alone(tmp_path):
     configs = [make_config("none", seed, frames=10, eval_episodes=0) for seed in range(2)]
     directories = [RunDirectory(tmp_path / config.name, config) for config in configs]

@@ -156,7 +156,7 @@ def test_runs_that_go_on_are_shown_from_the_mean_frame_and_those_that_are_done_a
     assert first == f"1 of 3 runs in {tmp_path} are done"
     assert second == "2 runs in 2 processes, on average: 240 of 288 frames"
     train_in_jobs(configs, tmp_path, device="cpu", threads=2, jobs=2, progress=shown)
-    assert capsys.readouterr().err == f"all 3 runs in {tmp_path} are done: nothing to do\n"
+    assert capsys.readouterr().err == f"all 3 runs in {tmp_path} are done, with 288 frames each: nothing to do\n"
 
 
 def test_several_processes_are_as_far_as_their_runs_on_average_and_as_fast_as_all():

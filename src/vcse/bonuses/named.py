@@ -21,6 +21,7 @@ _CLASSES: dict[BonusName, type[Bonus]] = {
     "rcse": RewardConditionalStateEntropy,
     "se-matched": MatchedStateEntropy,
 }
+PAYING: tuple[BonusName, ...] = ("se", "vcse", "rcse", "se-matched")
 # Which bonuses heed these fields of a choice.
 READS_LOG_OFFSET: tuple[BonusName, ...] = ("vcse", "rcse", "se-matched")
 READS_VALUE_NORMALIZATION: tuple[BonusName, ...] = ("vcse", "rcse")

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from vcse.bench import drqv2, estimator, minigrid, sac
 from vcse.cli.devices import Device, cores, resolve_device
-from vcse.cli.kinds import NumberIfGiven, Whole, WholeIfGiven, one_of
+from vcse.cli.kinds import NumberIfGiven, Whole, WholeIfGiven, if_given, one_of
 from vcse.envs.rendering import Rendering
 
 
@@ -26,7 +26,7 @@ def bench(
     sizes: tuple[str, ...] = (),
     threads: WholeIfGiven = None,
     seconds: NumberIfGiven = None,
-    rendering: Annotated[Rendering | None, one_of(Rendering)] = None,
+    rendering: Annotated[Rendering | None, one_of(Rendering), if_given()] = None,
 ) -> int:
     """Measure speed and memory.
 

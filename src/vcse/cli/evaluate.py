@@ -18,7 +18,7 @@ from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig
 from vcse.runs.evaluate import TwoEvaluations, evaluate_policies
 from vcse.runs.load import load_policies
-from vcse.runs.store import readable_runs
+from vcse.runs.store import has_saved, readable_runs, run_directories
 from vcse.runs.words import counted
 
 
@@ -68,7 +68,7 @@ def evaluate_runs(
 
     Layouts and actions depend on the run's seed and its frame alone, so that a run that has ended gives the last row
     of its eval.csv again, unless --episodes asks for more or fewer. A run that has saved nothing yet is named and
-    passed over.
+    passed over; so is one whose files are damaged, and then the exit status is 1.
 
     Args:
         directory: A run, or a directory of runs.
@@ -82,7 +82,7 @@ def evaluate_runs(
     rows: list[Row] = []
     for policies in load_policies(list(readable_runs(directory)), resolve_device(device)):
         count = policies.eval_episodes if episodes is None else episodes
-        runs = counted(len(policies.configs), "run")
+        runs = policies.configs[0].name if len(policies.configs) == 1 else f"{len(policies.configs)} runs"
         print(f"vcse: {runs} at frame {policies.frame:,}, {counted(count, 'episode')} each, twice", file=sys.stderr)
         found = evaluate_policies(policies, episodes=count, threads=cores())
         for path, config, each in zip(policies.paths, policies.configs, found, strict=True):
@@ -93,7 +93,9 @@ def evaluate_runs(
     else:
         for task in dict.fromkeys(row.task for row in rows):
             Console().print(_table(task, [row for row in rows if row.task == task]))
-    return 0
+    played = {Path(row.run) for row in rows}
+    spoilt = [path for path in run_directories(directory) if path not in played and has_saved(path)]
+    return 1 if spoilt else 0
 
 
 def _row(path: Path, config: RunConfig, frame: int, found: TwoEvaluations) -> Row:

@@ -46,6 +46,20 @@ def temperature_of(text: str) -> float | Literal["learned"]:
     return "learned" if text == "learned" else number_of(text, " or learned")
 
 
+def truth_of(text: str) -> bool:
+    """Read True or False."""
+    if text not in ("True", "False"):
+        raise ValueError(f"it must be True or False, got {text!r}")
+    return text == "True"
+
+
+def names_of(texts: list[str]) -> tuple[str, ...]:
+    """Read one name or several: none at all is what an empty variable of a shell leaves."""
+    if not texts:
+        raise ValueError("it needs at least one name")
+    return tuple(texts)
+
+
 def noise_of(texts: list[str]) -> float | tuple[float, float, int]:
     """Read a deviation that stays, or two, with the steps that it takes from the first to the second."""
     if len(texts) == 1:
@@ -73,8 +87,15 @@ def if_given(metavar: str | None = None) -> Any:
 
 
 def one_of(kind: Any) -> Any:
-    """Let an option be one of some words, or not be given."""
-    return if_given(f"{{{','.join(get_args(kind))}}}")
+    """Let an option be one of some words; with `if_given` it need not be any."""
+    words = get_args(kind)
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"it must be one of {', '.join(words)}, got {text!r}")
+        return text
+
+    return _read_by(read, f"{{{','.join(words)}}}")
 
 
 Frames = Annotated[int, _read_by(count_of, "FRAMES")]
@@ -96,6 +117,15 @@ NoiseIfGiven = Annotated[
     if_given(),
 ]
 NameIfGiven = Annotated[str | None, if_given("NAME")]
-TruthIfGiven = Annotated[bool | None, if_given("{True,False}")]
+TruthIfGiven = Annotated[bool | None, _read_by(truth_of, "{True,False}"), if_given()]
 PathIfGiven = Annotated[Path | None, if_given("PATH")]
-Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]")]
+Names = Annotated[
+    tuple[str, ...],
+    PrimitiveConstructorSpec[Any](
+        nargs="*",
+        metavar="NAME [NAME ...]",
+        instance_from_str=names_of,
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=list,
+    ),
+]

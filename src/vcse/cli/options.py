@@ -17,6 +17,7 @@ from vcse.cli.kinds import (
     TemperatureIfGiven,
     TruthIfGiven,
     WholeIfGiven,
+    if_given,
     one_of,
 )
 from vcse.envs.rendering import Rendering
@@ -41,8 +42,8 @@ class A2COptions:
         visits_every_frames: Count visits of each cell, in slices of so many frames; 0 does not count.
     """
 
-    injection: Annotated[Injection | None, one_of(Injection)] = None
-    time_limit: Annotated[TimeLimit | None, one_of(TimeLimit)] = None
+    injection: Annotated[Injection | None, one_of(Injection), if_given()] = None
+    time_limit: Annotated[TimeLimit | None, one_of(TimeLimit), if_given()] = None
     values: ValueSource = "network"
     bonus_features: Literal["auto", "encoder", "position"] = "auto"
     keep_extrinsic_critic: bool = False
@@ -61,11 +62,11 @@ class OffPolicyOptions:
         hidden_units: Of each of the two hidden layers of every network, 1024 if not given.
         batch_size: Transitions of an update. Without it 1024 in sac; in drqv2 256, and 512 for walkers.
         seed_frames: Frames of random actions before the first update. Without it 5,000 in sac and 4,000 in drqv2.
-        replay_capacity: Transitions that are kept: 600,000 in sac and 1,000,000 in drqv2 if not given; never more
-            than the run has.
+        replay_capacity: Transitions that are kept: 600k in sac and 1M in drqv2 if not given; never more than the run
+            has.
     """
 
-    value_critic: Annotated[ValueCritic | None, one_of(ValueCritic)] = None
+    value_critic: Annotated[ValueCritic | None, one_of(ValueCritic), if_given()] = None
     hidden_units: WholeIfGiven = None
     batch_size: WholeIfGiven = None
     seed_frames: FramesIfGiven = None
@@ -111,15 +112,15 @@ class DrQv2Options:
             GPUs.
     """
 
-    rendering: Annotated[Rendering | None, one_of(Rendering)] = None
+    rendering: Annotated[Rendering | None, one_of(Rendering), if_given()] = None
     n_step: WholeIfGiven = None
     action_noise: NoiseIfGiven = None
-    return_injection: Annotated[ReturnInjection | None, one_of(ReturnInjection)] = None
-    curiosity_pair: Annotated[CuriosityPair | None, one_of(CuriosityPair)] = None
+    return_injection: Annotated[ReturnInjection | None, one_of(ReturnInjection), if_given()] = None
+    curiosity_pair: Annotated[CuriosityPair | None, one_of(CuriosityPair), if_given()] = None
     bonus_batch_size: WholeIfGiven = None
     beta_decay: NumberIfGiven = None
     normalize_reward: TruthIfGiven = None
-    encoder_precision: Annotated[Precision | None, one_of(Precision)] = None
+    encoder_precision: Annotated[Precision | None, one_of(Precision), if_given()] = None
 
 
 class AgentOptions(NamedTuple):

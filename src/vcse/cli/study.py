@@ -122,7 +122,7 @@ def run_study(
     threads: WholeIfGiven = None,
     device: Device = "auto",
     eval_every_frames: FramesIfGiven = None,
-    rendering: Annotated[Rendering | None, one_of(Rendering)] = None,
+    rendering: Annotated[Rendering | None, one_of(Rendering), if_given()] = None,
     ray: Annotated[str | None, if_given("ADDRESS")] = None,
     dry_run: bool = False,
     quiet: bool = False,

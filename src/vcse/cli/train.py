@@ -12,6 +12,7 @@ from tyro.conf import OmitArgPrefixes
 
 from vcse.bonuses.named import (
     BONUS_NAMES,
+    PAYING,
     READS_LOG_OFFSET,
     READS_VALUE_NORMALIZATION,
     ValueNormalization,
@@ -27,7 +28,7 @@ from vcse.runs.jobs import suitable_jobs, train_in_jobs
 from vcse.runs.launch import COHORTS, unfinished_runs
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.readings import Reading
-from vcse.runs.store import check_no_file, done_frame, readable_runs
+from vcse.runs.store import check_no_file, done_frame, readable_runs, run_directories
 from vcse.runs.words import counted
 
 
@@ -107,6 +108,8 @@ def train(
     for option, is_given, heeding in (
         ("--log-offset", log_offset is not None, READS_LOG_OFFSET),
         ("--value-normalization", value_normalization != "batch", READS_VALUE_NORMALIZATION),
+        ("--k", k is not None, PAYING),
+        ("--beta", beta is not None, PAYING),
     ):
         if is_given and not set(bonus) & set(heeding):
             raise ValueError(f"{option} is for the bonuses {', '.join(heeding)}, got --bonus {' '.join(bonus)}")
@@ -167,7 +170,7 @@ def resume(
     tensorboard: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Go on with every unfinished run below a directory.
+    """Go on with every unfinished run below a directory. One that cannot be read is left out, and the exit status 1.
 
     Args:
         directory: A run, or a directory of runs.
@@ -199,7 +202,7 @@ def resume(
             _train(mine, root, device=device, threads=threads, jobs=jobs, progress=progress, tensorboard=tensorboard)
     if has_work and not quiet:
         _say_what_next(len(found), directory)
-    return 0
+    return 0 if len(found) == len(run_directories(directory)) else 1
 
 
 def _say_what_next(runs: int, place: Path) -> None:
@@ -246,8 +249,6 @@ def _train(
 
 def _check_names(task: Sequence[str], bonus: Sequence[str], agent: str | None, method: str | None) -> None:
     """Refuse names that no runs can be made of, whatever the tasks and bonuses are."""
-    if not task:
-        raise ValueError("--task needs at least one name, such as minigrid/LavaGapS7")
     if agent is not None and agent not in AGENTS:
         raise ValueError(f"--agent must be one of {', '.join(AGENTS)}, got {agent!r}")
     for option, names in (("--task", task), ("--bonus", bonus)):

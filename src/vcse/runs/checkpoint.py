@@ -57,6 +57,15 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def fitting(path: Path) -> Iterator[None]:
+    """Let an error of a state that is not that of a run's configuration name the run."""
+    try:
+        yield
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise ValueError(f"the newest checkpoint of {path} does not fit its config.json: {error}") from error
+
+
 def save(directory: Path, frame: int, state: dict[str, Any]) -> Path:
     """Write the state at a frame and drop all but the newest two."""
     buffer = io.BytesIO()

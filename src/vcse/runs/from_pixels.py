@@ -26,7 +26,7 @@ from vcse.nets.pixels import FEATURES
 from vcse.replay.frames import STACK, Chosen, FrameReplay, frame_bytes, step_record
 from vcse.replay.transitions import FLOAT_BYTES, distinct_places, uniforms_for
 from vcse.runs.agents import AGENTS
-from vcse.runs.checkpoint import KEPT, check_replayed
+from vcse.runs.checkpoint import KEPT, check_replayed, fitting
 from vcse.runs.config import RunConfig
 from vcse.runs.delivery import Delivered, Delivery
 from vcse.runs.draws import ActionDraws
@@ -399,7 +399,8 @@ class PixelCohort:
         state = states[0]
         self.step_count, self.episode_begin = state["step"], state["episode_begin"]
         self.loaded_latest = state["latest"]
-        self.agent.load_state_dict(state["agent"])
+        with fitting(self.directory.path):
+            self.agent.load_state_dict(state["agent"])
         self.episodes.load_learner_state(0, state["episodes"])
         self.episodes.load_success_state(0, state)
         self.bonus_mean.load_learner_state(0, state)

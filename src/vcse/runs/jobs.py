@@ -89,7 +89,9 @@ def _done_before(paths: Sequence[Path], unfinished: int, out: Path) -> str:
         return f"{paths[0]} is done: {done_frame(paths[0]):,} frames"
     if unfinished:
         return f"{len(paths) - unfinished} of {len(paths)} runs in {out} are done"
-    return f"all {len(paths)} runs in {out} are done: nothing to do"
+    frames = {done_frame(path) for path in paths}
+    how_long = f"{min(frames):,}" if len(frames) == 1 else f"{min(frames):,} to {max(frames):,}"
+    return f"all {len(paths)} runs in {out} are done, with {how_long} frames each: nothing to do"
 
 
 @dataclass

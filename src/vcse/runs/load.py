@@ -14,7 +14,7 @@ from vcse.envs.tasks import state_spec, task_spec
 from vcse.replay.frames import STACK
 from vcse.runs import checkpoint
 from vcse.runs.agents import AGENTS
-from vcse.runs.checkpoint import Checkpoint
+from vcse.runs.checkpoint import Checkpoint, fitting
 from vcse.runs.config import RunConfig
 from vcse.runs.store import read_config
 
@@ -126,7 +126,8 @@ def _a2c(group: list[_Saved], device: str) -> A2C:
     agent = A2C(A2CSpec(spec.observation_shape, spec.actions), [POLICY_ALONE] * len(group), seeds, device=device)
     for learner, saved in enumerate(group):
         state = saved.checkpoint.state["agent"]
-        agent.load_learner_state(learner, {name: state[name] for name in agent.learner_state(learner)})
+        with fitting(saved.path):
+            agent.load_learner_state(learner, {name: state[name] for name in agent.learner_state(learner)})
     return agent
 
 
@@ -136,7 +137,8 @@ def _sac(group: list[_Saved], device: str) -> SAC:
     seeds = [saved.config.seed for saved in group]
     agent = SAC(SACSpec(spec.observation_size, spec.action_size), [settings] * len(group), seeds, device=device)
     for learner, saved in enumerate(group):
-        agent.load_policy(learner, saved.checkpoint.state["agent"])
+        with fitting(saved.path):
+            agent.load_policy(learner, saved.checkpoint.state["agent"])
     return agent
 
 
@@ -150,5 +152,6 @@ def _drqv2(saved: _Saved, trained: DrQv2Config, device: str) -> DrQv2:
         encoder_precision=trained.encoder_precision,
     )
     agent = DrQv2(spec, settings, saved.config.seed, device=device)
-    agent.load_policy(saved.checkpoint.state["agent"])
+    with fitting(saved.path):
+        agent.load_policy(saved.checkpoint.state["agent"])
     return agent

@@ -22,7 +22,7 @@ from vcse.nets.optimizers import ADAM_AVERAGES
 from vcse.nets.perceptrons import Perceptrons
 from vcse.replay.transitions import FLOAT_BYTES, TransitionReplay, distinct_places, transition_bytes
 from vcse.runs.agents import AGENTS
-from vcse.runs.checkpoint import KEPT, check_replayed
+from vcse.runs.checkpoint import KEPT, check_replayed, fitting
 from vcse.runs.config import RunConfig
 from vcse.runs.draws import ActionDraws, UpdateDraws
 from vcse.runs.episodes import BonusMean, Episodes
@@ -362,7 +362,8 @@ class OffPolicyCohort:
         """Go back to a checkpoint of every run, all at the same frame, and replay the episodes that had begun."""
         self.frame = states[0]["frame"]
         for learner, state in enumerate(states):
-            self.agent.load_learner_state(learner, state["agent"])
+            with fitting(self.directories[learner].path):
+                self.agent.load_learner_state(learner, state["agent"])
             self.episodes.load_learner_state(learner, state["episodes"])
             self.episode_begins[learner] = state["episode_begin"]
             self.bonus_mean.load_learner_state(learner, state)

@@ -18,7 +18,7 @@ from vcse.envs.tasks import make_environments, task_spec
 from vcse.nets.encoders import GridEncoder
 from vcse.replay.rollouts import Rollouts
 from vcse.runs.agents import AGENTS
-from vcse.runs.checkpoint import KEPT, check_replayed
+from vcse.runs.checkpoint import KEPT, check_replayed, fitting
 from vcse.runs.config import RunConfig
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_grids
@@ -368,7 +368,8 @@ class OnPolicyCohort:
         """Go back to a checkpoint of every run, all at the same update, and replay the environments to there."""
         self.update = states[0]["update"]
         for learner, state in enumerate(states):
-            self.agent.load_learner_state(learner, state["agent"])
+            with fitting(self.directories[learner].path):
+                self.agent.load_learner_state(learner, state["agent"])
             self.episodes.load_learner_state(learner, state["episodes"])
             self.bonus_mean.load_learner_state(learner, state)
         self.visits = np.stack([state["visits"].numpy() for state in states])

@@ -9,6 +9,7 @@ from vcse.agents.drqv2 import CuriosityPair, DrQv2Config, NoiseSchedule, ReturnI
 from vcse.agents.sac import SACConfig
 from vcse.bonuses.named import (
     BONUS_NAMES,
+    PAYING,
     READS_LOG_OFFSET,
     READS_VALUE_NORMALIZATION,
     BonusChoice,
@@ -47,6 +48,7 @@ def a2c_config(
 ) -> A2CConfig:
     """Give the settings that a reading asks for on a task, with deviations where they are named."""
     name = _checked_name(bonus, reading, READINGS)
+    k, beta = (k, beta) if name in PAYING else (None, None)
     if reading == "re3" and bonus not in ("none", "se"):
         raise ValueError(f"reading 're3' is one of state entropy (se); the bonus is {bonus!r}")
     if position_features is None:  # on whole maps the bonus sees the agent's position
@@ -98,6 +100,7 @@ def sac_config(
     """Give the settings that a reading asks for, with deviations where they are named."""
     del task  # nothing follows from it
     name = _checked_name(bonus, reading, _EXTRINSIC_ENTROPY, " for sac")
+    k, beta = (k, beta) if name in PAYING else (None, None)
     if temperature is None and bonus != "none":
         temperature = SAC_BONUS_TEMPERATURE
     deviations = {
@@ -163,6 +166,7 @@ def drqv2_config(
 ) -> DrQv2Config:
     """Give the settings that a reading asks for on a task, with deviations where they are named."""
     name = _checked_name(bonus, reading, _PIXEL_VALUE_CRITIC, " for drqv2")
+    k, beta = (k, beta) if name in PAYING else (None, None)
     family, _, short = task.partition("/")
     if action_noise is None:
         explores = bonus != "none" or family == "metaworld"

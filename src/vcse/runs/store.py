@@ -178,7 +178,11 @@ class RunDirectory:
     def read_log(self, name: str, count: int, dtype: DTypeLike) -> np.ndarray:
         """Read its first so many numbers."""
         path = self.path / name
-        return np.fromfile(path, dtype=dtype, count=count) if path.exists() else np.zeros(0, dtype=dtype)
+        numbers = np.fromfile(path, dtype=dtype, count=count) if path.exists() else np.zeros(0, dtype=dtype)
+        # Bytes are actions; all else that is kept are float32 numbers, also inside of records.
+        if numbers.dtype != np.uint8 and not np.isfinite(numbers.view(np.float32)).all():
+            raise ValueError(f"{path} is damaged: it holds numbers that are not finite")
+        return numbers
 
     def add_to_meta(self, name: str, value: str) -> None:
         """Write down what is known of the machine only once a run has begun."""
@@ -236,6 +240,11 @@ def check_config(path: Path, config: RunConfig) -> RunConfig | None:
             f"{path} holds another run: {different}; choose another --out, or --method in vcse train, or go on with "
             f"that one by vcse resume {path} --frames N"
         )
+    if 0 <= done_frame(path) < config.frames and not checkpoint.frames(path / "checkpoint"):
+        raise ValueError(
+            f"{path} is done at frame {done_frame(path):,} and its checkpoints are gone: it cannot go on to "
+            f"{config.frames:,}; choose another --out, or delete it to train it anew"
+        )
     if there.frames > config.frames > done_frame(path):
         raise ValueError(
             f"{path} is a run of {there.frames:,} frames, which may grow but not shrink to {config.frames:,}"
@@ -252,7 +261,10 @@ def read_config(path: Path) -> RunConfig:
     """Read the configuration of a run's directory."""
     try:
         return RunConfig.from_json(json.loads((path / "config.json").read_text()))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except TypeError as error:
+        what = "a setting is missing, unknown or of a wrong kind"
+        raise ValueError(f"{path / 'config.json'} cannot be read: {what} ({error})") from error
+    except (ValueError, KeyError, AttributeError) as error:
         raise ValueError(f"{path / 'config.json'} cannot be read: {error}") from error
 
 
