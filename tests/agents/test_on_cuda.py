@@ -139,6 +139,22 @@ def test_networks_and_their_gradients_are_those_of_the_cpu(inputs, outputs):
         torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize(("inputs", "outputs"), [(54, 1), (50, 4), (1024, 1)])
+def test_networks_as_large_as_those_that_are_trained_are_those_of_the_cpu(inputs, outputs):
+    # Of several tiles in each direction, as those of other tests are not.
+    net = Perceptrons(inputs, 1024, outputs)
+    drawn = net.initial([torch.Generator().manual_seed(seed) for seed in range(2)])
+    seen = torch.randn(2, 256, inputs, generator=torch.Generator().manual_seed(9))
+    weights, found = torch.randn(2, 256, outputs, generator=torch.Generator().manual_seed(10)), []
+    for device in ("cpu", "cuda"):
+        parts = [each.to(device).requires_grad_() for each in (seen.clone(), *(each.clone() for each in drawn))]
+        given = net(parts[1:], parts[0])
+        gradients = torch.autograd.grad((given * weights.to(device)).sum(), parts)
+        found.append([each.detach().cpu() for each in (given, *gradients)])
+    for mine, theirs in zip(found[1], found[0], strict=True):
+        assert (mine - theirs).norm() < 1e-3 * theirs.norm()
+
+
 @pytest.mark.parametrize("where", range(7))
 def test_a_nan_that_goes_in_comes_out(where):
     net = Perceptrons(19, 96, 1)

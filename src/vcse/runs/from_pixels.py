@@ -36,6 +36,7 @@ from vcse.runs.memory import CHECKPOINT_COPIES, DISK, Needs, find_room
 from vcse.runs.progress import Score, Status, Stopwatch
 from vcse.runs.schedule import few_transitions, is_due, nothing_learned
 from vcse.runs.store import SHOWN_OF_BONUS, RunDirectory
+from vcse.runs.words import counted
 from vcse.streams import episode_seeds, numbers
 
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
@@ -156,11 +157,14 @@ class PixelCohort:
         return ACTION_REPEAT * self.step_count
 
     def describe(self) -> str:
-        """Say what draws, and that a precision is not for this device."""
+        """Say what draws, when nothing but evaluations goes on, and that a precision is not for this device."""
         # Measured on a CPU without instructions for it: convolutions and their gradients took 2.3 times as long.
         is_slow = self.settings.encoder_precision == "bfloat16" and self.device == "cpu"
         warning = "\nbfloat16 is for GPUs: on a CPU it is slower than float32" if is_slow else ""
-        return f"pictures: {self.config.rendering}, drawn by {self.environment.gl_backend}{warning}"
+        every, episodes = self.config.eval_every_frames, self.config.eval_episodes
+        looks = f"; {counted(episodes, 'episode')} of evaluation first, and every {every:,} frames" if every else ""
+        said = f"pictures: {self.config.rendering}, drawn by {self.environment.gl_backend}"
+        return f"{said}{looks if episodes else ''}{warning}"
 
     def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
         """Go on until the run has had so many frames. False: stopped before, with a checkpoint."""
