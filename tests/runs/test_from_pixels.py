@@ -651,6 +651,7 @@ STUDIES = {
     "dmc-pixels": "hopper_stand",
     "dmc-pixels-rcse": "hopper_stand",
     "dmc-pixels-batch": "walker_walk",
+    "dmc-pixels-controls": "pendulum_swingup",
     "dmc-pixels-beta-se": "walker_walk",
     "dmc-pixels-decay": "hopper_stand",
     "metaworld": "door-open",

@@ -29,10 +29,10 @@ PAPERS = {  # every experiment of the paper: runs per method and task
 }
 
 
-OURS = {"minigrid-readings", "minigrid-controls", "dmc-states-controls"}
+OURS = {"minigrid-readings", "minigrid-controls", "dmc-states-controls", "dmc-pixels-controls"}
 
 
-def test_every_experiment_of_the_paper_is_there_and_three_of_our_own():
+def test_every_experiment_of_the_paper_is_there_and_four_of_our_own():
     assert {*PAPERS, *OURS} == set(CATALOG)
     assert {name: CATALOG[name].seeds for name in PAPERS} == PAPERS
 
@@ -175,7 +175,7 @@ class TestNarrowed:
 
 
 def test_an_unknown_study_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match=r"'dmc-state' does not exist; nearest are dmc-states, .*list lists all 18\)"):
+    with pytest.raises(ValueError, match=r"'dmc-state' does not exist; nearest are dmc-states, .*list lists all 19\)"):
         study("dmc-state")
 
 

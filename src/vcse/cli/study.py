@@ -48,7 +48,7 @@ def _main(arguments: list[str]) -> int:
     return int(
         study_app.cli(
             prog="vcse study",
-            description="Every figure of the paper, and three of our own, as one command.",
+            description="Every figure of the paper, and four of our own, as one command.",
             args=arguments,
             config=(tyro.conf.OmitSubcommandPrefixes,),
         )

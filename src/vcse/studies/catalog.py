@@ -1,4 +1,4 @@
-"""Every experiment of the paper, and three of our own, as data: what is run, how it is drawn, which claims it answers.
+"""Every experiment of the paper, and four of our own, as data: what is run, how it is drawn, which claims it answers.
 
 An entry whose agent or environments do not exist yet is listed all the same, and says what is missing.
 """
@@ -524,6 +524,38 @@ _ENTRIES = (
             ),
         ),
         notes=("The paper shows the best of several schedules per task and lists none; these are ours, all shown.",),
+    ),
+    Study(
+        name="dmc-pixels-controls",
+        title="What the value and the noise of actions do, each alone",
+        source="ours: in the paper, a bonus and other noise of actions come together",
+        agent="drqv2",
+        tasks=_of("dmc-pixels", ("hopper_stand", "pendulum_swingup"), 250_000),
+        methods=(
+            VCSE,
+            MATCHED,
+            Method(
+                "none-noise-0.2",
+                "none",
+                settings={"action_noise": 0.2},
+                explanation="no bonus, with the noise of actions that DrQ-v2 has with one",
+            ),
+            Method(
+                "none-noise-500k",
+                "none",
+                settings={"action_noise": (1.0, 0.1, 500_000)},
+                explanation="no bonus, with noise that falls over 500,000 steps instead of 100,000",
+            ),
+            NONE,
+        ),
+        seeds=8,
+        metric="eval_return_mean",
+        claims=(
+            Claim("Conditioning on the value helps.", "vcse", "se-matched", ours=True),
+            Claim("A bonus helps beyond what its noise does.", "vcse", "none-noise-0.2", ours=True),
+            Claim("Without a bonus noise that falls from 1 helps.", "none", "none-noise-0.2", ours=True),
+            Claim("Without a bonus noise that falls more slowly helps.", "none-noise-500k", "none", ours=True),
+        ),
     ),
     Study(
         name="dmc-states",
