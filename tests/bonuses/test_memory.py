@@ -41,6 +41,7 @@ def test_the_dtype_of_the_first_batch_is_kept(dtype):
 def test_state_dict_continues_where_it_was(tmp_path, dtype):
     memory = FeatureMemory(4, 1)
     memory.push(rows(1, 2, 3).to(dtype))
+    assert all(isinstance(each, torch.Tensor) for each in memory.state_dict().values())
     torch.save(memory.state_dict(), tmp_path / "memory.pt")
     restored = FeatureMemory(4, 1)
     restored.load_state_dict(torch.load(tmp_path / "memory.pt", weights_only=True))

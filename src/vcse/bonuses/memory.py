@@ -123,13 +123,13 @@ class FeatureMemory(nn.Module):
         self._distinct = None
         return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
 
-    def get_extra_state(self) -> int:
-        """Put how many features there are into the `state_dict`."""
-        return self.filled
+    def get_extra_state(self) -> Int[Tensor, ""]:
+        """Put how many features there are into the `state_dict`, which holds nothing but tensors so."""
+        return torch.tensor(self.filled)
 
-    def set_extra_state(self, state: int) -> None:
-        """Take it back from there."""
-        self.filled = state
+    def set_extra_state(self, state: Int[Tensor, ""] | int) -> None:
+        """Take it back from there; it was a number in earlier commits."""
+        self.filled = int(state)
         self._distinct = None
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
