@@ -151,6 +151,14 @@ class TestDistinctPool:
         for learner in range(2):
             assert torch.equal(mine[learner][_order(mine[learner])], theirs[learner][_order(theirs[learner])])
 
+    def test_numbers_that_numpy_does_not_know_are_given_as_they_are(self):
+        memory = FeatureMemory(2000, 1)
+        for _ in range(3):
+            memory.push(torch.randint(0, 3, (500, 1)).to(torch.bfloat16))
+            pool, counts = memory.distinct_pool()
+            assert counts is None
+            assert torch.equal(pool, memory.pool())
+
     def test_many_different_features_and_small_memories_are_given_as_they_are(self):
         memory = self.make()
         memory.push(torch.randn(2, 500, 8, generator=torch.Generator().manual_seed(0)))

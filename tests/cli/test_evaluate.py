@@ -124,6 +124,11 @@ def test_a_checkpoint_that_does_not_fit_its_configuration_is_named(runs, tmp_pat
     (copy / "config.json").write_text(json.dumps(content))
     assert main(["eval", str(copy)]) == 1
     assert f"vcse: the newest checkpoint of {copy} does not fit its config.json: " in capsys.readouterr().err
+    shutil.copytree(runs / "minigrid-Empty-5x5" / "none" / "seed2", tmp_path / "seed2")
+    assert main(["eval", str(tmp_path), "--json"]) == 1  # but for the other it is known
+    out, err = capsys.readouterr()
+    assert [row["seed"] for row in json.loads(out)] == [2]
+    assert "; the run is left out\n" in err
 
 
 def test_no_episodes_are_refused(runs):

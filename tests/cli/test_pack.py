@@ -13,6 +13,8 @@ def test_parts_of_a_study_from_different_places_are_packed_as_one(tmp_path, caps
     command = ["study", "run", "minigrid-k", "--seeds", "1", "--frames", "128", "--device", "cpu", "--quiet"]
     assert main([*command, "--bonuses", "vcse-k3", "--out", here]) == 0
     assert main([*command, "--bonuses", "vcse-k5", "--out", there]) == 0
+    Path(packed).mkdir()
+    (Path(packed) / "README.md").write_text("what is about to be here")  # hides no run
     assert main(["study", "pack", here, there, "--out", packed]) == 0
     assert "2 runs in" in capsys.readouterr().out
     assert {run.method for run in gather(Path(packed)).runs} == {"vcse-k3", "vcse-k5"}

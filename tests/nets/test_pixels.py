@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vcse.nets.pixels import FEATURES, PICTURE_SIDE, Curiosity, PictureEncoder, Trunk
+from vcse.nets.pixels import FEATURES, Curiosity, PictureEncoder, Trunk
 
 
 def generator(seed=0):
@@ -12,7 +12,7 @@ def generator(seed=0):
 
 
 def pictures(count, channels=9):
-    shape = (count, channels, PICTURE_SIDE, PICTURE_SIDE)
+    shape = (count, channels, 84, 84)
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator())
 
 

@@ -1,3 +1,4 @@
+import math
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 from gl import needs_gl
 
 import vcse
-from vcse.runs import checkpoint, memory
+from vcse.runs import checkpoint, jobs, memory
 from vcse.runs.jobs import PipeProgress, suitable_jobs, together, train_in_jobs
 from vcse.runs.progress import Status, TrainingProgress
 
@@ -164,6 +165,15 @@ def test_several_processes_are_as_far_as_their_runs_on_average_and_as_fast_as_al
     other = Status(100, 500, 2, 5.0, {"se": 0.25}, {"se": 1.0})
     assert together([one, other]) == Status(160, 800, 5, 15.0, {"se": 0.375, "vcse": 1.0}, {"se": 0.5, "vcse": -2.0})
     assert not together([one, other._replace(learns=False)]).learns
+    unknown = other._replace(scores={"se": math.nan}, bonus={"se": math.nan})
+    assert together([one, unknown]).scores == {"se": 0.5, "vcse": 1.0}
+
+
+def test_a_process_that_starts_does_not_hear_ctrl_c_until_it_can_stop_cleanly():
+    before = signal.getsignal(signal.SIGINT)
+    with jobs._deaf_to_ctrl_c():
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # which a process inherits
+    assert signal.getsignal(signal.SIGINT) == before
 
 
 def children(pid):

@@ -2,6 +2,7 @@ import dataclasses
 import errno
 import json
 import os
+import pickle
 import resource
 import shutil
 import signal
@@ -157,6 +158,11 @@ def test_runs_that_are_saved_at_different_frames_are_no_cohort(tmp_path):
     both = [make_config(bonus="none", seed=each, checkpoint_every_frames=each, eval_episodes=0) for each in (64, 96)]
     train(both, tmp_path)
     assert [runs_in_cohort(tmp_path / config.name) for config in both] == [{1}, {1}]
+
+
+def test_that_it_was_stopped_can_be_told_to_another_process():
+    told = pickle.loads(pickle.dumps(StoppedError(signal.SIGTERM)))
+    assert (told.number, str(told)) == (signal.SIGTERM, "stopped by SIGTERM, everything is saved")
 
 
 def test_two_runs_of_one_name_are_refused(tmp_path):
@@ -328,11 +334,13 @@ def test_going_back_and_dying_at_once_does_not_leave_a_checkpoint_without_its_ac
     assert_all_same(copy, uninterrupted)
 
 
-def test_a_new_run_does_not_take_those_far_ahead_back(copy, uninterrupted):
+@pytest.mark.parametrize("checkpoints", [1, 2])
+def test_a_new_run_does_not_take_those_ahead_back(copy, uninterrupted, checkpoints):
     shutil.rmtree(copy / CONFIGS[2].name)
     for config in CONFIGS[:2]:
         take_back(copy / config.name, 192)
-        checkpoint.save(copy / config.name / "checkpoint", 96, {})
+        if checkpoints == 2:
+            checkpoint.save(copy / config.name / "checkpoint", 96, {})
     train(CONFIGS, copy)
     assert_all_same(copy, uninterrupted)
     assert runs_in_cohort(copy / CONFIGS[2].name) == {1}

@@ -45,6 +45,17 @@ def test_an_archive_is_read_instead_of_what_lies_beside_it(tmp_path):
     assert [run.seed for run in gather(tmp_path).runs] == [0]
 
 
+@pytest.mark.parametrize("spoil", [lambda whole: b"torn", lambda whole: whole[:40] + b"x" * 20 + whole[60:]])
+def test_an_archive_whose_visits_are_damaged_is_shown_without(tmp_path, spoil):
+    np.save(make_run(tmp_path / "runs", 0) / "visits.npy", np.ones((2, 7, 7), dtype=np.int32))
+    write_archive(gather(tmp_path / "runs").runs, tmp_path)
+    path = tmp_path / "visits.npz"
+    path.write_bytes(spoil(path.read_bytes()))
+    (run,), problems = gather(tmp_path)
+    assert run.visits is None
+    assert any("is shown without its visits: visits.npz cannot be read" in said for said in problems)
+
+
 def test_an_archive_whose_files_disagree_is_named(tmp_path):
     for seed in (0, 1):
         make_run(tmp_path / "runs", seed)

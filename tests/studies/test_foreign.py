@@ -1,4 +1,5 @@
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -207,6 +208,8 @@ def test_scores_in_json(tmp_path):
         ([record | {"steps": [1]}], "record 1 has 1 steps but 2 success_rates"),
         ([record | {"steps": 5}], "record 1 must have lists of steps and success_rates"),
         ([record | {"steps": [1, "x"]}], "record 1 holds something that is no number"),
+        ([record | {"steps": [1, math.inf]}], "record 1 holds something that is no number"),
+        ([record | {"task": ["door"]}], "record 1 must name one task and one method"),
     ):
         with pytest.raises(ValueError, match=message):
             read_foreign(write(path, json.dumps(records)))

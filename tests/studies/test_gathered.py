@@ -70,6 +70,13 @@ def test_what_is_torn_is_named_and_the_rest_is_read(tmp_path):
             lambda run: (run / "config.json").write_text('{"schema_version": 1, "task": "x", "method": "y"}'),
             "config.json does not say which task, method and seed",
         ),
+        (
+            lambda run: (run / "config.json").write_text(
+                '{"schema_version": 1, "task": "x", "method": "y", "seed": 0, "frames": "9"}'
+            ),
+            "config.json must say of how many frames, got '9'",
+        ),
+        (lambda run: (run / "train.csv").write_text(f"{HEADER}\n{'x' * 200_000}\n"), "train.csv cannot be read"),
         (lambda run: (run / "train.csv").unlink(), "there is no train.csv"),
         (lambda run: (run / "train.csv").write_text(""), "train.csv has no row yet"),
         (lambda run: (run / "train.csv").write_text(HEADER + "\n"), "train.csv has no row yet"),

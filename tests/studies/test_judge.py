@@ -102,6 +102,14 @@ def test_tasks_are_judged_alone_and_together():
     assert together.low < together.difference < together.high
 
 
+def test_where_a_task_is_cut_at_its_shortest_run_the_verdict_on_all_says_so():
+    runs = [run for task in (LAVA, EMPTY) for run in make_runs({"vcse": 0.9, "se": 0.1}, task=task)]
+    runs.append(make_run("vcse", 6, [0.9, 0.9], task=EMPTY))
+    lava, empty, together = judge(make_study(FASTER, tasks=(LAVA, EMPTY)), runs)[0].judgements
+    assert (lava.reason, empty.reason) == ("", "up to frame 2,000, where the shortest run ends")
+    assert (together.task, together.reason) == (ALL_TASKS, "1 task up to where the shortest run ends")
+
+
 def test_a_task_that_nobody_learns_counts_together_with_the_others_as_much_as_they_do():
     """One interquartile mean of the runs of all tasks would leave it out altogether."""
     tasks = [f"minigrid/{name}" for name in ("One", "Two", "Three", "Hard")]

@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import threading
@@ -14,7 +15,7 @@ from vcse.runs.launch import StoppedError
 from vcse.runs.store import RunDirectory, done_frame
 from vcse.studies import local
 from vcse.studies.local import StudyProgress, check_out, form_cohorts, run_locally, take_out
-from vcse.studies.status import read_failures, study_status
+from vcse.studies.status import locked, read_failures, study_status
 from vcse.studies.study_file import StudyFile, read_study_file
 
 FILE = StudyFile("minigrid-k", 2, 0, None, ["minigrid/Empty-5x5"], ["vcse"], "vcse study run minigrid-k")
@@ -123,6 +124,17 @@ class TestOut:
             assert written.requests == [FILE, later]
             assert written.wanted == [("minigrid/Empty-5x5", *run) for run in (("vcse", 0), ("vcse", 1), ("se", 5))]
             assert written.commands == ["vcse study run minigrid-k", "vcse more"]
+
+    def test_two_commands_that_begin_at_once_lose_neither(self, tmp_path, configs):
+        later = replace(FILE, first_seed=5, command="vcse more")
+        other = threading.Thread(target=take_out, args=(later, configs, tmp_path))
+        with locked(tmp_path):  # one of them is just writing
+            other.start()
+            other.join(0.3)
+            assert other.is_alive()
+            (tmp_path / "study.json").write_text(json.dumps(FILE.to_json()))
+        other.join()
+        assert read_study_file(tmp_path).requests == [FILE, later]
 
     def test_refuses_the_directory_of_another_study(self, tmp_path, configs):
         take_out(FILE, configs, tmp_path)

@@ -1,4 +1,5 @@
 import csv
+import dataclasses
 import json
 import math
 import re
@@ -202,6 +203,30 @@ def test_words_from_run_directories_cannot_become_a_script(tmp_path):
     assert evil in found.text
     (drawing,) = json.loads(found.data)
     assert drawing["series"][0]["name"] == evil
+
+
+def test_a_study_that_has_not_begun_does_not_hide_the_others(tmp_path, capsys):
+    make_study(tmp_path / "one")
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "study.json").write_text((tmp_path / "one" / "study.json").read_text())
+    said = []
+    page = write_report(tmp_path, progress=said.append).read_text()
+    assert "VCSE solves the tasks faster than SE." in page
+    assert any("two holds no run" in each for each in said)
+    with pytest.raises(ValueError, match="two holds no run"):
+        write_report(tmp_path / "two")
+
+
+def test_a_shorter_request_does_not_shorten_the_tables_of_longer_runs(tmp_path):
+    study = make_study(tmp_path / "one", seeds=1)
+    asked = StudyFile.from_json(json.loads((study / "study.json").read_text()))
+    longer, shorter = (dataclasses.replace(asked, frames=frames) for frames in (4096, 1024))
+    (study / "study.json").write_text(json.dumps(longer.joined(shorter).to_json()))
+    write_report(study)
+    after_short = {row["frame"] for row in read_csv(study / "report" / "table.csv")}
+    (study / "study.json").write_text(json.dumps(longer.to_json()))
+    write_report(study)
+    assert {row["frame"] for row in read_csv(study / "report" / "table.csv")} == after_short
 
 
 def test_several_studies_are_sections_of_one_page(tmp_path):

@@ -41,7 +41,7 @@ def study(tmp_path, configs):
     write_run(tmp_path / configs[1].name, frame=96)
     write_run(tmp_path / configs[2].name, frame=64)
     write_run(tmp_path / configs[3].name, frame=160, torn="192,17")
-    write_failures(tmp_path, {configs[2].name: "the disk is full"})
+    write_failures(tmp_path, [configs[2].name], {configs[2].name: "the disk is full"})
     with open(tmp_path / configs[1].name / ".lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield tmp_path
@@ -116,12 +116,16 @@ def test_a_run_that_grew_is_not_done(tmp_path, configs):
     assert study_status(tmp_path, configs[:1]).runs[0].state == "waiting"
 
 
-def test_failures_are_forgotten_when_there_are_none(tmp_path):
+def test_failures_are_forgotten_when_there_are_none_and_those_of_other_commands_stay(tmp_path):
     assert read_failures(tmp_path) == {}
-    write_failures(tmp_path, {"a": "b"})
+    write_failures(tmp_path, ["a", "c"], {"a": "b"})
     assert read_failures(tmp_path) == {"a": "b"}
-    write_failures(tmp_path, {})
-    assert list(tmp_path.iterdir()) == []
+    write_failures(tmp_path, ["d"], {"d": "e"})
+    assert read_failures(tmp_path) == {"a": "b", "d": "e"}
+    write_failures(tmp_path, ["a", "c"], {})
+    assert read_failures(tmp_path) == {"d": "e"}
+    write_failures(tmp_path, ["d"], {})
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_a_run_that_is_held_is_waited_for_and_then_refused(study, configs):

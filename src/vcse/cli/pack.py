@@ -10,7 +10,7 @@ import tyro
 
 from vcse.cli.kinds import Names, if_given
 from vcse.runs.checkpoint import write_atomically
-from vcse.runs.store import check_no_file, run_directories
+from vcse.runs.store import check_no_file
 from vcse.runs.words import counted
 from vcse.studies.archive import CURVES, write_archive
 from vcse.studies.gathered import gather, joined
@@ -88,7 +88,7 @@ def _check_archive(out: Path, file: StudyFile, runs: Sequence[GatheredRun]) -> N
                 f"{out} holds {counted(len(others), 'run')} that would be gone, such as {called(min(others))}: name it "
                 "among the directories to keep them, or choose another --out"
             )
-    elif run_directories(out):
+    elif any(out.rglob("config.json")):
         raise ValueError(f"{out} holds runs, which an archive beside them would hide: choose another --out")
 
 

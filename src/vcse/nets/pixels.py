@@ -13,7 +13,6 @@ from vcse.nets.wide_linear import wide_linear
 
 Precision = Literal["float32", "bfloat16"]
 
-PICTURE_SIDE = 84
 FEATURES = 32 * 35 * 35  # of an encoded picture
 
 

@@ -29,6 +29,10 @@ class CorruptCheckpointError(ValueError):
     """A file that is not, or is no longer, a whole checkpoint."""
 
 
+class MisfitError(ValueError):
+    """A whole checkpoint, but of another configuration than the run has."""
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that it is either the old one or the new one, also after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +67,7 @@ def fitting(path: Path) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError, KeyError) as error:
-        raise ValueError(f"the newest checkpoint of {path} does not fit its config.json: {error}") from error
+        raise MisfitError(f"the newest checkpoint of {path} does not fit its config.json: {error}") from error
 
 
 def save(directory: Path, frame: int, state: dict[str, Any]) -> Path:

@@ -125,7 +125,8 @@ def backend_of(task: str, asked: str = "auto") -> str:
     return "metaworld" if family == "metaworld" else "dm_control"
 
 
-# How long a run is and how often it is saved: no number up to a frame depends on either.
+# How long a run is and how often it is saved: what is learned up to a frame depends on neither. The row and the
+# evaluation of an earlier end stay where they are when a run is made longer.
 _MAY_CHANGE = ("frames", "checkpoint_every_frames")
 
 

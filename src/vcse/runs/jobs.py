@@ -4,13 +4,15 @@ Networks this small do not gain from threads inside an operation. Half of the le
 the time, and a run's numbers do not depend on whom it shares a process with.
 """
 
+import math
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -29,7 +31,7 @@ from vcse.runs.launch import (
     unfinished_runs,
     warn_of,
 )
-from vcse.runs.progress import Status, TrainingProgress
+from vcse.runs.progress import Status, TrainingProgress, mean_of_known
 from vcse.runs.store import check_config, done_frame
 
 ORPHAN_SECONDS = 10.0  # that a process has to save when the one that started it is gone
@@ -110,9 +112,23 @@ def start_job(configs: Sequence[RunConfig], out: Path, settings: dict[str, Any])
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, list(configs), out, settings))
-    process.start()
+    with _deaf_to_ctrl_c():
+        process.start()
     theirs.close()
     return Job(process, mine)
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Let a process that is started meanwhile not hear Ctrl-C until it can stop cleanly; it is told by this one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _follow(jobs: Sequence[Job], progress: TrainingProgress, stopped: Callable[[], int]) -> None:
@@ -164,15 +180,10 @@ def together(statuses: Sequence[Status]) -> Status:
         frames=sum(status.runs * status.frames for status in statuses) // runs,
         runs=runs,
         frames_per_s=sum(status.frames_per_s for status in statuses),
-        scores={method: _mean([status.scores.get(method) for status in statuses]) for method in methods},
-        bonus={method: _mean([status.bonus.get(method) for status in statuses]) for method in methods},
+        scores={method: mean_of_known([each.scores.get(method, math.nan) for each in statuses]) for method in methods},
+        bonus={method: mean_of_known([each.bonus.get(method, math.nan) for each in statuses]) for method in methods},
         learns=all(status.learns for status in statuses),
     )
-
-
-def _mean(numbers: Sequence[float | None]) -> float:
-    known = [number for number in numbers if number is not None]
-    return sum(known) / len(known)
 
 
 def tell_to_stop(jobs: Sequence[Job]) -> None:

@@ -33,6 +33,10 @@ class StoppedError(Exception):
         super().__init__(f"stopped by {signal.Signals(number).name}, everything is saved")
         self.number = number
 
+    def __reduce__(self) -> tuple[type["StoppedError"], tuple[int]]:
+        """Let it pass from process to process, by what it was made of."""
+        return type(self), (self.number,)
+
 
 class Plan(NamedTuple):
     """Runs that can be trained together, and what each starts from."""
@@ -198,14 +202,15 @@ def _plans(directories: Sequence[RunDirectory]) -> Iterator[Plan]:
 
     A process that dies while it writes checkpoints leaves some runs one checkpoint ahead of others: those go back
     to the one before, or from their first to the start, which gives the same numbers again, so that all can stay
-    together.
+    together. Runs that have not begun yet, such as those of more seeds, send nobody back.
     """
     newest = {directory.path: directory.newest_checkpoint() for directory in directories}
+    all_began = all(found is not None or (path / "train.csv").exists() for path, found in newest.items())
     last = min(0 if found is None else found.frame for found in newest.values())
     for path, found in newest.items():
         if found is not None and found.frame > last:
             before = checkpoint.load_at(path / "checkpoint", last)
-            from_the_start = last == 0 and len(checkpoint.frames(path / "checkpoint")) == 1
+            from_the_start = all_began and last == 0 and len(checkpoint.frames(path / "checkpoint")) == 1
             if before is not None or from_the_start:
                 newest[path] = before
     for frame in sorted({0 if found is None else found.frame for found in newest.values()}):

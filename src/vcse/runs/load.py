@@ -14,7 +14,7 @@ from vcse.envs.tasks import state_spec, task_spec
 from vcse.replay.frames import STACK
 from vcse.runs import checkpoint
 from vcse.runs.agents import AGENTS
-from vcse.runs.checkpoint import Checkpoint, fitting
+from vcse.runs.checkpoint import Checkpoint, MisfitError, fitting
 from vcse.runs.config import RunConfig
 from vcse.runs.store import read_config
 
@@ -76,7 +76,13 @@ def load_policies(paths: Sequence[Path], device: str = "cpu") -> list[Policies]:
         raise ValueError(f"{runs} whole checkpoint{_yet(paths)}: there is no policy to load")
     for path in missing:
         print(f"vcse: {path} has no whole checkpoint{_yet([path])} and is left out", file=sys.stderr)
-    return [_load_together(group, device) for group in alike.values()]
+    misfits: list[MisfitError] = []
+    found = [policies for group in alike.values() for policies in _load_fitting(group, device, misfits)]
+    if not found:
+        raise misfits[0]
+    for misfit in misfits:
+        print(f"vcse: {misfit}; the run is left out", file=sys.stderr)
+    return found
 
 
 def _yet(paths: Sequence[Path]) -> str:
@@ -101,6 +107,17 @@ def _in_common(saved: _Saved) -> tuple[Hashable, ...]:
     if isinstance(settings, DrQv2Config):
         return (saved.path,)  # one learner each
     assert_never(settings)  # mypy says so where an agent is new
+
+
+def _load_fitting(group: list[_Saved], device: str, misfits: list[MisfitError]) -> list[Policies]:
+    """Load runs together; where one of them does not fit, each by itself, without that one."""
+    try:
+        return [_load_together(group, device)]
+    except MisfitError as misfit:
+        if len(group) == 1:
+            misfits.append(misfit)
+            return []
+        return [policies for saved in group for policies in _load_fitting([saved], device, misfits)]
 
 
 def _load_together(group: list[_Saved], device: str) -> Policies:

@@ -10,10 +10,12 @@ import io
 import json
 import lzma
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Shaped
@@ -74,7 +76,6 @@ class _Archive(NamedTuple):
     described: dict[Identity, tuple[int, dict[str, Any]]]  # with the place that names a run's visits
     header: list[str]
     rows: list[list[str]]
-    visits: dict[str, Shaped[np.ndarray, "slices x y"]]
 
 
 def _open_archive(path: Path) -> _Archive:
@@ -90,16 +91,21 @@ def _open_archive(path: Path) -> _Archive:
         header, *rows = csv.reader(file)
     if tuple(header[:3]) != KEYS:
         raise ValueError(f"{CURVES} must begin with the columns {', '.join(KEYS)}")
-    return _Archive(described, header, rows, _archived_visits(path / VISITS))
+    return _Archive(described, header, rows)
 
 
 def read_archive(path: Path, name: str, problems: list[str]) -> list[tuple[str, GatheredRun]]:
     """Read an archive; runs that its two files do not agree on are named."""
     try:
-        described, header, rows, visits = _open_archive(path)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, lzma.LZMAError) as error:
+        described, header, rows = _open_archive(path)
+    except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, csv.Error, lzma.LZMAError) as error:
         problems.append(f"The archive {name} is left out: {reason_of(error)}.")
         return []
+    visits: dict[str, Shaped[np.ndarray, "slices x y"]] = {}
+    try:
+        visits = _archived_visits(path / VISITS)
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
+        problems.append(f"The archive {name} is shown without its visits: {VISITS} cannot be read ({error}).")
     read: list[tuple[str, GatheredRun]] = []
     for key, mine in groupby(rows, lambda row: tuple(row[:3])):
         label = f"{name}: {' '.join(key)}"

@@ -248,12 +248,14 @@ def _read_json(path: Path, text: str, frames_per_step: int) -> list[ForeignCurve
             raise ValueError(f"{path}: record {number} must have lists of steps and success_rates")
         if len(steps) != len(rates):
             raise ValueError(f"{path}: record {number} has {len(steps)} steps but {len(rates)} success_rates")
+        if not (isinstance(record["task"], str) and isinstance(record["method"], str)):
+            raise ValueError(f"{path}: record {number} must name one task and one method")
         runs = found.setdefault((record["task"], record["method"], "success_rate"), {})
         if str(record["seed"]) in runs:
             raise ValueError(f"{path}: record {number} has a seed that was there before, {record['seed']}")
         try:
             points = {int(step) * frames_per_step: float(rate) for step, rate in zip(steps, rates, strict=True)}
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{path}: record {number} holds something that is no number: {error}") from error
         runs[str(record["seed"])] = points
     return _gathered(path, found)

@@ -184,6 +184,8 @@ def _identity(config: Mapping[str, Any]) -> Identity:
     task, method, seed = (config.get(name) for name in KEYS)
     if not (isinstance(task, str) and isinstance(method, str) and isinstance(seed, int)):
         raise ValueError("config.json does not say which task, method and seed")
+    if not isinstance(config.get("frames", 0), int):
+        raise ValueError(f"config.json must say of how many frames, got {config['frames']!r}")
     return task, method, seed
 
 
@@ -202,7 +204,10 @@ def _read_curve(
     whole, _, torn = content.rpartition("\n")
     if torn:
         problems.append(f"{name}: the last row of {path.name} is half written and is left out.")
-    header, *rows = csv.reader(io.StringIO(whole)) if whole else [[]]
+    try:
+        header, *rows = csv.reader(io.StringIO(whole)) if whole else [[]]
+    except csv.Error as error:
+        raise ValueError(f"{path.name} cannot be read ({error})") from error
     if not rows:
         raise _NoRowError(f"{path.name} has no row yet")
     if "frame" not in header:

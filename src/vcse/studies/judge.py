@@ -141,7 +141,7 @@ def _judge_difference(
 ) -> list[Judgement]:
     """Judge a claim on some of the tasks that it is about."""
     measured: list[_Measured] = []
-    judgements = []
+    judgements, cuts = [], 0
     for task in tasks:
         sides = [
             [curve for run in runs if (run.task, run.method) == (task, method) if (curve := metric_curve(run, metric))]
@@ -157,11 +157,15 @@ def _judge_difference(
             judgements.append(_not_run(task, pair.better.size, pair.than.size, reason))
             continue
         left_out = sum(map(len, sides)) - pair.better.size - pair.than.size
-        note = f"{counted(left_out, 'run')} left out, too short" if left_out else _cut_at([*sides[0], *sides[1]], claim)
+        cut = _cut_at([*sides[0], *sides[1]], claim)
+        note = f"{counted(left_out, 'run')} left out, too short" if left_out else cut
+        cuts += bool(cut)
         measured.append(pair)
         judgements.append(_compare(task, [pair], same=claim.same, note=note))
     if of_tasks > 1 and measured:
-        note = "" if len(measured) == of_tasks else f"{len(measured)} of {of_tasks} tasks"
+        notes = [f"{len(measured)} of {of_tasks} tasks"] if len(measured) < of_tasks else []
+        notes += [f"{counted(cuts, 'task')} up to where the shortest run ends"] if cuts else []
+        note = "; ".join(notes)
         judgements.append(_compare(ALL_TASKS, measured, same=claim.same, note=note))
     return judgements
 

@@ -33,21 +33,19 @@ def run_on_ray(
     *,
     device: str,
     watch: Callable[[], None],
-    gpu_share: float = 1.0,
 ) -> dict[str, str]:
     """Train cohorts as tasks of the cluster that `connect` reached, and give the runs that failed, with the reason.
 
     Args:
         cohorts: The runs that are not done, in the order in which they start.
         out: Where they are written; every node must see it under this path.
-        device: Where the networks live: a task asks for one core, and on cuda for a share of a GPU too.
+        device: Where the networks live: a task asks for one core, and on cuda for a GPU too.
         watch: Called about once a second.
-        gpu_share: Of one GPU, per cohort.
     """
     ray = _ray()
     place = out.resolve()
     train = ray.remote(_train).options(
-        num_cpus=1, num_gpus=gpu_share if device == "cuda" else 0, max_retries=LOST_WORKERS, retry_exceptions=False
+        num_cpus=1, num_gpus=1 if device == "cuda" else 0, max_retries=LOST_WORKERS, retry_exceptions=False
     )
     attempts = [0] * len(cohorts)
     failures: dict[str, str] = {}
@@ -72,7 +70,7 @@ def run_on_ray(
                     elif problem:
                         left = [each for each in cohorts[number] if done_frame(place / each.name) < each.frames]
                         failures |= {each.name: problem for each in left}
-                        write_failures(place, failures)
+                        write_failures(place, failures, failures)
                 watch()
             if stopped():
                 _stop(ray, list(running))

@@ -6,7 +6,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -130,12 +131,23 @@ def read_failures(out: Path) -> dict[str, str]:
     return {str(name): str(reason) for name, reason in content.items()}
 
 
-def write_failures(out: Path, failures: Mapping[str, str]) -> None:
-    """Keep why runs failed, or forget it."""
-    if failures:
-        write_atomically(out / FAILURES, json.dumps(dict(failures), indent=1).encode())
-    else:
-        (out / FAILURES).unlink(missing_ok=True)
+def write_failures(out: Path, runs: Iterable[str], failures: Mapping[str, str]) -> None:
+    """Keep which of some runs failed, and why; what is known of others, which another command trains, stays."""
+    with locked(out):
+        mine = set(runs)
+        kept = {name: reason for name, reason in read_failures(out).items() if name not in mine} | dict(failures)
+        if kept:
+            write_atomically(out / FAILURES, json.dumps(kept, indent=1).encode())
+        else:
+            (out / FAILURES).unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Let nobody else write into a study's directory meanwhile: two commands may share it."""
+    with open(out / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def is_being_written(path: Path) -> bool:
