@@ -197,11 +197,12 @@ def is_alive(pid):
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
-def test_a_stopped_or_killed_command_leaves_no_process_behind_and_goes_on(tmp_path, number):
+def test_a_stopped_or_killed_command_leaves_no_process_behind_and_goes_on(tmp_path, request, number):
     runs = ["--task", LAVA, "--seeds", "2", "--frames", "60000", "--environments", "4", "--eval-episodes", "0"]
     command = [sys.executable, "-m", "vcse", "train", *runs, "--jobs", "2", "--out", str(tmp_path)]
     source = str(Path(vcse.__file__).parents[1])
     process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": source}, stderr=subprocess.PIPE, text=True)
+    request.addfinalizer(process.kill)  # whose own processes notice
     curves = [tmp_path / "minigrid-LavaGapS5" / "vcse" / f"seed{seed}" / "train.csv" for seed in (0, 1)]
     give_up = time.monotonic() + PATIENCE_S
     while not all(path.exists() for path in curves):

@@ -374,3 +374,18 @@ def test_what_counts_before_the_first_score_can_be_said_and_gaps_later_on_stay_u
     from_first = area_under_curve(scores, frames)
     np.testing.assert_array_equal(from_first, [[1.0], [nan], [nan]])
     np.testing.assert_array_equal(area_under_curve(scores, frames, before_first=0.0), [[0.5], [nan], [0.0]])
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        interquartile_mean,
+        lambda nothing: area_under_curve(nothing, np.arange(nothing.shape[-1])),
+        lambda nothing: resampled_middles([nothing[:, 0]], np.random.default_rng(0)),
+    ],
+    ids=["interquartile mean", "area", "resampled"],
+)
+@pytest.mark.parametrize("shape", [(0, 1, 3), (2, 1, 0)])
+def test_of_nothing_there_is_no_statistic(use, shape):
+    with pytest.raises(ValueError, match="must hold at least one score, got shape"):
+        use(np.zeros(shape))

@@ -39,7 +39,7 @@ for _name, _command in COMMANDS.items():
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and give its exit status: 0, 1 where it could not do its work, 2 for a wrong call."""
+    """Run the command and give its exit status: 0, 1 where it could not do its work, 2 for what cannot be parsed."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         status = _run(arguments)

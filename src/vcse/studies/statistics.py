@@ -233,6 +233,8 @@ def resampled_middles(
         generator: Draws the runs.
         resamples: How many times.
     """
+    for group in groups:
+        _check_holds("groups", group)
     pooled = np.concatenate(groups)
     ends = np.cumsum([len(group) for group in groups])
     chosen = np.concatenate(
@@ -325,6 +327,7 @@ def _percentiles(
 
 
 def _pooled(scores: ManyScores) -> Float[np.ndarray, "*resamples runs_and_tasks evaluations"]:
+    _check_holds("scores", scores)
     return scores.reshape(*scores.shape[:-3], -1, scores.shape[-1])
 
 
@@ -346,7 +349,13 @@ def _check_alike(scores: np.ndarray, others: np.ndarray) -> None:
         )
 
 
+def _check_holds(name: str, scores: np.ndarray) -> None:
+    if scores.size == 0:
+        raise ValueError(f"{name} must hold at least one score, got shape {scores.shape}")
+
+
 def _check_frames(scores: np.ndarray, frames: np.ndarray) -> None:
+    _check_holds("scores", scores)
     if frames.shape != scores.shape[-1:]:
         raise ValueError(f"frames must be those of {scores.shape[-1]} evaluations, got shape {frames.shape}")
     falls = np.flatnonzero(np.diff(frames) <= 0)
