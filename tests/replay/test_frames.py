@@ -242,7 +242,7 @@ def test_a_file_that_the_disk_has_no_room_for_is_refused_before_anything_is_writ
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
-    with pytest.raises(OSError, match=r"No space left on device.*frames\.bin"):
+    with pytest.raises(OSError, match="No space left on device"):
         make_replay(20, path=tmp_path / "frames.bin")
     assert not list(tmp_path.iterdir())
 

@@ -1,4 +1,5 @@
 import dataclasses
+import errno
 import json
 import math
 import multiprocessing
@@ -438,6 +439,17 @@ def test_a_replay_on_disk_is_gone_with_a_run_that_cannot_be_built(tmp_path, monk
         PixelCohort([directory], replay_place=memory.DISK)
     directory.close()
     assert sorted(path.name for path in directory.path.iterdir()) == before
+
+
+def test_a_disk_that_is_full_before_a_replay_lies_on_it_is_told_with_the_file(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    directory = RunDirectory(tmp_path / VCSE.name, VCSE)
+    with pytest.raises(OSError, match=r"No space left on device.*replay\.scratch"):
+        PixelCohort([directory], replay_place=memory.DISK)
+    directory.close()
 
 
 def test_pictures_do_not_wait_in_memory_for_the_end_of_a_long_row(done, tmp_path, monkeypatch):

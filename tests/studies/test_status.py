@@ -10,11 +10,12 @@ from runs.small import make_config
 
 from vcse.studies.status import (
     StudyStatus,
+    add_failures,
+    forget_failures,
     is_being_written,
     read_failures,
     study_status,
     wait_until_free,
-    write_failures,
 )
 
 
@@ -41,7 +42,7 @@ def study(tmp_path, configs):
     write_run(tmp_path / configs[1].name, frame=96)
     write_run(tmp_path / configs[2].name, frame=64)
     write_run(tmp_path / configs[3].name, frame=160, torn="192,17")
-    write_failures(tmp_path, [configs[2].name], {configs[2].name: "the disk is full"})
+    add_failures(tmp_path, {configs[2].name: "the disk is full"})
     with open(tmp_path / configs[1].name / ".lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield tmp_path
@@ -118,13 +119,13 @@ def test_a_run_that_grew_is_not_done(tmp_path, configs):
 
 def test_failures_are_forgotten_when_there_are_none_and_those_of_other_commands_stay(tmp_path):
     assert read_failures(tmp_path) == {}
-    write_failures(tmp_path, ["a", "c"], {"a": "b"})
+    add_failures(tmp_path, {"a": "b"})
     assert read_failures(tmp_path) == {"a": "b"}
-    write_failures(tmp_path, ["d"], {"d": "e"})
+    add_failures(tmp_path, {"d": "e"})
     assert read_failures(tmp_path) == {"a": "b", "d": "e"}
-    write_failures(tmp_path, ["a", "c"], {})
+    forget_failures(tmp_path, ["a", "c"])
     assert read_failures(tmp_path) == {"d": "e"}
-    write_failures(tmp_path, ["d"], {})
+    forget_failures(tmp_path, ["d"])
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 

@@ -508,8 +508,7 @@ class DrQv2:
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take it back."""
-        mine = sorted(["updates", "reward_scale", *self._tensors(), *(["bonus"] if self.config.has_bonus else [])])
-        theirs = sorted(state)
+        mine, theirs = sorted(self.state_dict()), sorted(state)
         if mine != theirs:
             raise ValueError(f"the learner has {mine}, but the checkpoint holds {theirs}")
         self.updates = state["updates"]

@@ -21,7 +21,7 @@ _CLASSES: dict[BonusName, type[Bonus]] = {
     "rcse": RewardConditionalStateEntropy,
     "se-matched": MatchedStateEntropy,
 }
-PAYING: tuple[BonusName, ...] = ("se", "vcse", "rcse", "se-matched")
+PAYING: tuple[BonusName, ...] = tuple(name for name in BONUS_NAMES if name != "none")
 # Which bonuses heed these fields of a choice.
 READS_LOG_OFFSET: tuple[BonusName, ...] = ("vcse", "rcse", "se-matched")
 READS_VALUE_NORMALIZATION: tuple[BonusName, ...] = ("vcse", "rcse")
@@ -47,7 +47,7 @@ class BonusChoice:
     @property
     def pays(self) -> bool:
         """Whether it is a bonus at all."""
-        return self.name != "none"
+        return self.name in PAYING
 
     @property
     def needs_values(self) -> bool:

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, get_args
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
+from vcse.agents.drqv2 import NoiseSchedule
+
 _WRITTEN = re.compile(r"(-?(?:\d{1,3}(?:[_,]\d{3})+|\d+)(?:\.\d+)?(?:[eE]\+?\d{1,2})?)([kM]?)")
 _FACTORS = {"": 1, "k": 1_000, "M": 1_000_000}
 
@@ -60,7 +62,7 @@ def names_of(texts: list[str]) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def noise_of(texts: list[str]) -> float | tuple[float, float, int]:
+def noise_of(texts: list[str]) -> float | NoiseSchedule:
     """Read a deviation that stays, or two, with the steps that it takes from the first to the second."""
     if len(texts) == 1:
         return number_of(texts[0])
@@ -72,12 +74,19 @@ def noise_of(texts: list[str]) -> float | tuple[float, float, int]:
 
 def _read_by(read: Callable[[str], Any], metavar: str) -> Any:
     """Let an option be read by a function; it may be left out, whatever it is."""
+    return _read_together_by(lambda texts: read(texts[0]), metavar, 1)
+
+
+def _read_together_by(
+    read: Callable[[list[str]], Any], metavar: str, count: int | tuple[int, ...] | Literal["*"]
+) -> Any:
+    """Let an option of several words, of which there may be so many, be read by a function."""
     return PrimitiveConstructorSpec[Any](
-        nargs=1,
+        nargs=count,
         metavar=metavar,
-        instance_from_str=lambda texts: read(texts[0]),
-        is_instance=lambda value: value is None or isinstance(value, int | float | str),
-        str_from_instance=lambda value: [str(value)],
+        instance_from_str=read,
+        is_instance=lambda value: value is None or isinstance(value, int | float | str | tuple),
+        str_from_instance=lambda value: list(map(str, value)) if isinstance(value, tuple) else [str(value)],
     )
 
 
@@ -106,26 +115,9 @@ WholeIfGiven = Annotated[int | None, _read_by(whole_of, "INT"), if_given()]
 NumberIfGiven = Annotated[float | None, _read_by(number_of, "FLOAT"), if_given()]
 TemperatureIfGiven = Annotated[float | Literal["learned"] | None, _read_by(temperature_of, "FLOAT|learned"), if_given()]
 NoiseIfGiven = Annotated[
-    float | tuple[float, float, int] | None,
-    PrimitiveConstructorSpec[Any](
-        nargs=(1, 3),
-        metavar="FLOAT | FROM TO STEPS",
-        instance_from_str=noise_of,
-        is_instance=lambda value: value is None or isinstance(value, float | tuple),
-        str_from_instance=lambda value: [str(value)],
-    ),
-    if_given(),
+    float | NoiseSchedule | None, _read_together_by(noise_of, "FLOAT | FROM TO STEPS", (1, 3)), if_given()
 ]
 NameIfGiven = Annotated[str | None, if_given("NAME")]
 TruthIfGiven = Annotated[bool | None, _read_by(truth_of, "{True,False}"), if_given()]
 PathIfGiven = Annotated[Path | None, if_given("PATH")]
-Names = Annotated[
-    tuple[str, ...],
-    PrimitiveConstructorSpec[Any](
-        nargs="*",
-        metavar="NAME [NAME ...]",
-        instance_from_str=names_of,
-        is_instance=lambda value: isinstance(value, tuple),
-        str_from_instance=list,
-    ),
-]
+Names = Annotated[tuple[str, ...], _read_together_by(names_of, "NAME [NAME ...]", "*")]

@@ -285,11 +285,8 @@ def _frames(shape: tuple[int, ...], device: torch.device, path: Path | None) -> 
     with open(path, "w+b") as file:
         path.unlink()
         # All of it is taken now, where that can be refused: to write to a map that the disk has no room for is fatal.
-        try:
-            if hasattr(os, "posix_fallocate"):  # which macOS has not
-                os.posix_fallocate(file.fileno(), 0, math.prod(shape))
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(path)) from error
+        if hasattr(os, "posix_fallocate"):  # which macOS has not
+            os.posix_fallocate(file.fileno(), 0, math.prod(shape))
         return torch.from_numpy(np.memmap(file, dtype=np.uint8, mode="r+", shape=shape))
 
 

@@ -26,7 +26,7 @@ from vcse.nets.pixels import FEATURES
 from vcse.replay.frames import STACK, Chosen, FrameReplay, frame_bytes, step_record
 from vcse.replay.transitions import FLOAT_BYTES, distinct_places, uniforms_for
 from vcse.runs.agents import AGENTS
-from vcse.runs.checkpoint import KEPT, check_replayed, fitting
+from vcse.runs.checkpoint import KEPT, check_replayed, fitting, naming
 from vcse.runs.config import RunConfig
 from vcse.runs.delivery import Delivered, Delivery
 from vcse.runs.draws import ActionDraws
@@ -117,19 +117,21 @@ class PixelCohort:
         self.agent = DrQv2(
             DrQv2Spec(STACK * Pixels.frame_shape[0], spec.action_size), self.settings, self.config.seed, device=device
         )
-        self.replay = FrameReplay(
-            capacity=_capacity(self.config),
-            most_steps=spec.most_steps,
-            frame_shape=Pixels.frame_shape,
-            action_size=spec.action_size,
-            n_step=self.settings.n_step,
-            discount=self.settings.discount,
-            device=device,
-            storage_device="cpu" if place == DISK else place,
-            path=path / "replay.scratch" if place == DISK else None,
-            gives_next=self.settings.needs_next,
-            gives_between=self.settings.needs_between,
-        )
+        scratch = path / "replay.scratch"
+        with naming(scratch):
+            self.replay = FrameReplay(
+                capacity=_capacity(self.config),
+                most_steps=spec.most_steps,
+                frame_shape=Pixels.frame_shape,
+                action_size=spec.action_size,
+                n_step=self.settings.n_step,
+                discount=self.settings.discount,
+                device=device,
+                storage_device="cpu" if place == DISK else place,
+                path=scratch if place == DISK else None,
+                gives_next=self.settings.needs_next,
+                gives_between=self.settings.needs_between,
+            )
         self.step_count = 0
         self.episodes = Episodes(1, 1, recent=AGENTS["drqv2"].recent_episodes)
         self.episode_begin = 0  # the step at which the present episode began
@@ -158,13 +160,14 @@ class PixelCohort:
 
     def describe(self) -> str:
         """Say what draws, when nothing but evaluations goes on, and that a precision is not for this device."""
-        # Measured on a CPU without instructions for it: convolutions and their gradients took 2.3 times as long.
-        is_slow = self.settings.encoder_precision == "bfloat16" and self.device == "cpu"
-        warning = "\nbfloat16 is for GPUs: on a CPU it is slower than float32" if is_slow else ""
-        every, episodes = self.config.eval_every_frames, self.config.eval_episodes
-        looks = f"; {counted(episodes, 'episode')} of evaluation first, and every {every:,} frames" if every else ""
         said = f"pictures: {self.config.rendering}, drawn by {self.environment.gl_backend}"
-        return f"{said}{looks if episodes else ''}{warning}"
+        every, episodes = self.config.eval_every_frames, self.config.eval_episodes
+        if every and episodes:
+            said += f"; {counted(episodes, 'episode')} of evaluation first, and every {every:,} frames"
+        # Measured on a CPU without instructions for it: convolutions and their gradients took 2.3 times as long.
+        if self.settings.encoder_precision == "bfloat16" and self.device == "cpu":
+            said += "\nbfloat16 is for GPUs: on a CPU it is slower than float32"
+        return said
 
     def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
         """Go on until the run has had so many frames. False: stopped before, with a checkpoint."""

@@ -48,7 +48,7 @@ def a2c_config(
 ) -> A2CConfig:
     """Give the settings that a reading asks for on a task, with deviations where they are named."""
     name = _checked_name(bonus, reading, READINGS)
-    k, beta = (k, beta) if name in PAYING else (None, None)
+    k, beta = _if_paid(name, k, beta)
     if reading == "re3" and bonus not in ("none", "se"):
         raise ValueError(f"reading 're3' is one of state entropy (se); the bonus is {bonus!r}")
     if position_features is None:  # on whole maps the bonus sees the agent's position
@@ -100,7 +100,7 @@ def sac_config(
     """Give the settings that a reading asks for, with deviations where they are named."""
     del task  # nothing follows from it
     name = _checked_name(bonus, reading, _EXTRINSIC_ENTROPY, " for sac")
-    k, beta = (k, beta) if name in PAYING else (None, None)
+    k, beta = _if_paid(name, k, beta)
     if temperature is None and bonus != "none":
         temperature = SAC_BONUS_TEMPERATURE
     deviations = {
@@ -166,7 +166,7 @@ def drqv2_config(
 ) -> DrQv2Config:
     """Give the settings that a reading asks for on a task, with deviations where they are named."""
     name = _checked_name(bonus, reading, _PIXEL_VALUE_CRITIC, " for drqv2")
-    k, beta = (k, beta) if name in PAYING else (None, None)
+    k, beta = _if_paid(name, k, beta)
     family, _, short = task.partition("/")
     if action_noise is None:
         explores = bonus != "none" or family == "metaworld"
@@ -244,6 +244,11 @@ def _choice(
         value_normalization=value_normalization if name in READS_VALUE_NORMALIZATION else "batch",
         normalizer=normalizer,
     )
+
+
+def _if_paid(name: BonusName, k: int | None, beta: float | None) -> tuple[int | None, float | None]:
+    """Give deviations of a bonus; of one that pays nothing none is recorded, or it would count as another run."""
+    return (k, beta) if name in PAYING else (None, None)
 
 
 def _checked_name(bonus: str, reading: str, readings: Iterable[str], whose: str = "") -> BonusName:

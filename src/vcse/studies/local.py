@@ -25,7 +25,7 @@ from vcse.runs.progress import Status
 from vcse.runs.store import check_config, check_no_file, done_frame, has_saved, readable_runs
 from vcse.runs.words import counted
 from vcse.studies.archive import CURVES
-from vcse.studies.status import StudyStatus, locked, study_status, wait_until_free, write_failures
+from vcse.studies.status import StudyStatus, add_failures, forget_failures, locked, study_status, wait_until_free
 from vcse.studies.study_file import STUDY_FILE, StudyFile, read_study_file
 
 ATTEMPTS = 2
@@ -82,7 +82,7 @@ def take_out(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> None:
         before = read_study_file(out)
         file = file if before is None else before.joined(file)
         write_atomically(out / STUDY_FILE, json.dumps(file.to_json(), indent=1).encode())
-    write_failures(out, [config.name for config in configs], {})
+    forget_failures(out, [config.name for config in configs])
 
 
 def form_cohorts(configs: Sequence[RunConfig], *, jobs: int, device: str) -> list[list[RunConfig]]:
@@ -148,7 +148,7 @@ def run_locally(
                             for config in cohort.configs
                             if done_frame(out / config.name) < config.frames
                         }
-                        write_failures(out, failures, failures)
+                        add_failures(out, failures)
                 watch()
             if stopped():
                 tell_to_stop([job for _, job in running])

@@ -16,7 +16,7 @@ from vcse.runs.config import RunConfig
 from vcse.runs.launch import StoppedError, stop_on_signals, train_runs
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.store import done_frame
-from vcse.studies.status import wait_until_free, write_failures
+from vcse.studies.status import add_failures, wait_until_free
 
 INSTALL = f"Ray is not installed: {install('ray')}"
 ATTEMPTS = 2  # of a cohort that fails by itself
@@ -70,7 +70,7 @@ def run_on_ray(
                     elif problem:
                         left = [each for each in cohorts[number] if done_frame(place / each.name) < each.frames]
                         failures |= {each.name: problem for each in left}
-                        write_failures(place, failures, failures)
+                        add_failures(place, failures)
                 watch()
             if stopped():
                 _stop(ray, list(running))

@@ -173,22 +173,23 @@ class Found(NamedTuple):
 def find_all(directory: Path, progress: Callable[[str], None]) -> list[Found]:
     """Read each study below a directory, and then the runs that are of none."""
     studies = study_directories(directory)
-    found = []
+    found: list[Found] = []
+    unreadable: list[ValueError] = []  # such as a study that has not begun, which does not hide the others
     for path in studies:
         try:
             found.append(_find(path, progress))
-        except ValueError as error:  # one that has not begun does not hide the others
-            if len(studies) == 1:
-                raise
-            progress(str(error))
+        except ValueError as error:
+            unreadable.append(error)
     if directory not in studies:
         try:
             found.append(_find(directory, progress, without=studies))
         except ValueError as error:
-            if not found:
-                raise
-            if not isinstance(error, NoRunError):  # there are some beside the studies
-                progress(str(error))
+            if not (studies and isinstance(error, NoRunError)):  # beside studies there need be no other runs
+                unreadable.append(error)
+    if not found:
+        raise unreadable[0]
+    for each in unreadable:
+        progress(str(each))
     return found
 
 
@@ -279,9 +280,8 @@ def _asked(directory: Path, problems: list[str]) -> tuple[StudyFile | None, cata
     except ValueError as error:
         problems.append(f"No claim is judged: {str(error).replace(str(directory), directory.name)}.")
         return None, None
-    lengths = [] if asked is None else [each.frames for each in asked.requests]
-    if entry is not None and None not in lengths:  # the longest that was asked for; None is the study's own
-        entry = catalog.narrowed(entry, frames=max(length for length in lengths if length is not None))
+    if entry is not None and asked is not None and asked.longest is not None:
+        entry = catalog.narrowed(entry, frames=asked.longest)
     return asked, entry
 
 

@@ -131,15 +131,24 @@ def read_failures(out: Path) -> dict[str, str]:
     return {str(name): str(reason) for name, reason in content.items()}
 
 
-def write_failures(out: Path, runs: Iterable[str], failures: Mapping[str, str]) -> None:
-    """Keep which of some runs failed, and why; what is known of others, which another command trains, stays."""
+def add_failures(out: Path, failures: Mapping[str, str]) -> None:
+    """Keep why runs failed, beside what is known of others."""
     with locked(out):
-        mine = set(runs)
-        kept = {name: reason for name, reason in read_failures(out).items() if name not in mine} | dict(failures)
-        if kept:
-            write_atomically(out / FAILURES, json.dumps(kept, indent=1).encode())
-        else:
-            (out / FAILURES).unlink(missing_ok=True)
+        _write_failures(out, read_failures(out) | dict(failures))
+
+
+def forget_failures(out: Path, runs: Iterable[str]) -> None:
+    """Forget that runs failed, which are tried again; what is known of others, of another command, stays."""
+    again = set(runs)
+    with locked(out):
+        _write_failures(out, {name: why for name, why in read_failures(out).items() if name not in again})
+
+
+def _write_failures(out: Path, failures: Mapping[str, str]) -> None:
+    if failures:
+        write_atomically(out / FAILURES, json.dumps(dict(failures), indent=1).encode())
+    else:
+        (out / FAILURES).unlink(missing_ok=True)
 
 
 @contextmanager

@@ -52,6 +52,12 @@ class StudyFile:
         """Every task that was asked for, by any of the commands."""
         return list(dict.fromkeys(task for task, _, _ in self.wanted))
 
+    @property
+    def longest(self) -> int | None:
+        """Frames of the longest runs that any of the commands asked for; None where that is the study's own length."""
+        lengths = [each.frames for each in self.requests]
+        return None if None in lengths else max(length for length in lengths if length is not None)
+
     def to_json(self) -> dict[str, Any]:
         """Give what `study.json` holds."""
         *earlier, last = (
