@@ -1,5 +1,7 @@
+import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,6 +30,40 @@ def test_help_of_every_verb(arguments, capsys):
         main(arguments)
     assert exit_.value.code == 0
     assert "usage: vcse" in capsys.readouterr().out
+
+
+def test_help_names_each_verb_in_a_sentence(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = " ".join(re.sub(r"[^\w.,:;-]+", " ", capsys.readouterr().out).split())
+    assert (
+        "watch Film the newest policy of a run: watch.gif in its directory, or the file that --out names. tasks List"
+        in (told)
+    )
+
+
+def test_help_of_options_fills_its_lines(capsys):
+    with pytest.raises(SystemExit):
+        main(["report", "--help"])
+    box = capsys.readouterr().out.partition("--column NAME")[2].partition("--overlay ")[0]
+    lines = [line.strip("│ ") for line in box.splitlines()]
+    longest = max(map(len, lines))
+    for line, following in itertools.pairwise(filter(None, lines)):
+        assert len(line) + 1 + len(following.split()[0]) > longest
+
+
+def test_help_keeps_the_lines_of_a_list(capsys):
+    with pytest.raises(SystemExit):
+        main(["bench", "--help"])
+    lines = [line.strip("│ ") for line in capsys.readouterr().out.splitlines()]
+    assert [line.split()[1] for line in lines if line.startswith("- ")] == ["estimator:", "minigrid:", "sac:", "drqv2:"]
+
+
+@pytest.mark.parametrize("command", [["report"], ["bench"], ["study", "run"], ["study", "pack"]])
+def test_help_names_no_empty_default(command, capsys):
+    with pytest.raises(SystemExit):
+        main([*command, "--help"])
+    assert "(default: )" not in capsys.readouterr().out
 
 
 def test_help_mentions_the_version(capsys):

@@ -631,6 +631,18 @@ def test_a_browser_draws_a_point_where_there_is_no_line(tmp_path):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+def test_a_browser_says_where_there_is_nothing_to_draw(tmp_path):
+    path = make_run(tmp_path / "runs", "vcse", 0, [1.0])
+    profile = tmp_path / "profile"
+    whole = dump(write_report(tmp_path / "runs"), options=["--dump-dom"], profile=profile)
+    assert ">no number to draw yet</text>" not in whole
+    (path / "train.csv").write_text(f"frame,episodes,success_rate\n1000,{FEWEST_EPISODES - 1},1.0\n")
+    empty = dump(write_report(tmp_path / "runs"), options=["--dump-dom"], profile=profile)
+    assert empty.count(">no number to draw yet</text>") == 1
+    assert ">100%</text>" in empty
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
 def test_a_browser_dots_a_line_where_some_runs_have_ended(tmp_path):
     make_run(tmp_path / "runs", "vcse", 0, [0.1, 0.2, 0.3, 0.4])
     make_run(tmp_path / "runs", "vcse", 1, [0.1, 0.2, 0.3], frames=[25_000, 50_000, 75_000])

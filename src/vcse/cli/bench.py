@@ -23,7 +23,7 @@ def bench(
     json: bool = False,
     device: Device = "auto",
     repeats: Whole = 20,
-    sizes: tuple[str, ...] = (),
+    sizes: Annotated[tuple[str, ...], if_given("NxDxK [NxDxK ...]")] = (),
     threads: WholeIfGiven = None,
     seconds: NumberIfGiven = None,
     rendering: Annotated[Rendering | None, one_of(Rendering), if_given()] = None,
@@ -31,10 +31,11 @@ def bench(
     """Measure speed and memory.
 
     Args:
-        name: What is measured. estimator: the whole VCSE reward against the broadcast formula of the release.
-            minigrid: frames/s of training A2C with cohorts of several sizes, and the shares of the time.
-            sac: updates/s of SAC with networks and cohorts of several sizes, and the shares of the time.
-            drqv2: milliseconds per update of DrQ-v2, and frames/s of training, per bonus and quality of pictures.
+        name: What is measured:
+            - estimator: the whole VCSE reward against the broadcast formula of the release.
+            - minigrid: frames/s of training A2C with cohorts of several sizes, and the shares of the time.
+            - sac: updates/s of SAC with networks and cohorts of several sizes, and the shares of the time.
+            - drqv2: milliseconds per update of DrQ-v2, and frames/s of training, per bonus and quality of pictures.
         json: Print a list of flat rows on standard output and nothing else there.
         device: Where to measure; auto takes the GPU where there is one. On the CPU, PyTorch uses one thread.
         repeats: estimator: runs per size; the median is reported.

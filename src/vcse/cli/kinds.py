@@ -3,6 +3,7 @@
 Numbers that count frames may be written as people write large numbers: 100000, 100_000, 1e5, 100k, 1M.
 """
 
+import inspect
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -95,6 +96,12 @@ def if_given(metavar: str | None = None) -> Any:
     return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
 
 
+def filling_lines(command: Callable[..., int]) -> Callable[..., int]:
+    """Let the help of a command fill its lines, which tyro would break where the source does; "- " begins a new one."""
+    command.__doc__ = re.sub(r"\n {8,}(?!- )", " ", inspect.getdoc(command) or "")
+    return command
+
+
 def one_of(kind: Any) -> Any:
     """Let an option be one of some words; with `if_given` it need not be any."""
     words = get_args(kind)
@@ -121,3 +128,4 @@ NameIfGiven = Annotated[str | None, if_given("NAME")]
 TruthIfGiven = Annotated[bool | None, _read_by(truth_of, "{True,False}"), if_given()]
 PathIfGiven = Annotated[Path | None, if_given("PATH")]
 Names = Annotated[tuple[str, ...], _read_together_by(names_of, "NAME [NAME ...]", "*")]
+NamesIfGiven = Annotated[Names, if_given()]

@@ -13,6 +13,7 @@ from vcse import __version__
 from vcse.cli.bench import bench
 from vcse.cli.doctor import doctor
 from vcse.cli.evaluate import evaluate_runs
+from vcse.cli.kinds import filling_lines
 from vcse.cli.report import report
 from vcse.cli.selftest import selftest
 from vcse.cli.study import run_study_command, study
@@ -35,7 +36,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
 }
 app = SubcommandApp()
 for _name, _command in COMMANDS.items():
-    app.command(name=_name)(_command)
+    app.command(name=_name, help=(_command.__doc__ or "").partition("\n")[0])(filling_lines(_command))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

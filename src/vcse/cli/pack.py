@@ -32,7 +32,7 @@ PRIVATE_META = ("command", "platform")  # names folders and machines of whoever 
 
 
 def pack_study(
-    directories: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIRECTORY [DIRECTORY ...]")],
+    directories: Annotated[tuple[Path, ...], tyro.conf.Positional, if_given("DIRECTORY [DIRECTORY ...]")],
     /,
     out: Path,
     columns: Names = PUBLISHED_COLUMNS,

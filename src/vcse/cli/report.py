@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from vcse.cli.kinds import NameIfGiven, PathIfGiven, Whole
+from vcse.cli.kinds import NameIfGiven, PathIfGiven, Whole, if_given
 from vcse.extras import install
 
 
@@ -15,7 +15,7 @@ def report(
     /,
     out: PathIfGiven = None,
     column: NameIfGiven = None,
-    overlay: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE [FILE ...]")] = (),
+    overlay: Annotated[tuple[Path, ...], if_given("FILE [FILE ...]")] = (),
     overlay_task: NameIfGiven = None,
     overlay_method: NameIfGiven = None,
     overlay_frames_per_step: Whole = 1,

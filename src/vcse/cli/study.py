@@ -15,7 +15,16 @@ from rich.table import Table
 from tyro.extras import SubcommandApp
 
 from vcse.cli.devices import Device, check_drawing, cores, resolve_device
-from vcse.cli.kinds import FramesIfGiven, Names, PathIfGiven, Whole, WholeIfGiven, if_given, one_of
+from vcse.cli.kinds import (
+    FramesIfGiven,
+    NamesIfGiven,
+    PathIfGiven,
+    Whole,
+    WholeIfGiven,
+    filling_lines,
+    if_given,
+    one_of,
+)
 from vcse.cli.pack import pack_study
 from vcse.envs.rendering import Rendering, named_backend
 from vcse.runs.agents import AGENTS
@@ -109,14 +118,15 @@ def show_study(name: Name, /) -> int:
 
 
 @study_app.command(name="run")
+@filling_lines
 def run_study(
     name: Name,
     /,
     seeds: WholeIfGiven = None,
     first_seed: Whole = 0,
     frames: FramesIfGiven = None,
-    tasks: Names = (),
-    bonuses: Names = (),
+    tasks: NamesIfGiven = (),
+    bonuses: NamesIfGiven = (),
     out: PathIfGiven = None,
     jobs: WholeIfGiven = None,
     threads: WholeIfGiven = None,
@@ -134,8 +144,8 @@ def run_study(
         seeds: Runs of each method on each task; the study's own number if not given.
         first_seed: The seed of the first; the others follow.
         frames: How long every run is; the study's own lengths if not given.
-        tasks: Only these tasks.
-        bonuses: Only these methods, by label or by bonus.
+        tasks: Only these tasks; all of the study if not given.
+        bonuses: Only these methods, by label or by bonus; all of the study if not given.
         out: Where the runs are written; runs/NAME if not given.
         jobs: Cohorts that are trained at the same time; one per core, and one on a GPU, if not given.
         threads: For the environments, of all jobs together; all cores if not given.
@@ -249,7 +259,7 @@ def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
     return 0
 
 
-study_app.command(name="pack")(pack_study)
+study_app.command(name="pack")(filling_lines(pack_study))
 
 
 def _say_what_would_run(
