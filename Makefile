@@ -17,7 +17,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dmc,metaworld,minigrid,report,tensorboard,ray,dev]'
 	@# Pictures of MuJoCo need a library that draws; where this may install one, it does, and vcse doctor says what is there.
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! ldconfig -p | grep -q -e libOSMesa -e libEGL; then \
-		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends libosmesa6; } >/dev/null 2>&1 || \
+		apt-get update -qq >/dev/null 2>&1; \
+		apt-get install -y -qq --no-install-recommends libosmesa6 >/dev/null 2>&1 || \
+		apt-get install -y -qq --no-install-recommends libegl1 libgl1-mesa-dri >/dev/null 2>&1 || \
 		echo "no library that draws could be installed: see vcse doctor"; fi
 	@touch $@
 

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -88,6 +89,18 @@ def test_a_dry_run_counts_one_as_one_and_no_more_cores_than_there_are(tmp_path, 
     assert second.startswith("  1 cohort on 1 core, about ")
     assert third == "  dmc-pixels/hopper_stand: 1 run of 10,000 frames, none"
     assert replay == "  replay: 106 MB in the memory of the host"
+
+
+@pytest.mark.usefixtures("_two_cores_and_room")
+def test_a_dry_run_says_how_much_less_is_left_of_replays_that_are_not_kept(tmp_path, capsys):
+    said = []
+    for option in ("--keep-replay", "--no-keep-replay"):
+        assert dry_run(tmp_path, "dmc-pixels", "--tasks", "hopper_stand", "--seeds", "8", option) == 0
+        said.append(capsys.readouterr().out.splitlines()[-1])
+    assert re.match(r"  files: 13\d GB on disk at the end, where ", said[0])
+    assert re.match(r"  files: 1\d\.\d GB on disk at most, where ", said[1])  # 24 times two checkpoints, and 2 replays
+    assert main(["study", "run", "minigrid", "--no-keep-replay", "--out", str(tmp_path / "out"), "--dry-run"]) == 1
+    assert "--no-keep-replay is for agents that have one, but minigrid is for a2c" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_without_type_checks", "_two_cores_and_room")

@@ -153,6 +153,8 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
         (["--agent", "ppo"], "--agent must be one of a2c, sac, drqv2, got 'ppo'"),
         (["--agent", "sac"], "--agent sac does not train on minigrid/Empty-5x5, which is for a2c"),
         (["--hidden-units", "64"], "--hidden-units is for the agent sac or drqv2, but minigrid/Empty-5x5 is for a2c"),
+        (["--no-keep-replay"], "--keep-replay is for the agent sac or drqv2, but minigrid/Empty-5x5 is for a2c"),
+        (["--injection", "reward"], "--injection is for the bonuses se, vcse, rcse, se-matched, got --bonus none"),
         (["--temperature", "learned"], "--temperature is for the agent sac, but minigrid/Empty-5x5 is for a2c"),
         (
             ["--bonus", "none", "se", "--log-offset", "1"],
@@ -220,6 +222,10 @@ def test_bad_input_is_one_clear_line_and_writes_nothing(tmp_path, capsys, argume
         (["--updates-per-step", "-1"], "--updates-per-step must be finite and not negative, got -1"),
         (["--replay-capacity", "100"], "--replay-capacity must be at least 1024, the transitions of a batch, got 100"),
         (["--temperature", "0"], "--temperature must be finite and above 0, got 0"),
+        (
+            ["--bonus", "none", "se", "--value-critic", "online"],
+            "--value-critic is for the bonus vcse, got --bonus none se",
+        ),
         (["--beta", "-1"], "--beta must be finite and not negative, got -1"),
     ],
 )
@@ -299,6 +305,13 @@ PENDULUM_SEEN = "dmc-pixels/pendulum_swingup"
         (["--action-noise", "-1"], "--action-noise must be finite and not negative, got -1"),
         (["--action-noise", "1", "nan", "9"], "--action-noise must be finite and not negative, got nan"),
         (["--action-noise", "1", "0.1", "0"], "--action-noise must change over at least 1 step, got 0"),
+        (["--bonus", "none", "--beta-decay", "0.1"], "--beta-decay is for the bonuses se, vcse, rcse, se-matched, got"),
+        (["--bonus", "none", "--curiosity-pair", "one-step"], "--curiosity-pair is for the bonuses se, vcse, rcse, se"),
+        (["--bonus", "se", "--value-critic", "target"], "--value-critic is for the bonus vcse, got --bonus se"),
+        (
+            ["--goal-marker", "False"],
+            f"--goal-marker is for metaworld/..., whose tasks have one, not for {PENDULUM_SEEN}",
+        ),
         (["--beta-decay", "1"], "--beta-decay must be from 0 to below 1, got 1"),
         (["--replay-capacity", "100"], "--replay-capacity must be at least 256, the transitions of a batch, got 100"),
         (["--replay-capacity", "-5"], "--replay-capacity must be at least 256, the transitions of a batch, got -5"),
@@ -357,6 +370,10 @@ def test_what_is_asked_of_drqv2_is_what_is_configured(tmp_path, monkeypatch):
     falling = configured("--task", PENDULUM_SEEN, "--action-noise", "1", "0.1", "500k")
     assert falling.drqv2.noise_schedule == (1.0, 0.1, 500_000)
     assert (plain.agent, plain.backend, plain.rendering) == ("drqv2", "dm_control", "faithful")
+    assert (plain.goal_marker, plain.keeps_replay) == (None, True)
+    door = configured("--task", "metaworld/door-open", "--no-keep-replay")
+    assert (door.goal_marker, door.keeps_replay) == (True, False)
+    assert configured("--task", "metaworld/door-open", "--goal-marker", "False").goal_marker is False
     assert (plain.row_every_frames, plain.eval_every_frames, plain.eval_episodes) == (10_000, 10_000, 10)
     sizes = ["--hidden-units", "16", "--batch-size", "32", "--seed-frames", "20", "--replay-capacity", "500"]
     deviations = ["--value-critic", "target", "--curiosity-pair", "one-step", "--return-injection", "every_step"]

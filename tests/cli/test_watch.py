@@ -127,7 +127,7 @@ class NineSteps:
 
     action_size, action_repeat = 1, 2
 
-    def __init__(self, task, *, rendering):
+    def __init__(self, task, *, rendering, goal_marker):
         self.has_success, self.episodes = task.startswith("metaworld"), 0
 
     def reset(self, seed):

@@ -129,6 +129,36 @@ class TestView:
         assert np.corrcoef(fast.ravel(), faithful.ravel())[0, 1] > 0.8
 
 
+# The six of the paper, and the policies that metaworld has written for them.
+PAPER_TASKS = {
+    "door-open": "SawyerDoorOpenV3Policy",
+    "drawer-open": "SawyerDrawerOpenV3Policy",
+    "faucet-open": "SawyerFaucetOpenV3Policy",
+    "faucet-close": "SawyerFaucetCloseV3Policy",
+    "window-open": "SawyerWindowOpenV3Policy",
+    "button-press": "SawyerButtonPressV3Policy",
+}
+
+
+@pytest.mark.filterwarnings("ignore:Constant")  # of policies, which are said to be too high
+@pytest.mark.parametrize("name", PAPER_TASKS)
+def test_the_tasks_of_the_paper_can_be_done(name):
+    from metaworld import policies
+
+    policy, arm = getattr(policies, PAPER_TASKS[name])(), Arm(name)
+    arm.begin(2)
+    told = [arm.step(np.zeros(4))]
+    while not told[-1][1]:
+        told.append(arm.step(np.clip(policy.get_action(arm._simulator._last_stable_obs), -1, 1)))
+    rewards, _, success = zip(*told, strict=True)
+    assert len(told) == metaworld.MOST_FRAMES
+    assert not success[0]
+    assert any(success)
+    assert min(rewards) >= 0
+    assert max(rewards) <= 10
+    assert max(rewards) > 2 * min(rewards)
+
+
 def actions_that_open_the_door(seed):
     """Let the policy that metaworld has written for it play, with every action twice."""
     from metaworld.policies import SawyerDoorOpenV3Policy

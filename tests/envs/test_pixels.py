@@ -83,9 +83,7 @@ class TestMisuse:
 
     def test_drawing_that_is_turned_off_is_told(self, monkeypatch):
         monkeypatch.setenv("MUJOCO_GL", "off")
-        with pytest.raises(
-            RuntimeError, match=r"environment 0 \(dmc-pixels/hopper_stand\) failed: .* MUJOCO_GL=off turns drawing off"
-        ):
+        with pytest.raises(RuntimeError, match=r"^pictures are asked for, but MUJOCO_GL=off turns drawing off$"):
             Pixels(["dmc-pixels/hopper_stand"])
         assert not multiprocessing.active_children()
 

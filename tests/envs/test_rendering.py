@@ -51,8 +51,35 @@ class TestBackend:
         with pytest.raises(RuntimeError, match="EGL, which is not here: apt install libegl1"):
             choose_gl_backend("cuda")
         have(monkeypatch, "EGL")
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         assert choose_gl_backend("cuda", 3) == "egl"
         assert [os.environ.get(variable) for variable in VARIABLES] == ["egl", "egl", "3", None]
+
+    @pytest.mark.parametrize(
+        ("listed", "index", "number"),
+        [
+            (None, 0, "0"),
+            ("", 1, "1"),
+            ("3", 0, "3"),
+            ("2, 5,7", 1, "5"),
+            ("2", 1, None),
+            ("GPU-8932f937-d72c-4106", 0, None),
+        ],
+    )
+    def test_a_gpu_is_the_one_that_cuda_sees(self, monkeypatch, listed, index, number):
+        have(monkeypatch, "EGL")
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if listed is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+        choose_gl_backend("cuda", index)
+        assert os.environ.get("MUJOCO_EGL_DEVICE_ID") == number
+
+    def test_a_gpu_that_was_named_for_drawing_is_kept(self, monkeypatch):
+        have(monkeypatch, "EGL")
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+        os.environ["MUJOCO_EGL_DEVICE_ID"] = "1"
+        choose_gl_backend("cuda")
+        assert os.environ["MUJOCO_EGL_DEVICE_ID"] == "1"
 
     @pytest.mark.parametrize("device", ["cpu", "cuda"])
     @pytest.mark.parametrize(("said", "chosen"), [("egl", "egl"), ("OSMesa ", "osmesa"), ("on", "glfw")])

@@ -45,10 +45,12 @@ class Lending:
     def __init__(self):
         self.free, self.lent = {}, []
 
-    def __call__(self, tasks, *, rendering, device, processes=1):
-        key = (tuple(tasks), rendering, device, processes)
+    def __call__(self, tasks, *, rendering, device, goal_marker=True, processes=1):
+        key = (tuple(tasks), rendering, goal_marker, device, processes)
         free = self.free.setdefault(key, [])
-        environments = free.pop() if free else ShortPixels(tasks, rendering=rendering, device=device)
+        environments = (
+            free.pop() if free else ShortPixels(tasks, rendering=rendering, goal_marker=goal_marker, device=device)
+        )
         really_close = environments.close if "close" not in vars(environments) else environments.really_close
 
         def give_back():

@@ -4,7 +4,8 @@ import json
 import pytest
 
 from vcse.bonuses.named import BonusChoice
-from vcse.runs.config import RunConfig, difference
+from vcse.runs.config import RunConfig, difference, marker_of
+from vcse.runs.readings import drqv2_config
 
 from .small import make_config
 
@@ -13,6 +14,22 @@ from .small import make_config
 def test_a_configuration_survives_json(bonus):
     config = make_config(bonus=bonus, reading="clean", values="exact")
     assert RunConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+@pytest.mark.parametrize(("task", "marker"), [("metaworld/door-open", True), ("dmc-pixels/hopper_stand", None)])
+def test_a_run_from_before_the_goal_could_be_hidden_is_the_same_run(task, marker):
+    settings = drqv2_config("none", task=task)
+    config = RunConfig(task, "drqv2", "none", 0, "release", 100, settings, goal_marker=marker_of(task))
+    assert config.goal_marker is marker
+    assert config.shows_goal
+    before = {name: value for name, value in config.to_json().items() if name not in ("goal_marker", "keeps_replay")}
+    assert RunConfig.from_json(before) == config
+
+
+def test_a_goal_is_hidden_where_there_is_one():
+    assert marker_of("metaworld/door-open", False) is False
+    with pytest.raises(ValueError, match=r"goal_marker is for metaworld/\.\.\., .* not for dmc-pixels/hopper_stand"):
+        marker_of("dmc-pixels/hopper_stand", False)
 
 
 def test_another_schema_is_refused():
@@ -34,6 +51,7 @@ def test_differences_are_named_with_both_values_and_length_and_cadence_of_checkp
     )
     assert difference(config, config) == ""
     assert difference(config, dataclasses.replace(config, frames=5, checkpoint_every_frames=7)) == ""
+    assert difference(config, dataclasses.replace(config, keeps_replay=False)) == ""
     assert difference(config, other).split("; ") == [
         "a2c.bonus.reading is 'paper' there and 'release-a2c' here",
         "a2c.bonus.k is 4 there and 3 here",

@@ -26,7 +26,7 @@ from vcse.runs.config import RunConfig
 from vcse.runs.from_pixels import PixelCohort
 from vcse.runs.launch import StoppedError, needs_of
 from vcse.runs.progress import TrainingProgress
-from vcse.runs.store import BONUS_COLUMNS, REWARD_COLUMNS, SHOWN_OF_BONUS, RunDirectory, read_rows
+from vcse.runs.store import BONUS_COLUMNS, REWARD_COLUMNS, SHOWN_OF_BONUS, RunDirectory, read_config, read_rows
 from vcse.studies import catalog
 from vcse.studies.local import take_out
 from vcse.studies.study_file import StudyFile
@@ -41,6 +41,7 @@ from .small_pixels import (
     SEED_FRAMES,
     Kept,
     Lending,
+    ShortPixels,
     assert_same_run,
     make_config,
     shorten,
@@ -365,6 +366,38 @@ def test_a_run_that_grows_goes_on_where_it_was(done, tmp_path):
     assert_same_state(newest_state(grown).state["agent"], newest_state(whole).state["agent"])
 
 
+def test_a_replay_that_is_not_kept_is_gone_when_a_run_is_done_and_not_before(done, tmp_path, capsys):
+    dropping = dataclasses.replace(VCSE, keeps_replay=False)
+    with pytest.raises(StoppedError):
+        train([dropping], tmp_path, progress=Interrupting(52, stop))
+    run = tmp_path / VCSE.name
+    assert (run / "frames.bin").stat().st_size > 0
+    train([dropping], tmp_path)
+    assert not {"frames.bin", "steps.bin"} & {each.name for each in run.iterdir()}
+    for name in ("train.csv", "eval.csv", "DONE"):
+        assert (run / name).read_bytes() == (done / VCSE.name / name).read_bytes()
+    train([VCSE], tmp_path)  # which is done, whatever is kept
+    assert main(["eval", str(run), "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert row["return_mean"] == read_rows(run / "eval.csv")[-1]["return_mean"]
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    expected = "done at frame 100 and was trained with --no-keep-replay: it cannot go on to 200; choose another --out"
+    with pytest.raises(ValueError, match=expected):
+        train([dataclasses.replace(VCSE, frames=200)], tmp_path)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_what_a_replay_takes_that_is_not_kept_is_needed_until_a_run_is_done(done):
+    kept, dropped = (PixelCohort.needs(dataclasses.replace(VCSE, keeps_replay=keeps)) for keeps in (True, False))
+    assert kept.until_done == 0
+    assert dropped.until_done >= STEPS * from_pixels.FRAME_BYTES
+    assert dropped.files + dropped.until_done == kept.files
+    assert dropped._replace(files=kept.files, until_done=0) == kept
+    longer = dataclasses.replace(VCSE, frames=2 * FRAMES, keeps_replay=False)
+    needed = needs_of([longer], done)
+    assert needed.files + needed.until_done == needs_of([dataclasses.replace(longer, keeps_replay=True)], done).files
+
+
 def test_an_odd_number_of_frames_is_made_whole(tmp_path):
     config = make_config("none", frames=13, eval_episodes=0)
     train([config], tmp_path)
@@ -659,6 +692,27 @@ def test_metaworld_knows_success_and_normalises_its_rewards(lending, tmp_path, c
     assert "100.0%" in capsys.readouterr().out
 
 
+def test_a_run_may_hide_the_goal_of_metaworld(tmp_path, monkeypatch):
+    pytest.importorskip("metaworld")
+    asked = []
+
+    class Asked(ShortPixels):
+        def __init__(self, tasks, *, goal_marker, **options):
+            asked.append(goal_marker)
+            super().__init__(tasks, goal_marker=goal_marker, **options)
+
+    shorten(monkeypatch, Asked)
+    for method, marker in (("shown", True), ("hidden", False)):
+        config = make_config("none", task=DOOR, method=method, frames=8, eval_episodes=1, goal_marker=marker)
+        train([config], tmp_path)
+        assert main(["eval", str(tmp_path / config.name), "--episodes", "1"]) == 0
+        assert asked == [marker] * 3  # in training, in its evaluation, and in the one afterwards
+        assert read_config(tmp_path / config.name).goal_marker is marker
+        asked.clear()
+    first = [Kept(tmp_path / "metaworld-door-open" / each / "seed0", 4).frames[0] for each in ("shown", "hidden")]
+    assert (first[0] != first[1]).any(0).sum() in range(1, 200)  # of 84 x 84
+
+
 STUDIES = {
     "dmc-pixels": "hopper_stand",
     "dmc-pixels-rcse": "hopper_stand",
@@ -671,14 +725,13 @@ STUDIES = {
 
 
 @pytest.mark.parametrize(("name", "task"), STUDIES.items())
-def test_a_study_of_the_catalogue_runs_from_end_to_end(tmp_path, name, task, monkeypatch):
+def test_a_study_of_the_catalogue_runs_from_end_to_end(tmp_path, name, task):
     if name == "metaworld":
         pytest.importorskip("metaworld")
-    monkeypatch.setattr(small_pixels, "EPISODE", 12)
-    frames, last_update = 36, 18
+    frames, last_update = 200, 100  # steps
     entry = catalog.narrowed(catalog.study(name), seeds=1, frames=frames, tasks=[task])
     configs = [
-        dataclasses.replace(config, settings=smaller(config.drqv2, seed_frames=24))
+        dataclasses.replace(config, settings=smaller(config.drqv2, seed_frames=100))
         for config in catalog.run_configs(entry, eval_episodes=1, rendering="fast")
     ]
     file = StudyFile(entry.name, 1, 0, frames, list(entry.task_names), list(entry.method_names), "vcse study run")
@@ -689,7 +742,7 @@ def test_a_study_of_the_catalogue_runs_from_end_to_end(tmp_path, name, task, mon
         *_, row = read_rows(tmp_path / config.name / "train.csv")
         state = newest_state(tmp_path / config.name).state["agent"]
         critics.append(tuple(state["critic"][0].flatten().tolist()))
-        assert state["updates"] == 4
+        assert state["updates"] == 26
         assert math.isfinite(row[entry.metric])
         assert (row["bonus_mean"] != 0) == config.drqv2.has_bonus
         assert row["beta"] == pytest.approx(config.drqv2.weight(last_update))
@@ -697,6 +750,31 @@ def test_a_study_of_the_catalogue_runs_from_end_to_end(tmp_path, name, task, mon
     assert len(set(critics)) == len(configs)  # no method is another under its name
     if name == "metaworld":
         assert main(["report", str(tmp_path)]) == 0
+
+
+def test_a_study_runs_from_the_command_line_with_whole_episodes(tmp_path, monkeypatch, capsys):
+    def run_configs(entry, **asked):
+        """Small networks and batches, for which a study has no option."""
+        found = catalog_configs(entry, **asked, eval_episodes=1)
+        return [dataclasses.replace(each, settings=smaller(each.drqv2, seed_frames=200)) for each in found]
+
+    catalog_configs = catalog.run_configs
+    monkeypatch.setattr(catalog, "run_configs", run_configs)
+    command = ["study", "run", "dmc-pixels", "--tasks", "cartpole_swingup_sparse", "--seeds", "1", "--frames", "400"]
+    command += ["--bonuses", "none", "vcse"]
+    command += ["--eval-every-frames", "0", "--rendering", "fast", "--no-keep-replay", "--out", str(tmp_path)]
+    assert main([*command, "--quiet"]) == 0
+    asked = json.loads((tmp_path / "study.json").read_text())["command"].removeprefix("MUJOCO_GL=").split()
+    assert asked[-3:] == ["--rendering", "fast", "--no-keep-replay"]
+    runs = [tmp_path / "dmc-pixels-cartpole_swingup_sparse" / method / "seed0" for method in ("none", "vcse")]
+    for run in runs:
+        assert (run / "DONE").read_text() == "400\n"
+        assert newest_state(run).state["agent"]["updates"] == 51
+        assert [(row["frame"], row["episodes"]) for row in read_rows(run / "eval.csv")] == [(400, 1)]
+        assert not (run / "frames.bin").exists()
+    assert main(["study", "status", str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path)]) == 0
+    assert "2 runs: 1 task, 2 methods, 1 seed each" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("precision", "is_warned"), [("float32", False), ("bfloat16", True)])

@@ -70,9 +70,24 @@ def test_files_of_what_is_at_once_are_refused_and_those_of_all_are_told(free):
     assert room.describe() == (
         "replay: 20.0 GB in the memory of the GPU, for 2 runs at once; files: 60.0 GB on disk at the end, where "
         "50.0 GB are free\nwarning: that is too little for all runs; the last will stop, and go on once there is room"
+        "; with --no-keep-replay they leave far less behind"
     )
     with pytest.raises(ValueError, match=r"the files of 3 runs will need 60\.0 GB on disk, but free are 50\.0 GB in "):
         find_room([LARGE] * 3, OUT, device="cuda", jobs=3)
+
+
+def test_what_is_dropped_when_a_run_is_done_is_needed_for_those_at_once_alone(free):
+    free["disk"] = 50 * GB
+    dropping = LARGE._replace(files=GB, until_done=19 * GB)
+    assert find_room([dropping] * 9, OUT, device="cuda", jobs=2).of_files() == (
+        "files: 47.0 GB on disk at most, where 50.0 GB are free"
+    )
+    with pytest.raises(ValueError, match=r"the files of 3 runs will need 60\.0 GB on disk, but free are 50\.0 GB in "):
+        find_room([dropping] * 9, OUT, device="cuda", jobs=3)
+    free |= {"cpu": 5 * GB, "disk": 29 * GB}
+    with pytest.raises(ValueError, match=r"29\.0 GB on disk, where their files need 20\.0 GB too"):
+        find_room([dropping], OUT, device="cpu", jobs=1)
+    assert together([dropping, SMALL]).until_done == 19 * GB
 
 
 def test_a_replay_on_disk_and_the_files_share_it(free):

@@ -189,6 +189,17 @@ def test_a_death_takes_a_run_back_to_its_checkpoint_and_it_ends_the_same(four, t
     assert_same_run(tmp_path / FOUR[1].name, four / FOUR[1].name)
 
 
+def test_a_replay_that_is_not_kept_is_gone_with_the_end_of_its_run_alone(four, tmp_path):
+    dropping, keeping = dataclasses.replace(FOUR[0], keeps_replay=False), FOUR[1]
+    train([dropping, keeping], tmp_path)
+    for config in (dropping, keeping):
+        run, whole = tmp_path / config.name, four / config.name
+        assert (run / "replay.bin").exists() == config.keeps_replay
+        assert (run / "train.csv").read_bytes() == (whole / "train.csv").read_bytes()
+    with pytest.raises(ValueError, match="was trained with --no-keep-replay: it cannot go on to"):
+        train([dataclasses.replace(dropping, frames=2 * FRAMES)], tmp_path)
+
+
 def test_runs_that_grow_go_on_where_they_were(four, tmp_path):
     shorter = [dataclasses.replace(config, frames=110) for config in FOUR[1:3]]
     train(shorter, tmp_path)
@@ -315,6 +326,8 @@ def test_a_run_needs_what_its_replay_then_takes(four):
     forgetful = make_config(config.method, settings={"replay_capacity": FRAMES // 2})
     assert OffPolicyCohort.needs(forgetful).replay == rows // 2
     assert OffPolicyCohort.needs(forgetful).files == OffPolicyCohort.needs(config).files > rows
+    dropping = OffPolicyCohort.needs(dataclasses.replace(config, keeps_replay=False))
+    assert (dropping.until_done, dropping.files) == (rows, OffPolicyCohort.needs(config).files - rows)
 
 
 def test_tasks_of_other_sizes_are_no_cohort(tmp_path):

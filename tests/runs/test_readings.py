@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from vcse.agents.a2c import A2CConfig
@@ -40,6 +42,20 @@ def test_of_deviations_that_a_bonus_does_not_heed_nothing_is_recorded(bonus, hee
         assert (settings.bonus.log_offset, settings.bonus.value_normalization) == heeded
 
 
+def test_a_baseline_is_the_same_run_whatever_is_asked_of_the_bonuses_beside_it():
+    assert a2c_config("none", k=7, beta=0.1, injection="reward") == a2c_config("none")
+    for bonus in ("none", "se", "rcse", "se-matched"):
+        assert sac_config(bonus, value_critic="online", extrinsic_entropy=True) == sac_config(bonus)
+        task = "dmc-pixels/hopper_stand"
+        assert drqv2_config(bonus, task=task, value_critic="target") == drqv2_config(bonus, task=task)
+    asked = {"k": 5, "beta": 1.0, "beta_decay": 0.1, "bonus_batch_size": 1024}
+    of_curiosity = {"curiosity_pair": "one-step", "return_injection": "every_step"}
+    assert drqv2_config("none", task=task, **asked, **of_curiosity) == drqv2_config("none", task=task)
+    paid = drqv2_config("se", task=task, **asked, **of_curiosity)
+    assert (paid.bonus.k, paid.beta, paid.beta_decay, paid.bonus_batch_size) == (5, 1.0, 0.1, 1024)
+    assert (paid.curiosity_pair, paid.injection) == ("one-step", "every_step")
+
+
 def test_a_bonus_that_asks_for_more_states_than_there_are_is_refused():
     with pytest.raises(ValueError, match="k must be below 8, the states of an update, got 8"):
         a2c_config("vcse", environments=1, k=8)
@@ -47,24 +63,99 @@ def test_a_bonus_that_asks_for_more_states_than_there_are_is_refused():
         sac_config("vcse", batch_size=12)
 
 
+# Written out, and from the papers and their code: not by what the library has for it.
+DRQV2 = {
+    "beta": 0.1,
+    "beta_decay": 0.0,
+    "noise_clip": 0.3,
+    "normalizes_reward": False,
+    "bonus_batch_size": None,
+    "n_step": 3,
+    "batch_size": 256,
+    "features": 50,
+    "hidden_units": 1024,
+    "encoder_precision": "float32",
+    "learning_rate": 1e-4,
+    "discount": 0.99,
+    "target_rate": 0.01,
+    "seed_frames": 4_000,
+    "steps_per_update": 2,
+    "replay_capacity": 1_000_000,
+}
+WALKER = {"n_step": 1, "batch_size": 512}
+HUMANOID = {"learning_rate": 8e-5, "features": 100}
+EASY, MEDIUM, HARD, FIXED = (1.0, 0.1, 100_000), (1.0, 0.1, 500_000), (1.0, 0.1, 2_000_000), (0.2, 0.2, 1)
+
+
 @pytest.mark.parametrize(
-    ("task", "settings"),
+    ("task", "noise", "deviations"),
     [
-        ("hopper_stand", {"n_step": 3, "batch_size": 256, "noise_schedule": (1.0, 0.1, 100_000)}),
-        ("walker_walk", {"n_step": 1, "batch_size": 512, "noise_schedule": (1.0, 0.1, 100_000)}),
-        ("walker_run", {"n_step": 1, "batch_size": 512, "noise_schedule": (1.0, 0.1, 500_000)}),
-        ("cheetah_run", {"learning_rate": 1e-4, "features": 50, "noise_schedule": (1.0, 0.1, 500_000)}),
-        ("quadruped_run", {"replay_capacity": 100_000, "noise_schedule": (1.0, 0.1, 500_000)}),
-        ("quadruped_walk", {"replay_capacity": 1_000_000, "noise_schedule": (1.0, 0.1, 500_000)}),
-        ("humanoid_walk", {"learning_rate": 8e-5, "features": 100, "noise_schedule": (1.0, 0.1, 2_000_000)}),
+        ("dmc-pixels/hopper_stand", EASY, {}),
+        ("dmc-pixels/pendulum_swingup", EASY, {}),
+        ("dmc-pixels/cartpole_swingup_sparse", MEDIUM, {}),
+        ("dmc-pixels/cheetah_run_sparse", MEDIUM, {}),
+        ("dmc-pixels/walker_walk", EASY, WALKER),
+        ("dmc-pixels/walker_walk_sparse", EASY, WALKER),
+        ("dmc-pixels/walker_run", MEDIUM, WALKER),
+        ("dmc-pixels/quadruped_run", MEDIUM, {"replay_capacity": 100_000}),
+        ("dmc-pixels/quadruped_walk", MEDIUM, {}),
+        ("dmc-pixels/humanoid_walk", HARD, HUMANOID),
+        ("metaworld/door-open", FIXED, {"normalizes_reward": True}),
     ],
 )
-def test_without_a_bonus_drqv2_has_the_settings_of_its_authors_on_each_task(task, settings):
-    found = drqv2_config("none", task=f"dmc-pixels/{task}")
-    assert {name: getattr(found, name) for name in settings} == settings
-    paid = drqv2_config("vcse", task=f"dmc-pixels/{task}")
-    expected = {**settings, "noise_schedule": (0.2, 0.2, 1)}
-    assert {name: getattr(paid, name) for name in settings} == expected
+@pytest.mark.parametrize("bonus", ["none", "se", "vcse", "rcse", "se-matched"])
+def test_drqv2_has_the_settings_of_its_authors_on_each_task(task, noise, deviations, bonus):
+    found = dataclasses.asdict(drqv2_config(bonus, task=task))
+    assert found.pop("bonus") == {
+        "name": bonus,
+        "reading": "release-drqv2",
+        "k": 12,
+        "log_offset": None,
+        "value_normalization": "batch",
+        "normalizer": None,
+    }
+    expected = {
+        **DRQV2,
+        "noise_schedule": noise if bonus == "none" else FIXED,
+        "value_critic": "online",
+        "curiosity_pair": "n-step",
+        "injection": "once",
+    }
+    assert found == expected | deviations
+
+
+@pytest.mark.parametrize(
+    ("reading", "expected"),
+    [
+        ("release", ("release-drqv2", "online", "n-step", "once", None)),
+        ("paper", ("paper", "target", "one-step", "every_step", "running-mean")),
+        ("clean", ("clean", "target", "one-step", "every_step", "running-mean")),
+    ],
+)
+def test_readings_of_drqv2_differ_in_formula_critic_pair_and_injection(reading, expected):
+    of_bonus, critic, pair, injection, normalizer = expected
+    for bonus in ("se", "vcse"):
+        found = drqv2_config(bonus, reading, task="dmc-pixels/hopper_stand")
+        assert (found.bonus.reading, found.bonus.k) == (of_bonus, 12)
+        assert (found.value_critic, found.curiosity_pair, found.injection) == (critic, pair, injection)
+        assert found.bonus.normalizer == (normalizer if bonus == "se" else None)
+
+
+@pytest.mark.parametrize(
+    ("reading", "expected"),
+    [
+        ("release", ("release-sac", False, None)),
+        ("paper", ("paper", True, "running-mean")),
+        ("clean", ("clean", False, "running-mean")),
+    ],
+)
+def test_readings_of_sac_differ_in_formula_and_extrinsic_target(reading, expected):
+    of_bonus, extrinsic_entropy, normalizer = expected
+    for bonus in ("se", "vcse"):
+        found = sac_config(bonus, reading)
+        assert (found.bonus.reading, found.bonus.k, found.value_critic) == (of_bonus, 12, "target")
+        assert found.extrinsic_entropy is extrinsic_entropy
+        assert found.bonus.normalizer == (normalizer if bonus == "se" else None)
 
 
 def test_the_noise_of_actions_may_stay_or_follow_a_schedule_of_ones_own():

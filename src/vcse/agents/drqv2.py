@@ -432,11 +432,11 @@ class DrQv2:
         if self.curiosity is None:
             return torch.zeros_like(rewards)
         values = torch.zeros_like(rewards)
-        if extrinsic_seen is not None:
+        if self.config.value_critic == "target" and self.extrinsic_target_trunk is not None:
+            seen = self.extrinsic_target_trunk(features)
+            values = self._judge(self.extrinsic_target_head, seen, mean).amin(0)
+        elif extrinsic_seen is not None:
             values = self._judge(self.extrinsic_head, extrinsic_seen, mean).amin(0)
-            if self.config.value_critic == "target" and self.extrinsic_target_trunk is not None:
-                seen = self.extrinsic_target_trunk(features)
-                values = self._judge(self.extrinsic_target_head, seen, mean).amin(0)
         known = self.curiosity.trunk(features)
         self.bonus_output = self.bonus(known[None], values=values[None], rewards=rewards[None])
         reward: Tensor = self.bonus_output.reward[0]

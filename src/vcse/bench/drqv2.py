@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import torch
 
@@ -43,10 +43,8 @@ class Case(NamedTuple):
 BONUSES = ("none", "se", "vcse")  # none first: the others are held against it
 HOPPER, WALKER = "dmc-pixels/hopper_stand", "dmc-pixels/walker_walk"
 CPU_CASES = tuple(Case(HOPPER, bonus, "fast", 32) for bonus in BONUSES)
-CUDA_CASES = (
-    *(Case(HOPPER, bonus, "light") for bonus in BONUSES),
-    *(Case(HOPPER, "vcse", rendering) for rendering in ("faithful", "fast")),
-    *(Case(WALKER, bonus, "light") for bonus in BONUSES),
+CUDA_CASES = tuple(
+    Case(task, bonus, rendering) for task in (HOPPER, WALKER) for rendering in get_args(Rendering) for bonus in BONUSES
 )
 
 

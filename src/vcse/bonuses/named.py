@@ -22,6 +22,7 @@ _CLASSES: dict[BonusName, type[Bonus]] = {
     "se-matched": MatchedStateEntropy,
 }
 PAYING: tuple[BonusName, ...] = tuple(name for name in BONUS_NAMES if name != "none")
+NEEDING_VALUES: tuple[BonusName, ...] = tuple(name for name in BONUS_NAMES if _CLASSES[name].needs_values)
 # Which bonuses heed these fields of a choice.
 READS_LOG_OFFSET: tuple[BonusName, ...] = ("vcse", "rcse", "se-matched")
 READS_VALUE_NORMALIZATION: tuple[BonusName, ...] = ("vcse", "rcse")
@@ -52,7 +53,7 @@ class BonusChoice:
     @property
     def needs_values(self) -> bool:
         """Whether the bonus wants the extrinsic value of each state."""
-        return _CLASSES[self.name].needs_values
+        return self.name in NEEDING_VALUES
 
 
 def make_bonus(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bool = True) -> Bonus:

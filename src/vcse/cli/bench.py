@@ -44,7 +44,7 @@ def bench(
         threads: all but estimator: threads, or processes, for the environments; all cores if not given.
         seconds: minigrid: how long each cohort trains, 10 if not given; sac and drqv2: how long each of the
             measurements of a case takes, 4 if not given.
-        rendering: drqv2: pictures of this quality alone; if not given, of all on a GPU, and fast ones on a CPU.
+        rendering: drqv2: pictures of this quality alone; if not given, of all three on a GPU, and fast ones on a CPU.
     """
     if rendering is not None and name != "drqv2":
         raise ValueError(f"--rendering is for drqv2, got {name}")

@@ -157,7 +157,8 @@ def _picture_of(task: str, extra: str) -> Finding:
         finally:
             environments.close()
     except Exception as error:  # whatever it is, the diagnosis goes on and names it
-        remedy = UNSET_GL if os.environ.get("MUJOCO_GL") else _install_again(extra)
+        chosen = [variable for variable in ("MUJOCO_GL", "MUJOCO_EGL_DEVICE_ID") if os.environ.get(variable)]
+        remedy = f"unset {' '.join(chosen)}" if chosen else _install_again(extra)
         return Finding(what, "broken", f"{type(error).__name__}: {error}", remedy)
     if picture.min() == picture.max():
         return Finding(what, "broken", "the picture is empty", "set MUJOCO_GL to egl or osmesa")

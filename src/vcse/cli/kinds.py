@@ -98,7 +98,8 @@ def if_given(metavar: str | None = None) -> Any:
 
 def filling_lines(command: Callable[..., int]) -> Callable[..., int]:
     """Let the help of a command fill its lines, which tyro would break where the source does; "- " begins a new one."""
-    command.__doc__ = re.sub(r"\n {8,}(?!- )", " ", inspect.getdoc(command) or "")
+    text = re.sub(r"\n {8,}(?!- )", " ", inspect.getdoc(command) or "")
+    command.__doc__ = inspect.unwrap(command).__doc__ = text  # tyro reads what a decorator is around
     return command
 
 

@@ -64,6 +64,8 @@ class OffPolicyOptions:
         seed_frames: Frames of random actions before the first update. Without it 5,000 in sac and 4,000 in drqv2.
         replay_capacity: Transitions that are kept: 600k in sac and 1M in drqv2 if not given; never more than the run
             has.
+        keep_replay: Keep the files of the replay when a run is done. Without them it takes far less of the disk, and
+            cannot be made longer.
     """
 
     value_critic: Annotated[ValueCritic | None, one_of(ValueCritic), if_given()] = None
@@ -71,6 +73,7 @@ class OffPolicyOptions:
     batch_size: WholeIfGiven = None
     seed_frames: FramesIfGiven = None
     replay_capacity: WholeIfGiven = None
+    keep_replay: bool = True
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ class DrQv2Options:
     Attributes:
         rendering: Quality of pictures: faithful (what everyone draws, if not given), light (nearly the same, several
             times faster) or fast (no shadows, reflections or smooth edges).
+        goal_marker: Show a dot where the goal is, in pictures of metaworld/...; so it is in Meta-World.
         n_step: Steps of a return; 3, and 1 for walkers, if not given.
         action_noise: Standard deviation of actions, such as 0.2; or one that goes from a number to another over so many
             steps, such as 1 0.1 500k. Without it 0.2 with a bonus and in Meta-World; else it falls from 1 to 0.1, over
@@ -113,6 +117,7 @@ class DrQv2Options:
     """
 
     rendering: Annotated[Rendering | None, one_of(Rendering), if_given()] = None
+    goal_marker: TruthIfGiven = None
     n_step: WholeIfGiven = None
     action_noise: NoiseIfGiven = None
     return_injection: Annotated[ReturnInjection | None, one_of(ReturnInjection), if_given()] = None
@@ -138,9 +143,9 @@ class AgentOptions(NamedTuple):
 
     @property
     def whose(self) -> dict[str, tuple[str, ...]]:
-        """The agents of each option that is not as it is without."""
+        """The agents of each option, as a field, that is not as it is without."""
         return {
-            flag(field.name): tuple(title.split("_and_"))
+            field.name: tuple(title.split("_and_"))
             for title, group in self._asdict().items()
             for field in dataclasses.fields(group)
             if getattr(group, field.name) != field.default
@@ -151,11 +156,11 @@ class AgentOptions(NamedTuple):
         if agent == "a2c":
             return self._a2c_settings()
         off_policy = dataclasses.asdict(self.sac_and_drqv2)
+        del off_policy["keep_replay"]  # which the run's directory heeds
         if agent == "sac":
-            value_critic = self.sac_and_drqv2.value_critic or "target"
-            return {**off_policy, **dataclasses.asdict(self.sac), "value_critic": value_critic}
+            return {**off_policy, **dataclasses.asdict(self.sac)}
         drqv2 = dataclasses.asdict(self.drqv2)
-        del drqv2["rendering"]  # which the environment heeds
+        del drqv2["rendering"], drqv2["goal_marker"]  # which the environment heeds
         drqv2["normalizes_reward"] = drqv2.pop("normalize_reward")
         return {**off_policy, **drqv2}
 

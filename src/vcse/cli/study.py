@@ -133,6 +133,7 @@ def run_study(
     device: Device = "auto",
     eval_every_frames: FramesIfGiven = None,
     rendering: Annotated[Rendering | None, one_of(Rendering), if_given()] = None,
+    keep_replay: bool = True,
     ray: Annotated[str | None, if_given("ADDRESS")] = None,
     dry_run: bool = False,
     quiet: bool = False,
@@ -154,6 +155,8 @@ def run_study(
             not given. Where pictures are drawn, evaluations every 10,000 frames are half of all drawing.
         rendering: Quality of pictures, for studies of agents that see some: faithful (if not given), light (nearly the
             same, several times faster) or fast (no shadows, reflections or smooth edges). It is one for a whole study.
+        keep_replay: Keep the files of the replays of runs that are done, for agents that have one. Without them a study
+            takes far less of the disk, and its runs cannot be made longer.
         ray: Run on a Ray cluster: its address, auto for the one that is running here, local to start one.
         dry_run: Say what would run, how long, and how much memory and disk it takes, and do nothing.
         quiet: Show no progress.
@@ -168,11 +171,19 @@ def run_study(
             raise ValueError(f"{option} must be at least {least}, got {number}")
     entry = catalog.narrowed(catalog.study(name), seeds=seeds, frames=frames, tasks=tasks, bonuses=bonuses)
     configs = catalog.run_configs(
-        entry, first_seed=first_seed, eval_every_frames=eval_every_frames, rendering=rendering or "faithful"
+        entry,
+        first_seed=first_seed,
+        eval_every_frames=eval_every_frames,
+        rendering=rendering or "faithful",
+        keeps_replay=keep_replay,
     )
     if rendering is not None and not AGENTS[entry.agent].sees_pictures:
         raise ValueError(
             f"--rendering is for agents that see pictures, but {name} is for {entry.agent}, which sees none"
+        )
+    if not keep_replay and not COHORTS[entry.agent].needs(configs[0]).replay:
+        raise ValueError(
+            f"--no-keep-replay is for agents that have one, but {name} is for {entry.agent}, which has none"
         )
     place = Path("runs") / entry.name if out is None else out
     # The cluster may have GPUs where this machine has none.
@@ -186,6 +197,7 @@ def run_study(
         "--bonuses": bonuses or None,
         "--eval-every-frames": eval_every_frames,
         "--rendering": rendering,
+        "--no-keep-replay": None if keep_replay else (),
     }
     command = _command(entry, asked)
     file = StudyFile(

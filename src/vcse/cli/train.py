@@ -3,31 +3,24 @@
 import dataclasses
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 from tyro.conf import OmitArgPrefixes
 
-from vcse.bonuses.named import (
-    BONUS_NAMES,
-    PAYING,
-    READS_LOG_OFFSET,
-    READS_VALUE_NORMALIZATION,
-    ValueNormalization,
-    make_bonus,
-)
+from vcse.bonuses.named import BONUS_NAMES, ValueNormalization, make_bonus
 from vcse.cli.devices import Device, check_drawing, cores, resolve_device
 from vcse.cli.kinds import Frames, FramesIfGiven, NameIfGiven, Names, NumberIfGiven, Whole, WholeIfGiven
-from vcse.cli.options import A2COptions, AgentOptions, DrQv2Options, OffPolicyOptions, SACOptions, naming_options
+from vcse.cli.options import A2COptions, AgentOptions, DrQv2Options, OffPolicyOptions, SACOptions, flag, naming_options
 from vcse.envs.tasks import agent_of, task_spec
 from vcse.runs.agents import AGENTS
-from vcse.runs.config import RunConfig, ValueSource, backend_of, settings_of
+from vcse.runs.config import RunConfig, ValueSource, backend_of, marker_of, settings_of
 from vcse.runs.jobs import suitable_jobs, train_in_jobs
 from vcse.runs.launch import COHORTS, unfinished_runs
 from vcse.runs.progress import TrainingProgress
-from vcse.runs.readings import Reading
+from vcse.runs.readings import HEEDED_BY, Reading
 from vcse.runs.store import check_no_file, done_frame, readable_runs, run_directories
 from vcse.runs.words import counted
 
@@ -105,14 +98,6 @@ def train(
     ):
         if number is not None and number < least:
             raise ValueError(f"{option} must be at least {least}, got {number}")
-    for option, is_given, heeding in (
-        ("--log-offset", log_offset is not None, READS_LOG_OFFSET),
-        ("--value-normalization", value_normalization != "batch", READS_VALUE_NORMALIZATION),
-        ("--k", k is not None, PAYING),
-        ("--beta", beta is not None, PAYING),
-    ):
-        if is_given and not set(bonus) & set(heeding):
-            raise ValueError(f"{option} is for the bonuses {', '.join(heeding)}, got --bonus {' '.join(bonus)}")
     looks = {"eval_every_frames": eval_every_frames, "eval_episodes": eval_episodes}
     evaluation = {name: number for name, number in looks.items() if number is not None}
     shared = {"k": k, "beta": beta, "log_offset": log_offset, "value_normalization": value_normalization}
@@ -145,12 +130,15 @@ def train(
                         eval_episodes=schedule.eval_episodes,
                         checkpoint_every_frames=checkpoint_every_frames,
                         rendering=(drqv2.rendering or "faithful") if facts.sees_pictures else None,
+                        goal_marker=marker_of(each_task, drqv2.goal_marker),
                         visits_every_frames=a2c.visits_every_frames,
+                        keeps_replay=sac_and_drqv2.keep_replay,
                     )
                     for seed in range(first_seed, first_seed + seeds)
                 ]
                 COHORTS[its_agent].check(runs[0])  # they differ in their seeds alone
             configs += runs
+    _check_heeded((*(name for name, value in shared.items() if value not in (None, "batch")), *of_agents.whose), bonus)
     check_no_file(out, "the runs")
     has_work = bool(unfinished_runs(configs, out))
     with TrainingProgress(quiet=quiet) as progress:
@@ -265,7 +253,16 @@ def _check_agent(its_agent: str, asked: str | None, task: str, whose: Mapping[st
         raise ValueError(f"--agent {asked} does not train on {task}, which is for {its_agent}")
     for option, agents in whose.items():
         if its_agent not in agents:
-            raise ValueError(f"{option} is for the agent {' or '.join(agents)}, but {task} is for {its_agent}")
+            raise ValueError(f"{flag(option)} is for the agent {' or '.join(agents)}, but {task} is for {its_agent}")
+
+
+def _check_heeded(options: Iterable[str], bonus: Sequence[str]) -> None:
+    """Refuse options that none of the bonuses heeds."""
+    for option in options:
+        heeding = HEEDED_BY.get(option, BONUS_NAMES)
+        if not set(bonus) & set(heeding):
+            whom = f"the bonus {heeding[0]}" if len(heeding) == 1 else f"the bonuses {', '.join(heeding)}"
+            raise ValueError(f"{flag(option)} is for {whom}, got --bonus {' '.join(bonus)}")
 
 
 def _check_bonus(bonus: str, task: str, values: ValueSource) -> None:

@@ -15,7 +15,7 @@ from jaxtyping import Float, UInt8
 from vcse.envs import dmc
 from vcse.envs.dmc import StateSpec
 from vcse.envs.pixels import ACTION_REPEAT, Pixels, PixelSpec, build, camera_of, pixel_spec
-from vcse.envs.rendering import PictureTaker, Rendering, choose_gl_backend
+from vcse.envs.rendering import PictureTaker, Rendering, choose_gl_backend, gl_backend_for
 from vcse.envs.workers import Batch
 
 SIDE = 320  # pixels of a picture for people
@@ -45,9 +45,11 @@ class Filmed(Batch):
     Args:
         task: With its family.
         rendering: Quality of the pictures that the policy sees. Those for people are always faithful.
+        goal_marker: Draw the dot that shows the goal of metaworld's tasks, for the policy and for people.
     """
 
-    def __init__(self, task: str, *, rendering: Rendering = "faithful") -> None:
+    def __init__(self, task: str, *, rendering: Rendering = "faithful", goal_marker: bool = True) -> None:
+        gl_backend_for("cpu")  # as for Pixels
         family, _, name = task.partition("/")
         spec: StateSpec | PixelSpec = dmc.state_spec(name) if family == "dmc" else pixel_spec(task)
         self.action_repeat = 1 if isinstance(spec, StateSpec) else ACTION_REPEAT
@@ -59,7 +61,7 @@ class Filmed(Batch):
         )
         super().__init__(
             [task],
-            partial(_build, rendering=rendering),
+            partial(_build, rendering=rendering, goal_marker=goal_marker),
             action_size=spec.action_size,
             outcome=[
                 ("sight", [observation, ("picture", np.uint8, (SIDE, SIDE, 3))]),
@@ -119,7 +121,7 @@ class _Environment:
         self._picture = self._camera.draw(self._simulation.data).transpose(1, 2, 0)
 
 
-def _build(task: str, *, rendering: Rendering) -> _Environment:
+def _build(task: str, *, rendering: Rendering, goal_marker: bool) -> _Environment:
     """Make the environment in its process."""
     family, _, name = task.partition("/")
     if family == "dmc":
@@ -127,7 +129,7 @@ def _build(task: str, *, rendering: Rendering) -> _Environment:
         environment: Any = dmc.simulate(name)
         camera = PictureTaker(environment.model, camera_of(name), (SIDE, SIDE), "faithful")
         return _Environment(environment, environment, camera, action_repeat=1)
-    environment = build(task, rendering=rendering)
+    environment = build(task, rendering=rendering, goal_marker=goal_marker)
     simulation = environment.simulation
     camera = PictureTaker(
         simulation.model, simulation.camera, (SIDE, SIDE), "faithful", is_upside_down=simulation.is_upside_down

@@ -8,13 +8,13 @@ that would choose another.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
 from vcse.envs import dmc, metaworld
-from vcse.envs.rendering import PictureTaker, Rendering, choose_gl_backend
+from vcse.envs.rendering import PictureTaker, Rendering, choose_gl_backend, gl_backend_for
 from vcse.envs.workers import Batch
 
 FAMILIES = ("dmc-pixels", "metaworld")
@@ -117,6 +117,7 @@ class Pixels(Batch):
                     f"of {pixel_spec(task).action_size}"
                 )
         kind, index = _device(device)
+        gl_backend_for(kind)  # what cannot draw is refused here, in words of its own, before a process meets it
         self.tasks = tuple(tasks)
         self.most_steps, self.has_success = spec.most_steps, spec.has_success
         super().__init__(
@@ -234,9 +235,9 @@ def build(
     return _Environment(simulation, rendering, gl_backend)
 
 
-def _device(device: str) -> tuple[str, int]:
+def _device(device: str) -> tuple[Literal["cpu", "cuda"], int]:
     """Read cpu, cuda or cuda:1."""
     kind, _, index = device.partition(":")
     if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
         raise ValueError(f"device must be cpu, cuda, or one of several GPUs as in cuda:1, got {device!r}")
-    return kind, int(index or 0)
+    return ("cuda" if kind == "cuda" else "cpu"), int(index or 0)

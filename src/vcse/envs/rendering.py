@@ -102,12 +102,12 @@ def choose_gl_backend(device: Literal["cpu", "cuda"], index: int = 0) -> str:
 
     Args:
         device: The CPU draws with the first library of software that is there: OSMesa, then EGL.
-        index: Of the GPU, as EGL counts them, which is not always as CUDA does. MUJOCO_EGL_DEVICE_ID has the last word.
+        index: Of the GPU among those that CUDA sees. MUJOCO_EGL_DEVICE_ID has the last word.
     """
     backend = gl_backend_for(device)
     _check_is_not_fixed(backend)
-    if device == "cuda" and backend == "egl":
-        os.environ.setdefault("MUJOCO_EGL_DEVICE_ID", str(index))
+    if device == "cuda" and backend == "egl" and (number := _egl_number(index)) is not None:
+        os.environ.setdefault("MUJOCO_EGL_DEVICE_ID", number)
     if device == "cpu" or backend == "osmesa":
         # The software would draw with threads that wait for each other. A picture is too small for that, and there are
         # processes for all cores already.
@@ -210,6 +210,16 @@ def _check_is_not_fixed(backend: str) -> None:
             f"this process draws with {fixed or 'what PyOpenGL chose'} already and cannot change to {backend}: "
             f"choose_gl_backend() must run before dm_control is imported, or MUJOCO_GL={fixed or backend} be set"
         )
+
+
+def _egl_number(index: int) -> str | None:
+    """Give the number that EGL has for a GPU, which CUDA_VISIBLE_DEVICES does not hide from it.
+
+    None, so that MuJoCo takes the first that draws, where GPUs are not listed by number: MIG and UUIDs EGL knows not.
+    """
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    names = [name.strip() for name in listed.split(",")] if listed.strip() else list(map(str, range(index + 1)))
+    return names[index] if index < len(names) and names[index].isdecimal() else None
 
 
 def _first_here(device: str) -> str | None:

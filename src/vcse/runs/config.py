@@ -38,7 +38,9 @@ class RunConfig:
     eval_episodes: int = 100
     checkpoint_every_frames: int = 50_000  # may change: no number depends on it
     rendering: Rendering | None = None  # quality of pictures, where the agent sees some
+    goal_marker: bool | None = None  # whether pictures of Meta-World have a dot where the goal is
     visits_every_frames: int = 0  # count visits of each cell, in slices of so many frames; 0: do not count
+    keeps_replay: bool = True  # when it is done, to be made longer; may change: no number depends on it
 
     def __post_init__(self) -> None:
         if self.agent not in AGENTS:
@@ -63,6 +65,11 @@ class RunConfig:
     def name(self) -> str:
         """The run's directory below `--out`."""
         return f"{self.task.replace('/', '-')}/{self.method}/seed{self.seed}"
+
+    @property
+    def shows_goal(self) -> bool:
+        """Whether pictures show the goal of a task, where it has one to show."""
+        return self.goal_marker is not False
 
     @property
     def a2c(self) -> A2CConfig:
@@ -97,6 +104,7 @@ class RunConfig:
         agent = fields["agent"]
         if agent not in AGENTS:
             raise ValueError(f"agent must be one of {', '.join(AGENTS)}, got {agent!r}")
+        fields.setdefault("goal_marker", marker_of(fields["task"]))  # there was no choice before there was a field
         settings = dict(fields.pop(agent))
         bonus = BonusChoice(**settings.pop("bonus"))
         if "noise_schedule" in settings:
@@ -125,9 +133,18 @@ def backend_of(task: str, asked: str = "auto") -> str:
     return "metaworld" if family == "metaworld" else "dm_control"
 
 
-# How long a run is and how often it is saved: what is learned up to a frame depends on neither. The row and the
-# evaluation of an earlier end stay where they are when a run is made longer.
-_MAY_CHANGE = ("frames", "checkpoint_every_frames")
+def marker_of(task: str, asked: bool | None = None) -> bool | None:
+    """Give whether pictures of a task show its goal, as Meta-World's own do; None where no task of a family has one."""
+    if task.startswith("metaworld/"):
+        return True if asked is None else asked
+    if asked is not None:
+        raise ValueError(f"goal_marker is for metaworld/..., whose tasks have one, not for {task}")
+    return None
+
+
+# How long a run is, how often it is saved and what it leaves behind: no number up to a frame depends on them.
+# The row and the evaluation of an earlier end stay where they are when a run is made longer.
+_MAY_CHANGE = ("frames", "checkpoint_every_frames", "keeps_replay")
 
 
 def difference(mine: RunConfig, theirs: RunConfig) -> str:

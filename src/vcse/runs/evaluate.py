@@ -78,9 +78,14 @@ def _play_both_ways(policies: Policies, episodes: int, threads: int) -> list[lis
         with closing(DMCStates(tasks, processes=min(threads, len(tasks)))) as states:
             return [play_states(agent, configs, states, frame=frame, episodes=episodes, sampled=way) for way in ways]
     (config,) = configs
-    rendering = config.rendering or "faithful"
-    device, processes = str(agent.device), min(threads, episodes)
-    with closing(Pixels([config.task] * episodes, rendering=rendering, device=device, processes=processes)) as pictures:
+    world = Pixels(
+        [config.task] * episodes,
+        rendering=config.rendering or "faithful",
+        goal_marker=config.shows_goal,
+        device=str(agent.device),
+        processes=min(threads, episodes),
+    )
+    with closing(world) as pictures:
         return [[play_pictures(agent, config, pictures, frame=frame, sampled=way)] for way in ways]
 
 

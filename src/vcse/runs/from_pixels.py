@@ -86,10 +86,12 @@ class PixelCohort:
     def needs(cls, config: RunConfig) -> Needs:
         """Give about what a run takes; on disk every frame, and two checkpoints."""
         most_steps, checkpoint = pixel_spec(config.task).most_steps, _checkpoint_bytes(config)
+        frames = frame_bytes(_steps(config), most_steps, Pixels.frame_shape)
         return Needs(
             working=CHECKPOINT_COPIES * checkpoint + config.drqv2.drawn * DRAWN_BYTES,
             replay=frame_bytes(_capacity(config), most_steps, Pixels.frame_shape),
-            files=frame_bytes(_steps(config), most_steps, Pixels.frame_shape) + KEPT * checkpoint,
+            files=KEPT * checkpoint + (frames if config.keeps_replay else 0),
+            until_done=0 if config.keeps_replay else frames,
             may_use_disk=True,
         )
 
@@ -146,7 +148,12 @@ class PixelCohort:
         self.delivered: Delivered | None = None  # what the update that is being made learns from
         self.updating = Beside(self.agent.device)
         self.action_draws = ActionDraws([self.config.seed], self.action_size, self.agent.device)
-        self.environment = Pixels([self.config.task], rendering=self.config.rendering or "faithful", device=device)
+        self.environment = Pixels(
+            [self.config.task],
+            rendering=self.config.rendering or "faithful",
+            goal_marker=self.config.shows_goal,
+            device=device,
+        )
         self.directory.add_to_meta("drawn_by", self.environment.gl_backend)
         self.evaluation_environments: Pixels | None = None
         self.observation = torch.zeros(STACK * Pixels.frame_shape[0], *Pixels.frame_shape[1:], dtype=torch.uint8)
@@ -352,6 +359,7 @@ class PixelCohort:
             self.evaluation_environments = Pixels(
                 [self.config.task] * episodes,
                 rendering=self.config.rendering or "faithful",
+                goal_marker=self.config.shows_goal,
                 device=self.device,
                 processes=min(self.threads, episodes),
             )

@@ -137,8 +137,9 @@ def needs_of(configs: Sequence[RunConfig], out: Path) -> Needs:
     """Give about what runs take that are trained together; what they have on disk already is not taken again."""
     needs = []
     for config in configs:
-        mine = COHORTS[config.agent].needs(config)
-        needs.append(mine._replace(files=max(0, mine.files - bytes_on_disk(out / config.name))))
+        mine, there = COHORTS[config.agent].needs(config), bytes_on_disk(out / config.name)
+        left = max(0, mine.until_done - there)
+        needs.append(mine._replace(until_done=left, files=max(0, mine.files + mine.until_done - there - left)))
     return together(needs)
 
 

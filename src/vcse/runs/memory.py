@@ -23,6 +23,7 @@ class Needs(NamedTuple):
     working: int  # memory where the networks live: of these, of a batch, and of a checkpoint while it is written
     replay: int  # memory there, or of the host
     files: int  # on disk, at the end
+    until_done: int = 0  # on disk beside them, as long as the runs are trained
     may_use_disk: bool = False  # where memory is too small, the replay may be a file
     runs: int = 1
 
@@ -33,7 +34,7 @@ class Room(NamedTuple):
     place: str  # of the replays: where the networks live, cpu or disk
     at_once: Needs  # of what is trained at the same time, at most
     process_bytes: int  # of the host, for the processes themselves
-    all_files: int  # on disk when every run is done
+    all_files: int  # on disk when every run is done, or just before, if the last leave less behind
     free_disk: int
 
     @property
@@ -51,9 +52,14 @@ class Room(NamedTuple):
 
     def of_files(self) -> str:
         """Say what all files take, and warn where that is not there."""
-        said = f"files: {size(self.all_files)} on disk at the end, where {size(self.free_disk)} are free"
-        too_little = "warning: that is too little for all runs; the last will stop, and go on once there is room"
-        return said if self.all_files <= self.free_disk else f"{said}\n{too_little}"
+        when = "at most" if self.at_once.until_done else "at the end"
+        said = f"files: {size(self.all_files)} on disk {when}, where {size(self.free_disk)} are free"
+        if self.all_files <= self.free_disk:
+            return said
+        said += "\nwarning: that is too little for all runs; the last will stop, and go on once there is room"
+        if self.at_once.replay and not self.at_once.until_done:
+            said += "; with --no-keep-replay they leave far less behind"
+        return said
 
     def describe(self) -> str:
         """Say what replays and files take; nothing where there is no replay, and room for the files."""
@@ -69,6 +75,7 @@ def together(needs: Iterable[Needs]) -> Needs:
         working=sum(one.working for one in each),
         replay=sum(one.replay for one in each),
         files=sum(one.files for one in each),
+        until_done=sum(one.until_done for one in each),
         may_use_disk=all(one.may_use_disk for one in each),
         runs=sum(one.runs for one in each),
     )
@@ -98,23 +105,25 @@ def find_room(cohorts: Sequence[Needs], directory: Path, *, device: str, jobs: i
                 f"{size(there)}: train fewer runs at once (--jobs, --seeds), or with a smaller --batch-size"
             )
     found = _place(at_once.replay, taken, free)
-    if found is None and at_once.may_use_disk and at_once.replay + at_once.files <= free_on_disk(directory):
+    files = at_once.files + at_once.until_done
+    if found is None and at_once.may_use_disk and at_once.replay + files <= free_on_disk(directory):
         found = DISK
     if found is None:
         most = [f"{size(there)} {PLACES[where]}" for where, there in free.items() if there is not None]
         if at_once.may_use_disk:
-            most.append(f"{size(free_on_disk(directory))} on disk, where their files need {size(at_once.files)} too")
+            most.append(f"{size(free_on_disk(directory))} on disk, where their files need {size(files)} too")
         raise ValueError(
             f"the replays of {_of(at_once, jobs)} need {size(at_once.replay)}, but free are {' and '.join(most)}: "
             "train fewer runs at once (--jobs, --seeds), shorter ones (--frames), or with a smaller --replay-capacity"
         )
     check_files(at_once, directory, place=found)
-    return Room(found, at_once, process_bytes, sum(each.files for each in cohorts), free_on_disk(directory))
+    all_files = sum(each.files for each in cohorts) + at_once.until_done
+    return Room(found, at_once, process_bytes, all_files, free_on_disk(directory))
 
 
 def check_files(needs: Needs, directory: Path, *, place: str) -> None:
     """Refuse files, with the replay where its place is there, that will not fit on the disk of a directory."""
-    needed, free = needs.files + (needs.replay if place == DISK else 0), free_on_disk(directory)
+    needed, free = needs.files + needs.until_done + (needs.replay if place == DISK else 0), free_on_disk(directory)
     if needed > free:
         raise ValueError(
             f"the files of {counted(needs.runs, 'run')} will need {size(needed)} on disk, but free are {size(free)} in "

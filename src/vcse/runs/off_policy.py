@@ -82,10 +82,12 @@ class OffPolicyCohort:
         """Give about what a run takes; on disk every transition, and two checkpoints."""
         spec, checkpoint = state_spec(config.task), _checkpoint_bytes(config)
         per_frame = transition_bytes(spec.observation_size, spec.action_size)
+        transitions = config.frames * per_frame
         return Needs(
             working=CHECKPOINT_COPIES * checkpoint,
             replay=min(config.sac.replay_capacity, config.frames) * per_frame,
-            files=config.frames * per_frame + KEPT * checkpoint,
+            files=KEPT * checkpoint + (transitions if config.keeps_replay else 0),
+            until_done=0 if config.keeps_replay else transitions,
         )
 
     def __init__(

@@ -1,7 +1,7 @@
 """What each reading says of each agent's settings, and where a run deviates from it."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from vcse.agents.a2c import A2CConfig, Injection, TimeLimit
@@ -9,6 +9,7 @@ from vcse.agents.drqv2 import CuriosityPair, DrQv2Config, NoiseSchedule, ReturnI
 from vcse.agents.sac import SACConfig
 from vcse.bonuses.named import (
     BONUS_NAMES,
+    NEEDING_VALUES,
     PAYING,
     READS_LOG_OFFSET,
     READS_VALUE_NORMALIZATION,
@@ -19,6 +20,15 @@ from vcse.bonuses.named import (
 from vcse.bonuses.readings import NormalizerName
 from vcse.nets.pixels import Precision
 from vcse.settings import ValueCritic
+
+# Deviations that not every bonus heeds, by the names of their options.
+HEEDED_BY: dict[str, tuple[BonusName, ...]] = {
+    **dict.fromkeys(("k", "beta", "beta_decay", "bonus_batch_size"), PAYING),
+    **dict.fromkeys(("injection", "return_injection", "curiosity_pair"), PAYING),
+    **dict.fromkeys(("value_critic", "extrinsic_entropy"), NEEDING_VALUES),
+    "log_offset": READS_LOG_OFFSET,
+    "value_normalization": READS_VALUE_NORMALIZATION,
+}
 
 READINGS = ("release", "paper", "clean", "re3")
 Reading = Literal["release", "paper", "clean", "re3"]
@@ -48,7 +58,7 @@ def a2c_config(
 ) -> A2CConfig:
     """Give the settings that a reading asks for on a task, with deviations where they are named."""
     name = _checked_name(bonus, reading, READINGS)
-    k, beta = _if_paid(name, k, beta)
+    k, beta, injection = _if_heeded(name, k=k, beta=beta, injection=injection)
     if reading == "re3" and bonus not in ("none", "se"):
         raise ValueError(f"reading 're3' is one of state entropy (se); the bonus is {bonus!r}")
     if position_features is None:  # on whole maps the bonus sees the agent's position
@@ -87,7 +97,7 @@ def sac_config(
     k: int | None = None,
     beta: float | None = None,
     temperature: float | Literal["learned"] | None = None,
-    value_critic: ValueCritic = "target",
+    value_critic: ValueCritic | None = None,
     extrinsic_entropy: bool | None = None,
     log_offset: float | None = None,
     value_normalization: ValueNormalization = "batch",
@@ -100,7 +110,8 @@ def sac_config(
     """Give the settings that a reading asks for, with deviations where they are named."""
     del task  # nothing follows from it
     name = _checked_name(bonus, reading, _EXTRINSIC_ENTROPY, " for sac")
-    k, beta = _if_paid(name, k, beta)
+    k, beta = _if_heeded(name, k=k, beta=beta)
+    value_critic, extrinsic_entropy = _if_heeded(name, value_critic=value_critic, extrinsic_entropy=extrinsic_entropy)
     if temperature is None and bonus != "none":
         temperature = SAC_BONUS_TEMPERATURE
     deviations = {
@@ -121,7 +132,7 @@ def sac_config(
             normalizer=_SE_NORMALIZER[reading] if bonus == "se" else None,
         ),
         temperature=None if temperature == "learned" else temperature,
-        value_critic=value_critic,
+        value_critic=value_critic or SACConfig.value_critic,
         extrinsic_entropy=_EXTRINSIC_ENTROPY[reading] if extrinsic_entropy is None else extrinsic_entropy,
         **{each: number for each, number in deviations.items() if number is not None},  # type: ignore[arg-type]
     )
@@ -166,7 +177,11 @@ def drqv2_config(
 ) -> DrQv2Config:
     """Give the settings that a reading asks for on a task, with deviations where they are named."""
     name = _checked_name(bonus, reading, _PIXEL_VALUE_CRITIC, " for drqv2")
-    k, beta = _if_paid(name, k, beta)
+    k, beta, beta_decay = _if_heeded(name, k=k, beta=beta, beta_decay=beta_decay)
+    value_critic, bonus_batch_size = _if_heeded(name, value_critic=value_critic, bonus_batch_size=bonus_batch_size)
+    curiosity_pair, return_injection = _if_heeded(
+        name, curiosity_pair=curiosity_pair, return_injection=return_injection
+    )
     family, _, short = task.partition("/")
     if action_noise is None:
         explores = bonus != "none" or family == "metaworld"
@@ -246,9 +261,9 @@ def _choice(
     )
 
 
-def _if_paid(name: BonusName, k: int | None, beta: float | None) -> tuple[int | None, float | None]:
-    """Give deviations of a bonus; of one that pays nothing none is recorded, or it would count as another run."""
-    return (k, beta) if name in PAYING else (None, None)
+def _if_heeded(name: BonusName, **deviations: Any) -> Iterator[Any]:
+    """Give deviations; those that a bonus does not heed are not recorded, or it would count as another run."""
+    return (value if name in HEEDED_BY[option] else None for option, value in deviations.items())
 
 
 def _checked_name(bonus: str, reading: str, readings: Iterable[str], whose: str = "") -> BonusName:

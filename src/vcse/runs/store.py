@@ -192,8 +192,10 @@ class RunDirectory:
             write_atomically(path, json.dumps(known | {name: value}, indent=1).encode())
 
     def finish(self, frame: int) -> None:
-        """Mark the run as complete."""
+        """Mark the run as complete, and drop what only a longer one would need, where that is not kept."""
         write_atomically(self.path / "DONE", f"{frame}\n".encode())
+        for name in () if self.config.keeps_replay else LOGS:
+            (self.path / name).unlink(missing_ok=True)
 
     def _write_config(self) -> None:
         there = check_config(self.path, self.config)
@@ -243,6 +245,11 @@ def check_config(path: Path, config: RunConfig) -> RunConfig | None:
     if 0 <= done_frame(path) < config.frames and not checkpoint.frames(path / "checkpoint"):
         raise ValueError(
             f"{path} is done at frame {done_frame(path):,} and its checkpoints are gone: it cannot go on to "
+            f"{config.frames:,}; choose another --out, or delete it to train it anew"
+        )
+    if 0 <= done_frame(path) < config.frames and not there.keeps_replay:
+        raise ValueError(
+            f"{path} is done at frame {done_frame(path):,} and was trained with --no-keep-replay: it cannot go on to "
             f"{config.frames:,}; choose another --out, or delete it to train it anew"
         )
     if there.frames > config.frames > done_frame(path):

@@ -12,7 +12,7 @@ from vcse.envs.crossing import map_number
 from vcse.envs.nearest import nearest
 from vcse.envs.rendering import Rendering
 from vcse.runs.agents import AGENTS
-from vcse.runs.config import RunConfig, ValueSource, backend_of, settings_of
+from vcse.runs.config import RunConfig, ValueSource, backend_of, marker_of, settings_of
 from vcse.runs.readings import Reading
 
 Metric = Literal["success_rate", "return_mean", "eval_return_mean", "eval_success_rate", "beyond_wall_share"]
@@ -32,7 +32,7 @@ class Method:
     bonus: str
     reading: Reading = "release"
     values: ValueSource = "network"
-    settings: dict[str, Any] = field(default_factory=dict)  # keywords of `a2c_config` or `sac_config`
+    settings: dict[str, Any] = field(default_factory=dict)  # deviations: keywords of the agent's `..._config`
     explanation: str = ""
 
 
@@ -169,6 +169,7 @@ def run_configs(
     eval_every_frames: int | None = None,
     eval_episodes: int | None = None,
     rendering: Rendering = "faithful",
+    keeps_replay: bool = True,
 ) -> list[RunConfig]:
     """Give the runs of a study, in the order of its figure; rendering is for those that look at pictures."""
     if not entry.is_runnable:
@@ -190,8 +191,10 @@ def run_configs(
             eval_every_frames=schedule.eval_every_frames if eval_every_frames is None else eval_every_frames,
             eval_episodes=schedule.eval_episodes if eval_episodes is None else eval_episodes,
             rendering=rendering if facts.sees_pictures else None,
+            goal_marker=marker_of(task.name),
             # A run that is shorter than the figure's shows ten pictures all the same.
             visits_every_frames=min(entry.visits_every_frames, max(task.frames // 10, 1)),
+            keeps_replay=keeps_replay,
         )
         for task in entry.tasks
         for method in entry.methods

@@ -63,6 +63,7 @@ OF_BONUS = (
     *("drqv2.bonus.", "drqv2.beta", "drqv2.value_critic", "drqv2.curiosity_pair", "drqv2.injection"),
     "drqv2.bonus_batch_size",
 )
+NO_SETTINGS = ("schema_version", "task", "method", "seed", "keeps_replay")
 BONUS_NAMES = ("a2c.bonus.name", "sac.bonus.name", "drqv2.bonus.name")
 
 
@@ -350,7 +351,8 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
     paid = {run.method for run in runs if "none" not in map(flat(run.config).get, BONUS_NAMES)}
     for run in runs:
         for name, value in flat(run.config).items():
-            if name not in ("schema_version", "task", "method", "seed"):
+            is_of_pictures = name in ("rendering", "goal_marker")
+            if name not in NO_SETTINGS and not (is_of_pictures and value is None):
                 found.setdefault(name, {}).setdefault(run.method, {})[_shown(name, value)] = None
     differences, common = {}, {}
     for name, by_method in found.items():
