@@ -58,6 +58,13 @@ def test_show_has_runs_budget_and_claims(capsys):
     assert "cannot be run yet: it needs the agent mwm" in capsys.readouterr().out
 
 
+def test_a_wrong_option_names_the_help_of_its_own_verb(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["study", "run", "minigrid", "--batch-size", "16"])
+    assert exit_.value.code == 2
+    assert "vcse study run --help" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
 def dry_run(out, study, *options):
     return main(["study", "run", study, *options, "--out", str(out), "--dry-run", "--device", "cpu"])
 

@@ -484,6 +484,21 @@ def test_resume_goes_on_with_a_run_that_stopped(copy, finished, monkeypatch):
         assert (copy / RUN / name).read_bytes() == (finished / RUN / name).read_bytes()
 
 
+def test_resume_leaves_a_run_out_that_lacks_what_it_needs_to_go_on(tmp_path, capsys):
+    assert main(["train", "--task", TASK, "--bonus", "none", "se", *SMALL, "--out", str(tmp_path), "--quiet"]) == 0
+    broken, whole = (tmp_path / "minigrid-Empty-5x5" / bonus / "seed0" for bonus in ("se", "none"))
+    (broken / "actions.bin").unlink()
+    before = (broken / "config.json").read_bytes()
+    assert main(["resume", str(tmp_path)]) == 0  # all are done, and lack nothing for that
+    assert main(["resume", str(tmp_path), "--frames", "96", "--quiet"]) == 1
+    reason = "actions.bin is missing, without which the run cannot go on to 96 frames: choose another --out"
+    assert f"{broken}/{reason}" in capsys.readouterr().err
+    assert (whole / "DONE").read_text() == "96\n"
+    assert (broken / "config.json").read_bytes() == before
+    assert main(["resume", str(broken), "--frames", "96"]) == 1
+    assert capsys.readouterr().err.startswith(f"vcse: {broken}/{reason}")
+
+
 def test_resume_of_a_run_with_another_name_is_refused(copy, tmp_path, capsys):
     (copy / RUN).rename(tmp_path / "mine")
     assert main(["resume", str(tmp_path / "mine"), "--frames", "80"]) == 1

@@ -26,6 +26,7 @@ from vcse.runs.config import RunConfig
 from vcse.runs.from_pixels import PixelCohort
 from vcse.runs.launch import StoppedError, needs_of
 from vcse.runs.progress import TrainingProgress
+from vcse.runs.readings import drqv2_config
 from vcse.runs.store import BONUS_COLUMNS, REWARD_COLUMNS, SHOWN_OF_BONUS, RunDirectory, read_config, read_rows
 from vcse.studies import catalog
 from vcse.studies.local import take_out
@@ -547,17 +548,19 @@ def test_a_loss_that_is_not_finite_stops_the_run_names_it_and_keeps_the_checkpoi
 
 
 class Hearing(TrainingProgress):
-    """Keeps what is said and shown."""
+    """Keeps what is said and shown, and may stop training at a frame."""
 
-    def __init__(self):
+    def __init__(self, stop_at=math.inf):
         super().__init__(quiet=True)
-        self.notes, self.statuses = [], []
+        self.notes, self.statuses, self.stop_at = [], [], stop_at
 
     def note(self, text):
         self.notes.append(text)
 
     def report(self, status):
         self.statuses.append(status)
+        if status.frame >= self.stop_at:
+            stop()
 
 
 def test_an_evaluation_before_the_first_frame_is_no_pace(tmp_path, monkeypatch):
@@ -586,9 +589,38 @@ def test_what_is_said_of_a_run(tmp_path):
     room, pictures = heard.notes
     assert room.startswith("replay: 0.2 MB in the memory of the host; files: ")
     assert pictures.startswith("pictures: fast, drawn by ")
+    assert "evaluation" not in pictures
     shown = heard.statuses
     assert [status.frame for status in shown] == [2, 4, 6, 8, 10]
     assert (shown[-1].score, shown[-1].frames, shown[-1].runs, shown[-1].learns) == ("return", 10, 1, False)
+
+
+def test_of_evaluations_it_is_said_when_they_come(tmp_path):
+    config = make_config("none", frames=12, eval_every_frames=6)
+    with pytest.raises(StoppedError):
+        train([config], tmp_path, progress=(first := Hearing(4)))
+    train([config], tmp_path, progress=(second := Hearing()))
+    assert first.notes[-1].endswith("; 1 episode of evaluation first, and every 6 frames")
+    assert second.notes[-1].endswith("; 1 episode of evaluation every 6 frames")
+
+
+def test_the_time_that_a_run_takes_on_a_core_goes_with_what_it_learns_and_draws():
+    task = "dmc-pixels/walker_walk"
+    settings = drqv2_config("none", task=task)
+    usual = RunConfig(task, "drqv2", "none", 0, "release", 100_000, settings, eval_episodes=0, rendering="fast")
+
+    def seconds(config=usual, **changes):
+        return PixelCohort.expected_seconds(dataclasses.replace(config, **changes), "cpu")
+
+    paid = drqv2_config("vcse", task=task)
+    assert 20 < seconds() / 3600 < 24  # 24,500 updates of 512 transitions, which take 3.2 s each
+    assert seconds(settings=paid) == pytest.approx(1.25 * seconds(), rel=0.01)
+    assert seconds(settings=drqv2_config("none", task=task, batch_size=256)) == pytest.approx(seconds() / 2, rel=0.01)
+    assert seconds(settings=dataclasses.replace(paid, bonus_batch_size=1024)) > 1.1 * seconds(settings=paid)
+    assert seconds(frames=4_000) < 60  # in which nothing is learned
+    assert seconds(eval_every_frames=10_000, eval_episodes=10) - seconds() == pytest.approx(11 * 10 * EPISODE * 6e-3)
+    assert seconds(rendering="faithful") > seconds()
+    assert PixelCohort.expected_seconds(usual, "cuda") == 200
 
 
 def test_vcse_eval_gives_the_last_evaluation_again(done, capsys):

@@ -417,8 +417,11 @@ def test_actions_that_were_tampered_with_are_found_by_what_the_environments_show
 def test_lost_actions_are_told(copy):
     run = copy / CONFIGS[1].name
     take_back(run, 192)
-    (run / "actions.bin").unlink()
+    os.truncate(run / "actions.bin", 0)
     with pytest.raises(RuntimeError, match=r"actions.bin holds 0 bytes, but the checkpoint needs 192"):
+        train(CONFIGS, copy)
+    (run / "actions.bin").unlink()
+    with pytest.raises(ValueError, match=r"actions.bin is missing, without which the run cannot go on to 288 frames"):
         train(CONFIGS, copy)
 
 

@@ -57,12 +57,25 @@ def test_the_time_left_follows_the_pace_of_the_last_reports_not_of_the_fast_rand
         now[0] = float(second)
         progress.report(Status(frame, 50_000, 2, 2 * frame / second, {"vcse": 0.5}, {"vcse": 0.5}, "return"))
     line = capsys.readouterr().err.splitlines()[-1]
-    assert ": 5,110 of 50,000 frames, 4 frames/s, return" in line
+    assert ": 5,110 of 50,000 frames, 4.0 frames/s, return" in line
     assert line.endswith(", 6.2 h left")  # 44,890 frames, and not the 5 minutes of the mean of 85 frames/s
     progress.report(Status(100, 50_000, 2, 20.0, {"vcse": 0.5}, {"vcse": 0.5}, "return"))  # the next cohort of a job
     now[0] += 10
     progress.report(Status(200, 50_000, 2, 20.0, {"vcse": 0.5}, {"vcse": 0.5}, "return"))
     assert capsys.readouterr().err.splitlines()[-1].endswith(", 83 min left")
+
+
+def test_an_evaluation_is_part_of_the_pace_and_not_all_of_it(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("vcse.runs.progress.time.monotonic", lambda: now[0])
+    progress = TrainingProgress()
+    progress.start("metaworld/door-open, drqv2, 1 run", 10_000, 0)
+    for report in range(1, 101):  # 4 frames in each second, and 40 seconds of evaluation every 80 frames
+        now[0] += 41.0 if report % 20 == 0 else 1.0
+        progress.report(Status(4 * report, 10_000, 1, 4.0, {}, {}, "return"))
+    told = re.findall(r"([\d.]+) frames/s, .* ([\d.]+ \w+) left", capsys.readouterr().err)[4:]
+    assert {float(pace) for pace, _ in told} <= {number / 10 for number in range(10, 24)}
+    assert {left.split()[1] for _, left in told} <= {"min", "h"}
 
 
 def test_while_actions_are_random_the_time_left_is_not_known_and_their_pace_is_forgotten_then(capsys, monkeypatch):
@@ -77,7 +90,7 @@ def test_while_actions_are_random_the_time_left_is_not_known_and_their_pace_is_f
         lefts.append(capsys.readouterr().err.splitlines()[-1:])
     assert lefts[0][0].endswith(" 250 frames/s, return , bonus , unknown time left")
     assert lefts[1][0].endswith(", unknown time left")
-    assert lefts[3][0].endswith(", 2 frames/s, return , bonus , 6.2 h left")
+    assert lefts[3][0].endswith(", 2.0 frames/s, return , bonus , 6.2 h left")
 
 
 def test_a_stopwatch_tells_the_pace_of_all_and_of_a_row_without_what_was_done_between_rows(monkeypatch):

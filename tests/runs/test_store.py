@@ -189,6 +189,7 @@ def test_a_disk_that_fills_up_leaves_no_half_row_and_no_half_checkpoint(director
 
 
 def test_opening_a_run_sweeps_away_what_a_killed_process_left(directory):
+    (directory.path / "actions.bin").write_bytes(bytes(64))
     directory.save_checkpoint(64, {"update": 2})
     directory.close()
     for place in (directory.path / ".DONE.1.tmp", directory.path / "checkpoint" / ".frame000000000128.pt.1.tmp"):

@@ -48,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, RuntimeError, OSError) as error:
         if isinstance(error, BrokenPipeError) and _reader_has_left():
             return 128 + signal.SIGPIPE
-        print(f"vcse: {error}", file=sys.stderr)
+        has_file = isinstance(error, OSError) and error.filename and error.strerror
+        print(f"vcse: {error.filename}: {error.strerror}" if has_file else f"vcse: {error}", file=sys.stderr)
         return 1
     except StoppedError as error:
         print(f"vcse: {error}; the same command, or vcse resume, goes on", file=sys.stderr)

@@ -98,8 +98,8 @@ class DrQv2Options:
     """Of drqv2 alone.
 
     Attributes:
-        rendering: Quality of pictures: faithful (what everyone draws, if not given), light (nearly the same, several
-            times faster) or fast (no shadows, reflections or smooth edges).
+        rendering: Quality of pictures: faithful (what everyone draws), light (nearly the same, several times faster) or
+            fast (no shadows, reflections or smooth edges). Without it faithful.
         goal_marker: Show a dot where the goal is, in pictures of metaworld/...; so it is in Meta-World.
         n_step: Steps of a return; 3, and 1 for walkers, if not given.
         action_noise: Standard deviation of actions, such as 0.2; or one that goes from a number to another over so many

@@ -40,8 +40,6 @@ from vcse.studies.study_file import StudyFile, asked_in
 
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 
-study_app = SubcommandApp()
-
 
 def study() -> int:
     """List, show and run the studies of the catalogue: vcse study list | show | run | status | pack."""
@@ -54,18 +52,19 @@ def run_study_command(arguments: list[str]) -> int:
 
 
 def _main(arguments: list[str]) -> int:
+    verb, rest = "".join(arguments[:1]), arguments[1:]
+    if verb in VERBS:  # by itself, so that what it says of a wrong call names its own help
+        return int(tyro.cli(VERBS[verb], prog=f"vcse study {verb}", args=rest) or 0)
     return int(
         study_app.cli(
             prog="vcse study",
             description="Every figure of the paper, and four of our own, as one command.",
             args=arguments,
-            config=(tyro.conf.OmitSubcommandPrefixes,),
         )
         or 0
     )
 
 
-@study_app.command(name="list")
 def list_studies(json_rows: Annotated[bool, tyro.conf.arg(name="json")] = False) -> int:
     """List every study, what it asks for, and whether it can be run.
 
@@ -86,7 +85,6 @@ def list_studies(json_rows: Annotated[bool, tyro.conf.arg(name="json")] = False)
     return 0
 
 
-@study_app.command(name="show")
 def show_study(name: Name, /) -> int:
     """Show one study: its runs, its budget and its claims.
 
@@ -117,8 +115,6 @@ def show_study(name: Name, /) -> int:
     return 0
 
 
-@study_app.command(name="run")
-@filling_lines
 def run_study(
     name: Name,
     /,
@@ -248,7 +244,6 @@ def _local_training(
     )
 
 
-@study_app.command(name="status")
 def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
     """Say how far a study is, from another terminal or another machine.
 
@@ -269,9 +264,6 @@ def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
     for reason in dict.fromkeys(run.problem for run in status.runs if run.problem):
         print(f"failed: {reason}")
     return 0
-
-
-study_app.command(name="pack")(filling_lines(pack_study))
 
 
 def _say_what_would_run(
@@ -355,3 +347,15 @@ def _frames(entry: Study) -> int:
 
 def _millions(frames: int) -> str:
     return f"{frames / 1e6:,.0f}M"
+
+
+VERBS: dict[str, Callable[..., int]] = {
+    "list": list_studies,
+    "show": show_study,
+    "run": run_study,
+    "status": show_status,
+    "pack": pack_study,
+}
+study_app = SubcommandApp()
+for _name, _verb in VERBS.items():
+    study_app.command(name=_name)(filling_lines(_verb))

@@ -21,7 +21,7 @@ from vcse.runs.jobs import suitable_jobs, train_in_jobs
 from vcse.runs.launch import COHORTS, unfinished_runs
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.readings import HEEDED_BY, Reading
-from vcse.runs.store import check_no_file, done_frame, readable_runs, run_directories
+from vcse.runs.store import check_config, check_no_file, done_frame, readable_runs, run_directories
 from vcse.runs.words import counted
 
 
@@ -68,7 +68,7 @@ def train(
         out: Where the runs are written: OUT/TASK/METHOD/seedN.
         method: The label of the runs in comparisons; the bonus' name if not given.
         reading: Whose definitions are followed: release made the paper's curves, paper is what the paper prints,
-            clean is without anybody's quirks, re3 is for se alone.
+            clean is without anybody's quirks, re3 is for se in a2c alone.
         k: Deviation from the reading: which neighbour. In a2c 3 for vcse and se-matched in release, 5 otherwise; in
             sac and drqv2 12.
         beta: Weight of the bonus; 0.005 in a2c, and 0.1 in sac and drqv2, if not given.
@@ -181,6 +181,7 @@ def resume(
                 file=sys.stderr,
             )
         found = {path: dataclasses.replace(config, frames=frames) for path, config in found.items()}
+    found = _those_that_can_go_on(found)
     by_root: dict[Path, list[RunConfig]] = {}
     for path, config in found.items():
         by_root.setdefault(_root(path, config), []).append(config)
@@ -191,6 +192,23 @@ def resume(
     if has_work and not quiet:
         _say_what_next(len(found), directory)
     return 0 if len(found) == len(run_directories(directory)) else 1
+
+
+def _those_that_can_go_on(found: Mapping[Path, RunConfig]) -> dict[Path, RunConfig]:
+    """Give the runs that lack nothing to go on, where any does; of the others it is said what they lack."""
+    whole: dict[Path, RunConfig] = {}
+    problems: list[ValueError] = []
+    for path, config in found.items():
+        try:
+            check_config(path, config)
+            whole[path] = config
+        except ValueError as error:
+            problems.append(error)
+    if not whole:
+        raise problems[0]
+    for problem in problems:
+        print(f"vcse: {problem}; the run is left out", file=sys.stderr)
+    return whole
 
 
 def _say_what_next(runs: int, place: Path) -> None:

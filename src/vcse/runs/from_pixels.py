@@ -18,6 +18,7 @@ from torch import Tensor
 
 from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, TWIN, DrQv2, DrQv2Spec
 from vcse.envs.pixels import ACTION_REPEAT, Pixels, pixel_spec
+from vcse.envs.rendering import Rendering
 from vcse.nets.augment import SHIFTS
 from vcse.nets.beside import Beside
 from vcse.nets.optimizers import ADAM_AVERAGES
@@ -45,7 +46,15 @@ MOST_UNWRITTEN = 1000  # pictures, 21 MB, that wait in memory for the run's file
 SECONDS_BETWEEN_REPORTS = 1.0
 MOST_SECONDS_UNSAVED = 600.0
 FRAME_BYTES = math.prod(Pixels.frame_shape)
-FRAMES_PER_S = {"cpu": 2.0, "cuda": 500.0}  # measured on two cores and on an H200
+# What takes time, as measured: on an H200, with evaluations; and on one core, of which an update takes most.
+GPU_FRAMES_PER_S = 500.0
+LEARNED_SECONDS = 6.2e-3  # of an update, for each of its transitions
+TIMES_WITH_BONUS = {"none": 1.0, "vcse": 1.25}
+TIMES_WITH_OTHER_BONUS = 1.13
+LOOKED_AT_SECONDS = 1.5e-3  # for each that serves the bonus alone
+ACT_SECONDS = 5e-3
+DRAWN_SECONDS: dict[Rendering, float] = {"faithful": 20e-3, "light": 6e-3, "fast": 1e-3}  # of a step
+TIMES_IN_METAWORLD = 6.0
 DRAWN_BYTES = 2_000_000  # of a transition in an update: its pictures, what the encoder makes of them, and gradients
 
 
@@ -80,7 +89,18 @@ class PixelCohort:
     @classmethod
     def expected_seconds(cls, config: RunConfig, device: str) -> float:
         """Give about how long a run takes."""
-        return config.frames / FRAMES_PER_S[device]
+        if device == "cuda":
+            return config.frames / GPU_FRAMES_PER_S
+        settings, steps = config.drqv2, _steps(config)
+        updates = max(0, steps - settings.seed_frames // ACTION_REPEAT) // settings.steps_per_update
+        update = settings.batch_size * LEARNED_SECONDS
+        update *= TIMES_WITH_BONUS.get(settings.bonus.name, TIMES_WITH_OTHER_BONUS)
+        update += (settings.drawn - settings.batch_size) * LOOKED_AT_SECONDS
+        evaluations = 1 + (-(-config.frames // config.eval_every_frames) if config.eval_every_frames else 0)
+        played = steps + evaluations * config.eval_episodes * pixel_spec(config.task).most_steps
+        drawn = DRAWN_SECONDS[config.rendering or "faithful"]
+        drawn *= TIMES_IN_METAWORLD if config.task.startswith("metaworld/") else 1
+        return updates * update + played * (drawn + ACT_SECONDS)
 
     @classmethod
     def needs(cls, config: RunConfig) -> Needs:
@@ -170,7 +190,8 @@ class PixelCohort:
         said = f"pictures: {self.config.rendering}, drawn by {self.environment.gl_backend}"
         every, episodes = self.config.eval_every_frames, self.config.eval_episodes
         if every and episodes:
-            said += f"; {counted(episodes, 'episode')} of evaluation first, and every {every:,} frames"
+            first = "first, and " if self.frame == 0 else ""
+            said += f"; {counted(episodes, 'episode')} of evaluation {first}every {every:,} frames"
         # Measured on a CPU without instructions for it: convolutions and their gradients took 2.3 times as long.
         if self.settings.encoder_precision == "bfloat16" and self.device == "cpu":
             said += "\nbfloat16 is for GPUs: on a CPU it is slower than float32"

@@ -160,8 +160,6 @@ def _train(
     progress.start(f"{what}, {configs[0].agent}, {runs}", frames, plan.frame, runs=names)
     cohort_class = COHORTS[configs[0].agent]
     cohort = cohort_class(plan.directories, **built)
-    if said := cohort.describe():
-        progress.note(said)
     try:
         states = [found.state for found in plan.checkpoints if found is not None]
         cohort.cut(states)
@@ -170,6 +168,8 @@ def _train(
     except BaseException:
         cohort.close()
         raise
+    if said := cohort.describe():
+        progress.note(said)
     try:
         finished = cohort.train(frames, report=progress.report, should_stop=lambda: stopped() != 0)
     except OSError as error:  # a full disk, most of all

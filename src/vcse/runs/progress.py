@@ -16,7 +16,8 @@ from vcse.runs.config import RunConfig
 from vcse.runs.words import duration
 
 SECONDS_BETWEEN_LINES = 10
-RECENT_SECONDS = 15.0  # over which the pace is taken
+RECENT_SECONDS = 15.0  # over which the pace is taken,
+FEWEST_REPORTS = 30  # and over so many reports: between two there may be an evaluation, which takes longer
 Score = Literal["success", "return"]
 _SCORE_FORMS: dict[Score, str] = {"success": "{:.0%}", "return": "{:.1f}"}
 
@@ -122,7 +123,7 @@ class TrainingProgress:
             return
         now = time.monotonic()
         frames_per_s = self.pace.take(now, status)
-        note = f"{frames_per_s * status.runs:,.0f} frames/s, {status.score} "
+        note = f"{_rate(frames_per_s * status.runs)} frames/s, {status.score} "
         note += _by_method(status.scores, _SCORE_FORMS[status.score])
         note += f", bonus {_by_method(status.bonus, '{:.3g}')}"
         frame = min(status.frame, status.frames)
@@ -153,7 +154,7 @@ class _Pace:
             self.reports.clear()
         self.learns = status.learns
         self.reports.append((now, status.frame))
-        while len(self.reports) > 2 and self.reports[1][0] <= now - RECENT_SECONDS:
+        while len(self.reports) > FEWEST_REPORTS and self.reports[1][0] <= now - RECENT_SECONDS:
             self.reports.popleft()
         began, first = self.reports[0]
         if status.frame == first or now <= began:  # one report alone has no pace but its own
@@ -170,6 +171,10 @@ class _BarBelowItsTitle(Progress):
             yield self.make_tasks_table([task])
             if task.fields["note"]:
                 yield Text(task.fields["note"])
+
+
+def _rate(frames_per_s: float) -> str:
+    return f"{frames_per_s:,.0f}" if frames_per_s >= 10 else f"{frames_per_s:.1f}"
 
 
 def _clock(seconds: float) -> str:

@@ -252,6 +252,13 @@ def check_config(path: Path, config: RunConfig) -> RunConfig | None:
             f"{path} is done at frame {done_frame(path):,} and was trained with --no-keep-replay: it cannot go on to "
             f"{config.frames:,}; choose another --out, or delete it to train it anew"
         )
+    if done_frame(path) < config.frames and 0 < max(checkpoint.frames(path / "checkpoint"), default=0) < config.frames:
+        gone = [name for name in AGENTS[config.agent].logs if not (path / name).exists()]
+        if gone:
+            raise ValueError(
+                f"{path / gone[0]} is missing, without which the run cannot go on to {config.frames:,} frames: choose "
+                "another --out, or delete the run to train it anew"
+            )
     if there.frames > config.frames > done_frame(path):
         raise ValueError(
             f"{path} is a run of {there.frames:,} frames, which may grow but not shrink to {config.frames:,}"

@@ -113,7 +113,7 @@ def play_simulation(
                 step, return_so_far = step + 1, return_so_far + told.reward
                 has_succeeded |= told.success
                 if told.terminated or told.truncated:
-                    outcome = ("goal" if has_succeeded else "out of time") if world.has_success else "over"
+                    outcome = "goal" if has_succeeded else "over" if told.terminated else "out of time"
                 if outcome or step * world.action_repeat % FRAMES_PER_PICTURE == 0:
                     yield Moment(told.sight.picture, episode, step, return_so_far, outcome)
     finally:
