@@ -1,3 +1,4 @@
+import errno
 import itertools
 import json
 import os
@@ -70,6 +71,15 @@ def test_help_mentions_the_version(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     assert "vcse --version" in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_written_is_named_without_the_number_of_the_error(tmp_path, monkeypatch, capsys):
+    def refuse(*_, **__):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(tmp_path / "x"))
+
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    assert main(["train", "--task", "minigrid/Empty-5x5", "--frames", "48", "--out", str(tmp_path / "out")]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == f"vcse: {tmp_path / 'x'}: Operation not permitted"
 
 
 def test_unknown_verb_is_a_wrong_call(capsys):

@@ -48,8 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, RuntimeError, OSError) as error:
         if isinstance(error, BrokenPipeError) and _reader_has_left():
             return 128 + signal.SIGPIPE
-        has_file = isinstance(error, OSError) and error.filename and error.strerror
-        print(f"vcse: {error.filename}: {error.strerror}" if has_file else f"vcse: {error}", file=sys.stderr)
+        print(f"vcse: {_told(error)}", file=sys.stderr)
         return 1
     except StoppedError as error:
         print(f"vcse: {error}; the same command, or vcse resume, goes on", file=sys.stderr)
@@ -58,6 +57,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("vcse: interrupted", file=sys.stderr)
         return 130
     return status
+
+
+def _told(error: Exception) -> str:
+    """Give what an error says; of a file, without the number that the system has for it."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _run(arguments: list[str]) -> int:
