@@ -7,7 +7,7 @@ import pytest
 from agents.contract import assert_same_state
 
 from vcse.envs.pixels import Pixels, pixel_spec
-from vcse.runs import from_pixels
+from vcse.runs import from_pixels, pixel_costs
 from vcse.runs.config import RunConfig
 from vcse.runs.readings import drqv2_config
 
@@ -75,7 +75,8 @@ def shorten(patch, pixels):
     patch.setattr(from_pixels, "Pixels", pixels)
     patch.setattr("vcse.runs.evaluate.Pixels", pixels)
     patch.setattr("vcse.cli.evaluate.cores", lambda: 1)
-    patch.setattr(from_pixels, "pixel_spec", lambda task: dataclasses.replace(pixel_spec(task), most_steps=EPISODE))
+    for room in (from_pixels, pixel_costs):
+        patch.setattr(room, "pixel_spec", lambda task: dataclasses.replace(pixel_spec(task), most_steps=EPISODE))
     patch.setattr(from_pixels, "SECONDS_BETWEEN_REPORTS", -1)
 
 

@@ -6,7 +6,7 @@ from vcse.agents.drqv2 import DrQv2, DrQv2Spec
 from vcse.agents.sac import SAC, SACSpec
 from vcse.envs.pixels import pixel_spec
 from vcse.envs.tasks import AGENT_OF_FAMILY, state_spec
-from vcse.runs import checkpoint, from_pixels, off_policy
+from vcse.runs import checkpoint, off_policy, pixel_costs
 from vcse.runs.agents import AGENTS
 from vcse.runs.launch import COHORTS, cohort_key
 from vcse.studies.catalog import CATALOG
@@ -64,7 +64,7 @@ def test_a_checkpoint_is_as_large_as_is_said_before(tmp_path, agent, make, task,
         expected = off_policy._checkpoint_bytes(config)
     else:
         state = DrQv2(DrQv2Spec(9, pixel_spec(task).action_size), config.drqv2, 0).state_dict()
-        expected = from_pixels._checkpoint_bytes(config)
+        expected = pixel_costs._checkpoint_bytes(config)
     size = checkpoint.save(tmp_path, 0, {"agent": state}).stat().st_size
     assert expected == pytest.approx(size, rel=0.02, abs=30_000)  # names and shapes take some, too
     needs = COHORTS[agent].needs(config)

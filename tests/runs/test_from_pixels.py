@@ -26,7 +26,6 @@ from vcse.runs.config import RunConfig
 from vcse.runs.from_pixels import PixelCohort
 from vcse.runs.launch import StoppedError, needs_of
 from vcse.runs.progress import TrainingProgress
-from vcse.runs.readings import drqv2_config
 from vcse.runs.store import BONUS_COLUMNS, REWARD_COLUMNS, SHOWN_OF_BONUS, RunDirectory, read_config, read_rows
 from vcse.studies import catalog
 from vcse.studies.local import take_out
@@ -388,15 +387,10 @@ def test_a_replay_that_is_not_kept_is_gone_when_a_run_is_done_and_not_before(don
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_what_a_replay_takes_that_is_not_kept_is_needed_until_a_run_is_done(done):
-    kept, dropped = (PixelCohort.needs(dataclasses.replace(VCSE, keeps_replay=keeps)) for keeps in (True, False))
-    assert kept.until_done == 0
-    assert dropped.until_done >= STEPS * from_pixels.FRAME_BYTES
-    assert dropped.files + dropped.until_done == kept.files
-    assert dropped._replace(files=kept.files, until_done=0) == kept
-    longer = dataclasses.replace(VCSE, frames=2 * FRAMES, keeps_replay=False)
-    needed = needs_of([longer], done)
-    assert needed.files + needed.until_done == needs_of([dataclasses.replace(longer, keeps_replay=True)], done).files
+def test_what_is_on_disk_already_of_a_replay_that_is_not_kept_is_not_needed_again(done):
+    dropping = dataclasses.replace(VCSE, frames=2 * FRAMES, keeps_replay=False)
+    needed = needs_of([dropping], done)
+    assert needed.files + needed.until_done == needs_of([dataclasses.replace(dropping, keeps_replay=True)], done).files
 
 
 def test_an_odd_number_of_frames_is_made_whole(tmp_path):
@@ -602,25 +596,6 @@ def test_of_evaluations_it_is_said_when_they_come(tmp_path):
     train([config], tmp_path, progress=(second := Hearing()))
     assert first.notes[-1].endswith("; 1 episode of evaluation first, and every 6 frames")
     assert second.notes[-1].endswith("; 1 episode of evaluation every 6 frames")
-
-
-def test_the_time_that_a_run_takes_on_a_core_goes_with_what_it_learns_and_draws():
-    task = "dmc-pixels/walker_walk"
-    settings = drqv2_config("none", task=task)
-    usual = RunConfig(task, "drqv2", "none", 0, "release", 100_000, settings, eval_episodes=0, rendering="fast")
-
-    def seconds(config=usual, **changes):
-        return PixelCohort.expected_seconds(dataclasses.replace(config, **changes), "cpu")
-
-    paid = drqv2_config("vcse", task=task)
-    assert 20 < seconds() / 3600 < 24  # 24,500 updates of 512 transitions, which take 3.2 s each
-    assert seconds(settings=paid) == pytest.approx(1.25 * seconds(), rel=0.01)
-    assert seconds(settings=drqv2_config("none", task=task, batch_size=256)) == pytest.approx(seconds() / 2, rel=0.01)
-    assert seconds(settings=dataclasses.replace(paid, bonus_batch_size=1024)) > 1.1 * seconds(settings=paid)
-    assert seconds(frames=4_000) < 60  # in which nothing is learned
-    assert seconds(eval_every_frames=10_000, eval_episodes=10) - seconds() == pytest.approx(11 * 10 * EPISODE * 6e-3)
-    assert seconds(rendering="faithful") > seconds()
-    assert PixelCohort.expected_seconds(usual, "cuda") == 200
 
 
 def test_vcse_eval_gives_the_last_evaluation_again(done, capsys):

@@ -68,8 +68,8 @@ def evaluate_runs(
 
     Layouts and actions depend on the run's seed and its frame alone, so that a run that has ended gives the last row
     of its eval.csv again, unless --episodes asks for more or fewer; on another device, or with pictures that another
-    library draws, nearly so. A run that has saved nothing yet is named and
-    passed over; so is one whose files are damaged, and then the exit status is 1.
+    library draws, nearly so. A run that has saved nothing yet is named and passed over; so is one whose files are
+    damaged, and then the exit status is 1.
 
     Args:
         directory: A run, or a directory of runs.

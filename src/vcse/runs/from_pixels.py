@@ -16,24 +16,21 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, TWIN, DrQv2, DrQv2Spec
+from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
 from vcse.envs.pixels import ACTION_REPEAT, Pixels, pixel_spec
-from vcse.envs.rendering import Rendering
 from vcse.nets.augment import SHIFTS
 from vcse.nets.beside import Beside
-from vcse.nets.optimizers import ADAM_AVERAGES
-from vcse.nets.perceptrons import Perceptrons
-from vcse.nets.pixels import FEATURES
-from vcse.replay.frames import STACK, Chosen, FrameReplay, frame_bytes, step_record
-from vcse.replay.transitions import FLOAT_BYTES, distinct_places, uniforms_for
+from vcse.replay.frames import STACK, Chosen, FrameReplay, step_record
+from vcse.replay.transitions import distinct_places, uniforms_for
 from vcse.runs.agents import AGENTS
-from vcse.runs.checkpoint import KEPT, check_replayed, fitting, naming
+from vcse.runs.checkpoint import check_replayed, fitting, naming
 from vcse.runs.config import RunConfig
 from vcse.runs.delivery import Delivered, Delivery
 from vcse.runs.draws import ActionDraws
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_pictures
-from vcse.runs.memory import CHECKPOINT_COPIES, DISK, Needs, find_room
+from vcse.runs.memory import DISK, Needs, find_room
+from vcse.runs.pixel_costs import capacity_of, expected_seconds, needs_of_run, steps_of
 from vcse.runs.progress import Score, Status, Stopwatch
 from vcse.runs.schedule import few_transitions, is_due, nothing_learned
 from vcse.runs.store import SHOWN_OF_BONUS, RunDirectory
@@ -46,16 +43,6 @@ MOST_UNWRITTEN = 1000  # pictures, 21 MB, that wait in memory for the run's file
 SECONDS_BETWEEN_REPORTS = 1.0
 MOST_SECONDS_UNSAVED = 600.0
 FRAME_BYTES = math.prod(Pixels.frame_shape)
-# What takes time, as measured: on an H200, with evaluations; and on one core, of which an update takes most.
-GPU_FRAMES_PER_S = 500.0
-LEARNED_SECONDS = 6.2e-3  # of an update, for each of its transitions
-TIMES_WITH_BONUS = {"none": 1.0, "vcse": 1.25}
-TIMES_WITH_OTHER_BONUS = 1.13
-LOOKED_AT_SECONDS = 1.5e-3  # for each that serves the bonus alone
-ACT_SECONDS = 5e-3
-DRAWN_SECONDS: dict[Rendering, float] = {"faithful": 20e-3, "light": 6e-3, "fast": 1e-3}  # of a step
-TIMES_IN_METAWORLD = 6.0
-DRAWN_BYTES = 2_000_000  # of a transition in an update: its pictures, what the encoder makes of them, and gradients
 
 
 class PixelCohort:
@@ -71,7 +58,7 @@ class PixelCohort:
     @classmethod
     def warning(cls, config: RunConfig) -> str:
         """Say of runs that are too short that they learn nothing, or from few transitions again and again."""
-        settings, steps = config.drqv2, _steps(config)
+        settings, steps = config.drqv2, steps_of(config)
         every = settings.steps_per_update
         # A transition is complete after n steps, and is chosen while the next one is played.
         ready = max(-(-settings.seed_frames // ACTION_REPEAT), settings.n_step + 1)
@@ -79,7 +66,7 @@ class PixelCohort:
         if steps < updated:
             return nothing_learned(config.frames, ACTION_REPEAT * updated, settings.seed_frames)
         episodes = -(-steps // pixel_spec(config.task).most_steps)  # the last steps of each begin no transition
-        return few_transitions(_capacity(config) - episodes * settings.n_step, settings.drawn)
+        return few_transitions(capacity_of(config) - episodes * settings.n_step, settings.drawn)
 
     @classmethod
     def in_common(cls, config: RunConfig) -> tuple[Hashable, ...]:
@@ -89,31 +76,12 @@ class PixelCohort:
     @classmethod
     def expected_seconds(cls, config: RunConfig, device: str) -> float:
         """Give about how long a run takes."""
-        if device == "cuda":
-            return config.frames / GPU_FRAMES_PER_S
-        settings, steps = config.drqv2, _steps(config)
-        updates = max(0, steps - settings.seed_frames // ACTION_REPEAT) // settings.steps_per_update
-        update = settings.batch_size * LEARNED_SECONDS
-        update *= TIMES_WITH_BONUS.get(settings.bonus.name, TIMES_WITH_OTHER_BONUS)
-        update += (settings.drawn - settings.batch_size) * LOOKED_AT_SECONDS
-        evaluations = 1 + (-(-config.frames // config.eval_every_frames) if config.eval_every_frames else 0)
-        played = steps + evaluations * config.eval_episodes * pixel_spec(config.task).most_steps
-        drawn = DRAWN_SECONDS[config.rendering or "faithful"]
-        drawn *= TIMES_IN_METAWORLD if config.task.startswith("metaworld/") else 1
-        return updates * update + played * (drawn + ACT_SECONDS)
+        return expected_seconds(config, device)
 
     @classmethod
     def needs(cls, config: RunConfig) -> Needs:
         """Give about what a run takes; on disk every frame, and two checkpoints."""
-        most_steps, checkpoint = pixel_spec(config.task).most_steps, _checkpoint_bytes(config)
-        frames = frame_bytes(_steps(config), most_steps, Pixels.frame_shape)
-        return Needs(
-            working=CHECKPOINT_COPIES * checkpoint + config.drqv2.drawn * DRAWN_BYTES,
-            replay=frame_bytes(_capacity(config), most_steps, Pixels.frame_shape),
-            files=KEPT * checkpoint + (frames if config.keeps_replay else 0),
-            until_done=0 if config.keeps_replay else frames,
-            may_use_disk=True,
-        )
+        return needs_of_run(config)
 
     def __init__(
         self,
@@ -142,7 +110,7 @@ class PixelCohort:
         scratch = path / "replay.scratch"
         with naming(scratch):
             self.replay = FrameReplay(
-                capacity=_capacity(self.config),
+                capacity=capacity_of(self.config),
                 most_steps=spec.most_steps,
                 frame_shape=Pixels.frame_shape,
                 action_size=spec.action_size,
@@ -168,17 +136,22 @@ class PixelCohort:
         self.delivered: Delivered | None = None  # what the update that is being made learns from
         self.updating = Beside(self.agent.device)
         self.action_draws = ActionDraws([self.config.seed], self.action_size, self.agent.device)
-        self.environment = Pixels(
-            [self.config.task],
-            rendering=self.config.rendering or "faithful",
-            goal_marker=self.config.shows_goal,
-            device=device,
-        )
+        self.environment = self._environments(1, processes=1)
         self.directory.add_to_meta("drawn_by", self.environment.gl_backend)
         self.evaluation_environments: Pixels | None = None
         self.observation = torch.zeros(STACK * Pixels.frame_shape[0], *Pixels.frame_shape[1:], dtype=torch.uint8)
         self.seconds = dict.fromkeys(("env", "act", "update"), 0.0)
         self.clock = 0.0
+
+    def _environments(self, count: int, *, processes: int) -> Pixels:
+        """Make environments of the run's task, as it sees them."""
+        return Pixels(
+            [self.config.task] * count,
+            rendering=self.config.rendering or "faithful",
+            goal_marker=self.config.shows_goal,
+            device=self.device,
+            processes=processes,
+        )
 
     @property
     def frame(self) -> int:
@@ -377,13 +350,7 @@ class PixelCohort:
         if episodes == 0:
             return
         if self.evaluation_environments is None:
-            self.evaluation_environments = Pixels(
-                [self.config.task] * episodes,
-                rendering=self.config.rendering or "faithful",
-                goal_marker=self.config.shows_goal,
-                device=self.device,
-                processes=min(self.threads, episodes),
-            )
+            self.evaluation_environments = self._environments(episodes, processes=min(self.threads, episodes))
         found = play_pictures(self.agent, self.config, self.evaluation_environments, frame=self.frame, sampled=False)
         success = found.success_rate if self.has_success else math.nan
         self.evaluation = {"return_mean": found.return_mean, "success_rate": success}
@@ -463,28 +430,3 @@ class PixelCohort:
         bonus = {method: self.bonus_mean.of_last_row[0]}
         learns = self.frame > self.settings.seed_frames
         return Status(self.frame, frames, 1, frames_per_s, {method: known}, bonus, score, learns)
-
-
-def _steps(config: RunConfig) -> int:
-    """Give the steps of a run, the last of which is made whole."""
-    return -(-config.frames // ACTION_REPEAT)
-
-
-def _capacity(config: RunConfig) -> int:
-    """Give the steps that the replay keeps."""
-    return min(config.drqv2.replay_capacity, _steps(config))
-
-
-def _checkpoint_bytes(config: RunConfig) -> int:
-    """Give about the bytes of a checkpoint: networks, what Adam keeps of them, target critics, acting policy."""
-    settings, action_size = config.drqv2, pixel_spec(config.task).action_size
-    features, hidden = settings.features, settings.hidden_units
-    encoder = 9 * 32 * (STACK * Pixels.frame_shape[0] + 3 * 32)  # weights of four convolutions, 3 x 3
-    trunk = (FEATURES + 3) * features
-    actor = trunk + Perceptrons(features, hidden, action_size).parameter_count
-    critic = trunk + TWIN * Perceptrons(features + action_size, hidden, 1).parameter_count
-    curiosity = trunk + hidden * (4 * features + 2 * action_size)  # two networks of one hidden layer
-    learned = encoder + actor + critic + critic * settings.has_extrinsic_critic + curiosity * settings.has_bonus
-    targets = critic + critic * settings.has_extrinsic_critic
-    acting = encoder + actor
-    return FLOAT_BYTES * ((1 + ADAM_AVERAGES) * learned + targets + acting)
