@@ -531,6 +531,8 @@ def test_saved_loaded_and_continued_equals_not_stopping_with_deviations_too(conf
         ({"replay_capacity": 5}, "replay_capacity must be at least 6, the transitions of a batch, got 5"),
         ({"replay_capacity": 9, "n_step": 9}, "replay_capacity must be above n_step, 9, got 9"),
         ({"bonus_batch_size": 5}, "bonus_batch_size must be at least batch_size, 6, got 5"),
+        ({"bonus_batch_size": 16_385}, "bonus_batch_size must be at most 16384, got 16385"),
+        ({"batch_size": 20_000}, "batch_size must be at most 16384, got 20000"),
         ({"batch_size": 3}, "k must be below 3, the states of a batch, got 3"),
     ],
 )

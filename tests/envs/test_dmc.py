@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import numpy as np
@@ -270,6 +271,34 @@ class TestDeterminism:
             assert_same([act(together, each)], [act(alone, each[:1])], slice(1))
 
 
+# Something holds the environments when a process ends: what it failed in, or nothing but the process itself.
+HELD_IN_A_FAILURE = """
+import multiprocessing
+from vcse.envs.dmc import DMCStates
+
+class Holder:
+    def __init__(self):
+        self.environments = DMCStates(["pendulum_swingup"] * 2, processes=2)
+        raise OSError("no space is left")
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=Holder)
+    process.start()
+    process.join(30)
+    print("ended", process.exitcode)
+    process.kill()
+"""
+HELD_TO_THE_END = """
+import tempfile
+folder = tempfile.TemporaryDirectory()  # which is cleaned up by a finaliser of weakref's
+from vcse.envs.dmc import DMCStates
+
+if __name__ == "__main__":
+    environments = DMCStates(["pendulum_swingup"] * 2, processes=2)
+    print("ended", len(environments.reset([0, 1])) - 1)
+"""
+
+
 class TestWorkers:
     TASKS = ("walker_walk", "walker_walk_sparse", "walker_run", "walker_stand", "walker_walk")
 
@@ -355,6 +384,27 @@ class TestWorkers:
         with pytest.raises(RuntimeError, match=r"environment 0 .* KeyError"):  # the workers do not know it
             DMCStates(["hopper_stand_again"] * 2, processes=2)
         assert not multiprocessing.active_children()
+
+    @pytest.mark.parametrize("script", [HELD_IN_A_FAILURE, HELD_TO_THE_END], ids=["failure", "end"])
+    def test_the_process_that_holds_them_can_end(self, tmp_path, script):
+        (tmp_path / "script.py").write_text(script)
+        done = subprocess.run(
+            [sys.executable, tmp_path / "script.py"], timeout=60, check=True, capture_output=True, text=True
+        )
+        assert done.stdout == "ended 1\n"
+
+    def test_a_signal_that_comes_while_they_start_waits(self, monkeypatch):
+        held, start = [], SpawnProcess.start
+
+        def start_and_look(process):
+            held.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+            start(process)
+
+        monkeypatch.setattr(SpawnProcess, "start", start_and_look)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        DMCStates(["pendulum_swingup"] * 2, processes=2).close()
+        assert [{signal.SIGINT, signal.SIGTERM} <= each for each in held] == [True, True]
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
 
     def test_they_end_when_the_process_that_waits_is_killed(self):
         code = (

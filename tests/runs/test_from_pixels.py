@@ -343,9 +343,11 @@ def test_a_batch_that_never_finds_enough_is_warned_of_and_the_replay_is_not_larg
     assert PixelCohort.warning(few) == said
     assert PixelCohort.warning(enough) == ""
     assert PixelCohort.needs(few).replay == PixelCohort.needs(enough).replay
+    forgetful = make_config(frames=100_000, settings={"replay_capacity": 100})  # of which a batch of 6 finds enough
+    assert PixelCohort.warning(forgetful) == ""
 
 
-def test_what_is_forgotten_is_not_learned_from(done, tmp_path):
+def test_a_replay_that_forgets_learns_as_often_and_something_else(done, tmp_path):
     config = make_config(method="forgetful", settings={"replay_capacity": 20})
     train([config], tmp_path)
     assert (tmp_path / config.name / "steps.bin").stat().st_size == (done / VCSE.name / "steps.bin").stat().st_size

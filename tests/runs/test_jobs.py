@@ -31,11 +31,13 @@ def _without_type_checks():
 
 
 def test_a_process_per_core_where_there_are_enough_runs():
-    assert suitable_jobs(48, agent="a2c", device="cpu", cores=2) == 2
-    assert suitable_jobs(48, agent="a2c", device="cpu", cores=64) == 12
-    assert suitable_jobs(3, agent="a2c", device="cpu", cores=2) == 1
-    assert suitable_jobs(3, agent="sac", device="cpu", cores=2) == 2
-    assert suitable_jobs(480, agent="a2c", device="cuda", cores=16) == 1
+    assert suitable_jobs(["a2c"] * 48, device="cpu", cores=2) == 2
+    assert suitable_jobs(["a2c"] * 48, device="cpu", cores=64) == 12
+    assert suitable_jobs(["a2c"] * 3, device="cpu", cores=2) == 1
+    assert suitable_jobs(["sac"] * 3, device="cpu", cores=2) == 2
+    for mixed in (["a2c", "drqv2", "sac"], ["sac", "drqv2", "a2c"]):
+        assert suitable_jobs(mixed, device="cpu", cores=8) == 2  # one of a2c alone fills none
+    assert suitable_jobs(["a2c"] * 480, device="cuda", cores=16) == 1
 
 
 class Listening(TrainingProgress):

@@ -43,6 +43,7 @@ TWIN = 2
 NOISE_DRAWS = 3  # normal numbers of an update: the next action of each critic, and the actor's own
 SHIFT_DRAWS = 3  # of each picture that an update may look at: now, n steps later, one step later
 MOST_ACTION = 1 - 1e-6
+MOST_DRAWN = 16_384  # states of an update: kernels count the numbers of all pictures in 32 bits
 SATURATED = 0.99  # from here on a tanh passes less than 2 % of a gradient on
 REWARD_DECAY, REWARD_EPSILON = 0.99, 1e-8  # of the running mean that rewards are divided by
 
@@ -84,6 +85,9 @@ class DrQv2Config:
         if not 0 <= self.beta_decay < 1:
             raise ValueError(f"beta_decay must be from 0 to below 1, got {self.beta_decay}")
         check_holds_batch(self, self.drawn)
+        if self.drawn > MOST_DRAWN:
+            name = "batch_size" if self.drawn == self.batch_size else "bonus_batch_size"
+            raise ValueError(f"{name} must be at most {MOST_DRAWN}, got {self.drawn}")
         if self.replay_capacity <= self.n_step:
             raise ValueError(f"replay_capacity must be above n_step, {self.n_step}, got {self.replay_capacity}")
         if self.bonus_batch_size is not None and self.bonus_batch_size < self.batch_size:
@@ -227,7 +231,7 @@ class DrQv2:
     def act(
         self, observations: UInt8[Tensor, "n c h w"], noise: Float[Tensor, "n a"] | None, *, step: int = 0
     ) -> Float[Tensor, "n a"]:
-        """Choose actions.
+        """Choose actions; once there was a capture, those with noise are overwritten by the next.
 
         Args:
             observations: Stacks of frames, on the host or the device.
@@ -272,6 +276,8 @@ class DrQv2:
         step: int,
     ) -> dict[str, Tensor]:
         """Learn from a batch, and act as before until `adopt`; what is returned is overwritten by the next update.
+
+        After `capture` the arguments must be the memory that was captured, filled anew: no other is read.
 
         Args:
             batch: Transitions; those beyond the batch size serve the bonus alone.

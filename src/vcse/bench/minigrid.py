@@ -66,7 +66,7 @@ class Row:
 def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float = SECONDS) -> Iterator[Row]:
     """Measure case after case, each in as many processes as training would use."""
     for case in cases:
-        jobs = suitable_jobs(case.learners, agent="a2c", device=device, cores=threads)
+        jobs = suitable_jobs(["a2c"] * case.learners, device=device, cores=threads)
         name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
         parts = (
             _in_processes(device, case, jobs, threads, seconds)

@@ -33,7 +33,7 @@ from vcse.runs.launch import COHORTS, needs_of, room_for, saved_frame, warn_of
 from vcse.runs.words import counted, duration, size
 from vcse.studies import catalog
 from vcse.studies.archive import CURVES
-from vcse.studies.catalog import CATALOG, Claim, Study
+from vcse.studies.catalog import CATALOG, Claim, Study, ZeroClaim
 from vcse.studies.local import StudyProgress, check_out, form_cohorts, run_locally, take_out
 from vcse.studies.status import study_status
 from vcse.studies.study_file import StudyFile, asked_in
@@ -317,9 +317,9 @@ def _written(options: Mapping[str, object]) -> list[str]:
     return words
 
 
-def _judged_by(claim: object) -> str:
+def _judged_by(claim: Claim | ZeroClaim) -> str:
     if not isinstance(claim, Claim):
-        return f"judged by {claim.column} of {claim.method} before the first success"  # type: ignore[attr-defined]
+        return f"judged by {claim.column} of {claim.method} before the first success"
     by = "the area under the curve" if claim.at_frame is None else f"frame {claim.at_frame:,}"
     where = f" on {', '.join(claim.tasks)}" if claim.tasks else ""
     return f"judged by {claim.better} {'as' if claim.same else '>'} {claim.than}{where}, {by}"

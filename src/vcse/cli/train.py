@@ -247,7 +247,7 @@ def _train(
         out,
         device=resolved,
         threads=threads or cores(),
-        jobs=jobs or suitable_jobs(len(left), agent=configs[0].agent, device=resolved, cores=cores()),
+        jobs=jobs or suitable_jobs((config.agent for config in left), device=resolved, cores=cores()),
         progress=progress,
         tensorboard=tensorboard,
     )

@@ -107,7 +107,6 @@ class DMCStates(Batch):
             raise ValueError("at least one environment is needed, got no tasks")
         if processes < 1:
             raise ValueError(f"processes must be at least 1, got {processes}")
-        self.tasks = tuple(tasks)
         first = state_spec(tasks[0])
         for name in tasks:
             spec = state_spec(name)

@@ -118,7 +118,6 @@ class Pixels(Batch):
                 )
         kind, index = _device(device)
         gl_backend_for(kind)  # what cannot draw is refused here, in words of its own, before a process meets it
-        self.tasks = tuple(tasks)
         self.most_steps, self.has_success = spec.most_steps, spec.has_success
         super().__init__(
             tasks,
@@ -226,7 +225,12 @@ class _Environment:
 
 
 def build(
-    task: str, *, rendering: Rendering, device: Any = "cpu", index: int = 0, goal_marker: bool = True
+    task: str,
+    *,
+    rendering: Rendering,
+    device: Literal["cpu", "cuda"] = "cpu",
+    index: int = 0,
+    goal_marker: bool = True,
 ) -> _Environment:
     """Make an environment in a worker process."""
     gl_backend = choose_gl_backend(device, index)

@@ -8,13 +8,14 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import c_char
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from multiprocessing.util import Finalize
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -240,14 +241,16 @@ class _InWorkers:
         memory: Any = context.RawArray(c_char, len(plan.names) * plan.row.itemsize)
         self.table = np.frombuffer(memory, dtype=plan.row)
         self._workers: list[_Worker] = []
-        self.close = weakref.finalize(self, _end, self._workers)
+        # Of multiprocessing's own kind, which runs before it waits for its processes when this one ends.
+        self.close = Finalize(self, _end, args=(self._workers,), exitpriority=10)
         try:
             for number in range(processes):
                 places = range(number, len(plan.names), processes)
                 here, there = context.Pipe()
                 process = context.Process(target=_work, args=(there, plan, places, memory), daemon=True)
                 self._workers.append(_Worker(process, here, places))
-                process.start()
+                with _signals_held_back():
+                    process.start()
                 there.close()  # or its end would not be noticed when the worker has ended
             self._awaited = deque(self._workers)
             self.wait()  # until all are built
@@ -310,6 +313,17 @@ def _end(workers: list[_Worker]) -> None:
             worker.process.join()
         worker.process.close()
     workers.clear()
+
+
+@contextlib.contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait, here and in a process that is started meanwhile, which is not deaf to them yet."""
+    resource_tracker.ensure_running()  # it would be started with the process, and not hold them back
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _work(connection: Connection, plan: _Plan, places: range, memory: Any) -> None:

@@ -21,7 +21,9 @@ class Captured(Generic[Output]):
     def __init__(self, function: Callable[[], Output]) -> None:
         torch.cuda.synchronize()
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        # Of its own: matrix products have scratch memory by stream, and two graphs may run at the same time.
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        with torch.cuda.graph(self._graph, stream=stream):
             self._output = function()
 
     def __call__(self) -> Output:

@@ -102,7 +102,6 @@ class FrameReplay:
         for name, number in (("capacity", capacity), ("n_step", n_step)):
             if number < 1:
                 raise ValueError(f"{name} must be at least 1, got {number}")
-        self.capacity = capacity
         self.n_step = n_step
         self.discount = discount
         self.device = torch.device(device)

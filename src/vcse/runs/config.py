@@ -67,6 +67,11 @@ class RunConfig:
         return f"{self.task.replace('/', '-')}/{self.method}/seed{self.seed}"
 
     @property
+    def picture_quality(self) -> Rendering:
+        """How pictures are drawn: faithfully where nothing else is said."""
+        return self.rendering or "faithful"
+
+    @property
     def shows_goal(self) -> bool:
         """Whether pictures show the goal of a task, where it has one to show."""
         return self.goal_marker is not False

@@ -80,7 +80,7 @@ def _play_both_ways(policies: Policies, episodes: int, threads: int) -> list[lis
     (config,) = configs
     world = Pixels(
         [config.task] * episodes,
-        rendering=config.rendering or "faithful",
+        rendering=config.picture_quality,
         goal_marker=config.shows_goal,
         device=str(agent.device),
         processes=min(threads, episodes),

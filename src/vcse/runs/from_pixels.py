@@ -65,8 +65,9 @@ class PixelCohort:
         updated = -(-ready // every) * every + 1  # steps when the first update was adopted
         if steps < updated:
             return nothing_learned(config.frames, ACTION_REPEAT * updated, settings.seed_frames)
-        episodes = -(-steps // pixel_spec(config.task).most_steps)  # the last steps of each begin no transition
-        return few_transitions(capacity_of(config) - episodes * settings.n_step, settings.drawn)
+        kept = capacity_of(config)
+        episodes = -(-kept // pixel_spec(config.task).most_steps)  # the last steps of each begin no transition
+        return few_transitions(kept - episodes * settings.n_step, settings.drawn)
 
     @classmethod
     def in_common(cls, config: RunConfig) -> tuple[Hashable, ...]:
@@ -147,7 +148,7 @@ class PixelCohort:
         """Make environments of the run's task, as it sees them."""
         return Pixels(
             [self.config.task] * count,
-            rendering=self.config.rendering or "faithful",
+            rendering=self.config.picture_quality,
             goal_marker=self.config.shows_goal,
             device=self.device,
             processes=processes,
@@ -160,7 +161,7 @@ class PixelCohort:
 
     def describe(self) -> str:
         """Say what draws, when nothing but evaluations goes on, and that a precision is not for this device."""
-        said = f"pictures: {self.config.rendering}, drawn by {self.environment.gl_backend}"
+        said = f"pictures: {self.config.picture_quality}, drawn by {self.environment.gl_backend}"
         every, episodes = self.config.eval_every_frames, self.config.eval_episodes
         if every and episodes:
             first = "first, and " if self.frame == 0 else ""
@@ -232,7 +233,7 @@ class PixelCohort:
         self._spent("update")
         action = asked.cpu()
         if not np.isfinite(action.numpy()).all():
-            self._finish_update()
+            self._finish_update()  # which names the loss that it comes from; if there is none, the simulator refuses it
         self.environment.send(action[None].numpy())
         self._spent("act")
         if self._learns_at(self.step_count):
@@ -357,7 +358,7 @@ class PixelCohort:
         self.directory.append_row("eval.csv", {"frame": self.frame, "episodes": episodes, **self.evaluation})
 
     def _finish_update(self) -> None:
-        """Wait for the last update, and refuse to write down what has become NaN: the last checkpoint is still good."""
+        """Wait for the last update, and refuse one that has become NaN: the last checkpoint is still good."""
         self.updating.wait()
         for name, each in self.metrics.items():
             if name.endswith("_loss") and not math.isfinite(float(each)):

@@ -11,7 +11,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -37,9 +38,10 @@ from vcse.runs.store import check_config, done_frame
 ORPHAN_SECONDS = 10.0  # that a process has to save when the one that started it is gone
 
 
-def suitable_jobs(runs: int, *, agent: str, device: str, cores: int) -> int:
+def suitable_jobs(agents: Iterable[str], *, device: str, cores: int) -> int:
     """Give how many processes to use: one per core, as long as there are enough runs; a GPU is shared badly."""
-    return 1 if device == "cuda" else max(1, min(cores, runs // AGENTS[agent].least_runs))
+    filled = sum(runs // AGENTS[agent].least_runs for agent, runs in Counter(agents).items())
+    return 1 if device == "cuda" else max(1, min(cores, filled))
 
 
 def train_in_jobs(

@@ -35,7 +35,7 @@ def capacity_of(config: RunConfig) -> int:
 
 
 def expected_seconds(config: RunConfig, device: str) -> float:
-    """Give about how long a run takes: updates, and whatever is played, in training and in evaluations."""
+    """Give about how long a run takes: updates, and whatever is played and drawn; on a GPU, by one pace for all."""
     if device == "cuda":
         return config.frames / GPU_FRAMES_PER_S
     settings, steps = config.drqv2, steps_of(config)
@@ -45,7 +45,7 @@ def expected_seconds(config: RunConfig, device: str) -> float:
     update += (settings.drawn - settings.batch_size) * LOOKED_AT_SECONDS
     evaluations = 1 + (-(-config.frames // config.eval_every_frames) if config.eval_every_frames else 0)
     played = steps + evaluations * config.eval_episodes * pixel_spec(config.task).most_steps
-    drawn = DRAWN_SECONDS[config.rendering or "faithful"]
+    drawn = DRAWN_SECONDS[config.picture_quality]
     drawn *= TIMES_IN_METAWORLD if config.task.startswith("metaworld/") else 1
     return updates * update + played * (drawn + ACT_SECONDS)
 

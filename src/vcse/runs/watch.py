@@ -95,7 +95,7 @@ def play_simulation(
     agent: SAC | DrQv2, config: RunConfig, frame: int, *, episodes: int, sampled: bool, seed: int
 ) -> Iterator[Moment]:
     """Play episodes of a simulated robot with an agent's first learner, as it was at a frame, and draw some frames."""
-    world = Filmed(config.task, rendering=config.rendering or "faithful", goal_marker=config.shows_goal)
+    world = Filmed(config.task, rendering=config.picture_quality, goal_marker=config.shows_goal)
     draws = np.random.default_rng(seed)
     try:
         for episode in range(1, episodes + 1):
