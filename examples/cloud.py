@@ -24,6 +24,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import matplotlib.ticker
 from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
 ROOMS = ("low value", "middle", "high value")
 SHARE_OF_VISITS = (0.06, 0.22, 0.72)
@@ -109,7 +110,7 @@ def draw(states: Tensor, values: Tensor, rooms: Tensor, outputs: dict[str, Bonus
 
 def _scatter(axis: Axes, states: Tensor, colors: Tensor, palette: str) -> mpl.collections.PathCollection:
     for room in range(len(ROOMS)):
-        axis.add_patch(plt.Rectangle((room * ROOM_WIDTH, 0), 1, 1, fill=False, color="#888888", linewidth=1))
+        axis.add_patch(Rectangle((room * ROOM_WIDTH, 0), 1, 1, fill=False, color="#888888", linewidth=1))
     axis.plot((len(ROOMS) - 1) * ROOM_WIDTH + 0.93, 0.93, marker="*", markersize=12, color="gold", zorder=3)
     axis.set_aspect("equal")
     axis.axis("off")

@@ -71,7 +71,7 @@ def main(args: Args) -> int:
     try:
         with TrainingProgress(quiet=args.quiet) as progress:
             cores = os.cpu_count() or 1
-            jobs = args.jobs or suitable_jobs(len(wanted), agent="a2c", device="cpu", cores=cores)
+            jobs = args.jobs or suitable_jobs((config.agent for config in wanted), device="cpu", cores=cores)
             runs = train_in_jobs(wanted, args.out, device="cpu", threads=cores, jobs=jobs, progress=progress)
     except StoppedError as error:
         print(f"{error}; the same command goes on", file=sys.stderr)
