@@ -3,7 +3,6 @@
 Numbers that count frames may be written as people write large numbers: 100000, 100_000, 1e5, 100k, 1M.
 """
 
-import inspect
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -94,13 +93,6 @@ def _read_together_by(
 def if_given(metavar: str | None = None) -> Any:
     """Let an option not be given, and show no "(default: None)": what happens then is for its help to say."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
-
-
-def filling_lines(command: Callable[..., int]) -> Callable[..., int]:
-    """Let the help of a command fill its lines, which tyro would break where the source does; "- " begins a new one."""
-    text = re.sub(r"\n {8,}(?!- )", " ", inspect.getdoc(command) or "")
-    command.__doc__ = inspect.unwrap(command).__doc__ = text  # tyro reads what a decorator is around
-    return command
 
 
 def one_of(kind: Any) -> Any:

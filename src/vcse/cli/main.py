@@ -4,25 +4,22 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable, Sequence
-
-import tyro
-from tyro.extras import SubcommandApp
+from collections.abc import Sequence
 
 from vcse import __version__
 from vcse.cli.bench import bench
 from vcse.cli.doctor import doctor
 from vcse.cli.evaluate import evaluate_runs
-from vcse.cli.kinds import filling_lines
 from vcse.cli.report import report
 from vcse.cli.selftest import selftest
 from vcse.cli.study import run_study_command, study
 from vcse.cli.tasks import tasks
 from vcse.cli.train import resume, train
+from vcse.cli.verbs import Verb, run_verb
 from vcse.cli.watch import watch
 from vcse.runs.launch import StoppedError
 
-COMMANDS: dict[str, Callable[..., int]] = {
+VERBS: dict[str, Verb] = {
     "train": train,
     "resume": resume,
     "eval": evaluate_runs,
@@ -34,9 +31,6 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "doctor": doctor,
     "selftest": selftest,
 }
-app = SubcommandApp()
-for _name, _command in COMMANDS.items():
-    app.command(name=_name, help=(_command.__doc__ or "").partition("\n")[0])(filling_lines(_command))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,19 +64,10 @@ def _run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         print(f"vcse {__version__}")
         return 0
-    verb, rest = "".join(arguments[:1]), arguments[1:]
-    if verb == "study":  # which has verbs of its own
-        return run_study_command(rest)
-    if verb in COMMANDS:  # by itself, so that what it says of a wrong call names its own help
-        return int(tyro.cli(COMMANDS[verb], prog=f"vcse {verb}", args=rest) or 0)
-    return int(
-        app.cli(
-            prog="vcse",
-            description="Value-conditional state entropy exploration. vcse --version prints the version.",
-            args=arguments,
-        )
-        or 0
-    )
+    if arguments[:1] == ["study"]:  # which has verbs of its own
+        return run_study_command(arguments[1:])
+    description = "Value-conditional state entropy exploration. vcse --version prints the version."
+    return run_verb(VERBS, arguments, prog="vcse", description=description)
 
 
 def _reader_has_left() -> bool:

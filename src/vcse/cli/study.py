@@ -12,7 +12,6 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 from rich.table import Table
-from tyro.extras import SubcommandApp
 
 from vcse.cli.devices import Device, check_drawing, cores, resolve_device
 from vcse.cli.kinds import (
@@ -21,11 +20,11 @@ from vcse.cli.kinds import (
     PathIfGiven,
     Whole,
     WholeIfGiven,
-    filling_lines,
     if_given,
     one_of,
 )
 from vcse.cli.pack import pack_study
+from vcse.cli.verbs import Verb, run_verb
 from vcse.envs.rendering import Rendering, named_backend
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig
@@ -43,26 +42,13 @@ Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 
 def study() -> int:
     """List, show and run the studies of the catalogue: vcse study list | show | run | status | pack."""
-    return _main(["--help"])
+    return run_study_command([])
 
 
 def run_study_command(arguments: list[str]) -> int:
     """Run what follows `vcse study`."""
-    return _main(arguments or ["--help"])
-
-
-def _main(arguments: list[str]) -> int:
-    verb, rest = "".join(arguments[:1]), arguments[1:]
-    if verb in VERBS:  # by itself, so that what it says of a wrong call names its own help
-        return int(tyro.cli(VERBS[verb], prog=f"vcse study {verb}", args=rest) or 0)
-    return int(
-        study_app.cli(
-            prog="vcse study",
-            description="Every figure of the paper, and four of our own, as one command.",
-            args=arguments,
-        )
-        or 0
-    )
+    description = "Every figure of the paper, and four of our own, as one command."
+    return run_verb(VERBS, arguments or ["--help"], prog="vcse study", description=description)
 
 
 def list_studies(json_rows: Annotated[bool, tyro.conf.arg(name="json")] = False) -> int:
@@ -349,13 +335,10 @@ def _millions(frames: int) -> str:
     return f"{frames / 1e6:,.0f}M"
 
 
-VERBS: dict[str, Callable[..., int]] = {
+VERBS: dict[str, Verb] = {
     "list": list_studies,
     "show": show_study,
     "run": run_study,
     "status": show_status,
     "pack": pack_study,
 }
-study_app = SubcommandApp()
-for _name, _verb in VERBS.items():
-    study_app.command(name=_name)(filling_lines(_verb))

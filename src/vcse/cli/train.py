@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,14 @@ from vcse.runs.jobs import suitable_jobs, train_in_jobs
 from vcse.runs.launch import COHORTS, unfinished_runs
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.readings import HEEDED_BY, Reading
-from vcse.runs.store import check_config, check_no_file, done_frame, readable_runs, run_directories
+from vcse.runs.store import (
+    check_config,
+    check_no_file,
+    done_frame,
+    readable_runs,
+    run_directories,
+    those_without_problems,
+)
 from vcse.runs.words import counted
 
 
@@ -181,7 +189,7 @@ def resume(
                 file=sys.stderr,
             )
         found = {path: dataclasses.replace(config, frames=frames) for path, config in found.items()}
-    found = _those_that_can_go_on(found)
+    found = those_without_problems(found, partial(_checked, found))
     by_root: dict[Path, list[RunConfig]] = {}
     for path, config in found.items():
         by_root.setdefault(_root(path, config), []).append(config)
@@ -194,21 +202,10 @@ def resume(
     return 0 if len(found) == len(run_directories(directory)) else 1
 
 
-def _those_that_can_go_on(found: Mapping[Path, RunConfig]) -> dict[Path, RunConfig]:
-    """Give the runs that lack nothing to go on, where any does; of the others it is said what they lack."""
-    whole: dict[Path, RunConfig] = {}
-    problems: list[ValueError] = []
-    for path, config in found.items():
-        try:
-            check_config(path, config)
-            whole[path] = config
-        except ValueError as error:
-            problems.append(error)
-    if not whole:
-        raise problems[0]
-    for problem in problems:
-        print(f"vcse: {problem}; the run is left out", file=sys.stderr)
-    return whole
+def _checked(wanted: Mapping[Path, RunConfig], path: Path) -> RunConfig:
+    """Give what is wanted of a run, if it lacks nothing to go on."""
+    check_config(path, wanted[path])
+    return wanted[path]
 
 
 def _say_what_next(runs: int, place: Path) -> None:

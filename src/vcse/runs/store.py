@@ -17,29 +17,23 @@ import io
 import json
 import math
 import os
-import platform
-import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import DTypeLike
 
-from vcse import __version__
 from vcse.extras import install
 from vcse.runs import checkpoint
 from vcse.runs.agents import AGENTS
-from vcse.runs.arithmetic import arithmetic_of
 from vcse.runs.checkpoint import Checkpoint, naming, write_atomically
 from vcse.runs.config import RunConfig, difference
+from vcse.runs.machine import describe_machine
 
-PACKAGES = ("torch", "numpy", "envpool", "minigrid", "gymnasium", "dm_control", "mujoco", "metaworld")
 CURVES = ("train.csv", "eval.csv", "timing.csv")
 # What train.csv shows of the bonus in the last batch.
 BONUS_COLUMNS = (
@@ -311,11 +305,16 @@ def run_directories(path: Path) -> list[Path]:
 
 def readable_runs(path: Path) -> dict[Path, RunConfig]:
     """Give the runs below a directory and their configurations; what cannot be read is named and left out."""
+    return those_without_problems(run_directories(path), read_config)
+
+
+def those_without_problems(paths: Iterable[Path], look: Callable[[Path], RunConfig]) -> dict[Path, RunConfig]:
+    """Look at runs; one that is refused is named and left out, and where all are, that is raised."""
     found: dict[Path, RunConfig] = {}
     problems: list[ValueError] = []
-    for each in run_directories(path):
+    for each in paths:
         try:
-            found[each] = read_config(each)
+            found[each] = look(each)
         except ValueError as error:
             problems.append(error)
     if not found:
@@ -330,24 +329,6 @@ def read_rows(path: Path) -> list[dict[str, float]]:
     with open(path, newline="") as file:
         rows = list(csv.DictReader(file))
     return [{name: float(cell) if cell else float("nan") for name, cell in row.items()} for row in rows]
-
-
-def describe_machine(agent: str, device: str) -> dict[str, Any]:
-    """Say on what, with what and how exactly a run is made."""
-    return {
-        "vcse": __version__,
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
-        "platform": platform.platform(),
-        "cpus": os.cpu_count(),
-        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
-        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-        "cudnn_deterministic": torch.backends.cudnn.deterministic,
-        "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
-        **arithmetic_of(agent, device)._asdict(),
-        "command": sys.argv[1:],
-    }
 
 
 def _size(path: Path) -> int:
@@ -395,22 +376,6 @@ def _rows_until(frame: int, content: bytes) -> bytes:
             break  # rows are in order, and one that was torn is the last
         kept.append(row)
     return b"".join([header, *kept] if kept else [])
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _commit() -> str | None:
-    command: Sequence[str] = ("git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD")
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return done.stdout.strip() or None
 
 
 def _written(value: Any) -> str:

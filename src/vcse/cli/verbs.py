@@ -1,0 +1,28 @@
+"""Verbs of a command: which one is meant, and how their help is laid out."""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+
+import tyro
+from tyro.extras import SubcommandApp
+
+Verb = Callable[..., int]
+
+
+def run_verb(verbs: Mapping[str, Verb], arguments: list[str], *, prog: str, description: str) -> int:
+    """Run the verb that arguments begin with, or tell which there are; give the exit status."""
+    name, rest = "".join(arguments[:1]), arguments[1:]
+    if name in verbs:  # by itself, so that what it says of a wrong call names its own help
+        return int(tyro.cli(filling_lines(verbs[name]), prog=f"{prog} {name}", args=rest) or 0)
+    app = SubcommandApp()
+    for each, verb in verbs.items():
+        app.command(name=each, help=(inspect.getdoc(verb) or "").partition("\n")[0])(verb)
+    return int(app.cli(prog=prog, description=description, args=arguments) or 0)
+
+
+def filling_lines(verb: Verb) -> Verb:
+    """Let the help of a verb fill its lines, which tyro would break where the source does; "- " begins a new one."""
+    text = re.sub(r"\n {8,}(?!- )", " ", inspect.getdoc(verb) or "")
+    verb.__doc__ = inspect.unwrap(verb).__doc__ = text  # tyro reads what a decorator is around
+    return verb

@@ -1,0 +1,51 @@
+"""On what, with what and how exactly a run is made, as it stands in `meta.json`."""
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vcse import __version__
+from vcse.runs.arithmetic import arithmetic_of
+
+PACKAGES = ("torch", "numpy", "envpool", "minigrid", "gymnasium", "dm_control", "mujoco", "metaworld")
+
+
+def describe_machine(agent: str, device: str) -> dict[str, Any]:
+    """Say on what, with what and how exactly a run is made."""
+    return {
+        "vcse": __version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "cudnn_deterministic": torch.backends.cudnn.deterministic,
+        "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
+        **arithmetic_of(agent, device)._asdict(),
+        "command": sys.argv[1:],
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    command: Sequence[str] = ("git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() or None
