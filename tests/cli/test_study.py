@@ -32,6 +32,7 @@ def _without_type_checks():
 def _two_cores_and_room(monkeypatch):
     """A dry run says what this machine would do, which is not always the same one."""
     monkeypatch.setattr("vcse.cli.study.cores", lambda: 2)
+    monkeypatch.setattr("vcse.cli.plans.cores", lambda: 2)
     monkeypatch.setattr(memory, "free_bytes", lambda device: 10**12)
     monkeypatch.setattr(memory, "free_on_disk", lambda directory: 10**12)
 

@@ -10,13 +10,13 @@ import pytest
 
 from vcse.cli import main
 from vcse.envs.tasks import state_spec
-from vcse.runs import checkpoint
+from vcse.runs import checkpoint, memory
 from vcse.runs.readings import a2c_config, drqv2_config, sac_config
 from vcse.runs.store import RunDirectory, read_config, read_rows
 
 TASK = "minigrid/Empty-5x5"
 PENDULUM = "dmc/pendulum_swingup"
-SMALL = ["--environments", "2", "--eval-episodes", "1", "--frames", "48", "--threads", "1"]
+SMALL = ["--environments", "2", "--eval-episodes", "1", "--frames", "48", "--threads", "1", "--device", "cpu"]
 RUN = Path("minigrid-Empty-5x5", "none", "seed0")
 
 
@@ -85,6 +85,33 @@ def test_the_help_has_the_options_of_each_agent_together(capsys):
     assert options["sac"] == ["--temperature", "--extrinsic-entropy", "--updates-per-step"]
     assert {"--batch-size", "--seed-frames"} <= set(options["sac-and-drqv2"])
     assert {"--rendering", "--action-noise"} <= set(options["drqv2"])
+
+
+def test_a_dry_run_says_how_much_and_does_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("vcse.cli.plans.cores", lambda: 2)
+    monkeypatch.setattr(memory, "free_on_disk", lambda directory: 5 * 10**9)
+    out = tmp_path / "runs"
+    assert train(out, "--seeds", "3", "--jobs", "2", "--dry-run") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"{out}: 3 of 3 runs to train, 144 frames"
+    assert said[1].startswith("  2 cohorts on 2 cores, about ")
+    assert said[2] == "  minigrid/Empty-5x5: 3 runs of 48 frames, none"
+    assert said[3].startswith("  memory: about ")
+    assert said[4].endswith("on disk at the end, where 5.0 GB are free")
+    assert not out.exists()
+
+
+def test_a_dry_run_leaves_out_what_is_done_and_refuses_what_training_would(copy, capsys):
+    before = sorted(copy.rglob("*"))
+    assert train(copy, "--dry-run") == 0
+    assert capsys.readouterr().out == f"the run in {copy} is done: nothing would run\n"
+    assert train(copy, "--seeds", "2", "--dry-run") == 0
+    assert f"{copy}: 1 of 2 runs to train, 48 frames\n" in capsys.readouterr().out
+    assert train(copy, "--beta", "0.5", "--dry-run", bonus="vcse") == 0
+    capsys.readouterr()
+    assert train(copy, "--reading", "clean", "--dry-run") == 1
+    assert "reading" in capsys.readouterr().err
+    assert sorted(copy.rglob("*")) == before
 
 
 def test_quiet_says_nothing(tmp_path, capsys):
@@ -479,7 +506,7 @@ def test_resume_goes_on_with_a_run_that_stopped(copy, finished, monkeypatch):
     (copy / RUN / "DONE").unlink()
     checkpoint.drop_after(copy / RUN / "checkpoint", 0)
     monkeypatch.chdir(copy / RUN)
-    assert main(["resume", "../seed0", "--quiet"]) == 0
+    assert main(["resume", "../seed0", "--quiet", "--device", "cpu"]) == 0
     for name in ("train.csv", "eval.csv", "actions.bin", "DONE"):
         assert (copy / RUN / name).read_bytes() == (finished / RUN / name).read_bytes()
 

@@ -271,10 +271,18 @@ def test_an_mp4_needs_its_package_and_gets_every_picture(tmp_path, monkeypatch):
         ({"episodes": 0}, "--episodes must be at least 1, got 0"),
         ({"frames_per_second": 0}, "--frames-per-second must be at least 1, got 0"),
         ({"out": "film.png"}, "a film is a .gif or an .mp4, got 'film.png'"),
+        ({"out": "folder.gif"}, r"the film cannot be written to .*folder\.gif, which is a directory"),
+        ({"out": "file/film.gif"}, r"the film cannot be written to .*film\.gif: .*file is a file"),
+        ({"out": "sealed/new/film.gif"}, r"the film cannot be written to .*film\.gif: .*sealed may not be written to"),
     ],
 )
-def test_what_cannot_be_filmed_is_refused(tmp_path, settings, message):
+def test_what_cannot_be_filmed_is_refused(tmp_path, monkeypatch, settings, message):
     path = make_run(tmp_path)
+    for folder in ("folder.gif", "sealed"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "file").touch()
+    # Whoever runs the tests may write everywhere, perhaps.
+    monkeypatch.setattr("vcse.runs.films.os.access", lambda place, mode: place.name != "sealed")
     if "out" in settings:
         settings = {"out": tmp_path / settings["out"]}
     with pytest.raises(ValueError, match=message):

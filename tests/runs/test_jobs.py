@@ -201,7 +201,7 @@ def is_alive(pid):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
 def test_a_stopped_or_killed_command_leaves_no_process_behind_and_goes_on(tmp_path, request, number):
     runs = ["--task", LAVA, "--seeds", "2", "--frames", "60000", "--environments", "4", "--eval-episodes", "0"]
-    command = [sys.executable, "-m", "vcse", "train", *runs, "--jobs", "2", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "vcse", "train", *runs, "--jobs", "2", "--device", "cpu", "--out", str(tmp_path)]
     source = str(Path(vcse.__file__).parents[1])
     process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": source}, stderr=subprocess.PIPE, text=True)
     request.addfinalizer(process.kill)  # whose own processes notice

@@ -32,17 +32,10 @@ def _without_type_checks():
 
 def command(out, *more):
     tasks = ["--task", "minigrid/Empty-5x5", "minigrid/LavaGapS5", "--bonus", "none", "se", "vcse"]
-    lengths = [
-        "--frames",
-        FRAMES,
-        "--checkpoint-every-frames",
-        CHECKPOINT_FRAMES,
-        "--eval-every-frames",
-        500,
-        "--eval-episodes",
-        4,
-    ]
-    return [str(each) for each in ["train", *tasks, *lengths, "--environments", 4, "--threads", 2, "--out", out, *more]]
+    lengths = ["--frames", FRAMES, "--checkpoint-every-frames", CHECKPOINT_FRAMES]
+    looks = ["--eval-every-frames", 500, "--eval-episodes", 4]
+    means = ["--environments", 4, "--threads", 2, "--device", "cpu"]
+    return [str(each) for each in ["train", *tasks, *lengths, *looks, *means, "--out", out, *more]]
 
 
 class Process:
@@ -139,6 +132,6 @@ def test_sigterm_saves_says_how_to_go_on_and_leaves_no_process(tmp_path, uninter
     assert "Traceback" not in err
     assert process.leaves_none()
     assert not any((run / "DONE").exists() for run in run_directories(tmp_path))
-    assert main(["resume", str(tmp_path), "--threads", "1", "--jobs", "1"]) == 0
+    assert main(["resume", str(tmp_path), "--threads", "1", "--jobs", "1", "--device", "cpu"]) == 0
     assert_all_same(tmp_path, uninterrupted[0])
     assert capsys.readouterr().out == ""

@@ -52,7 +52,7 @@ def command(out):
         "--out": out,
     }
     given = [str(each) for option in options.items() for each in option]
-    return ["train", "--task", "dmc/pendulum_swingup", "--bonus", "none", "vcse", *given, "--quiet"]
+    return ["train", "--task", "dmc/pendulum_swingup", "--bonus", "none", "vcse", *given, "--device", "cpu", "--quiet"]
 
 
 def test_runs_that_are_killed_again_and_again_end_as_if_nothing_had_happened(tmp_path, processes):

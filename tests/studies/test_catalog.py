@@ -83,7 +83,7 @@ def test_methods_of_a_task_differ_in_more_than_their_names():
 def test_a_study_is_what_vcse_train_makes_of_the_same_names(monkeypatch, tmp_path, name, task):
     asked = [each for each in run_configs(narrowed(study(name), seeds=2)) if each.task == task]
     made = []
-    monkeypatch.setattr("vcse.cli.train._train", lambda configs, out, **settings: made.extend(configs))
+    monkeypatch.setattr("vcse.cli.train.train_in_jobs", lambda configs, out, **settings: made.extend(configs))
     bonuses = list(dict.fromkeys(config.settings.bonus.name for config in asked))
     frames = str(asked[0].frames)
     command = ["train", "--task", task, "--bonus", *bonuses, "--seeds", "2", "--frames", frames, "--quiet"]

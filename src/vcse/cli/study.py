@@ -24,12 +24,13 @@ from vcse.cli.kinds import (
     one_of,
 )
 from vcse.cli.pack import pack_study
+from vcse.cli.plans import all_done, say_what_would_run
 from vcse.cli.verbs import Verb, run_verb
 from vcse.envs.rendering import Rendering, named_backend
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig
-from vcse.runs.launch import COHORTS, needs_of, room_for, saved_frame, warn_of
-from vcse.runs.words import counted, duration, size
+from vcse.runs.launch import COHORTS, room_for, warn_of
+from vcse.runs.words import counted
 from vcse.studies import catalog
 from vcse.studies.archive import CURVES
 from vcse.studies.catalog import CATALOG, Claim, Study, ZeroClaim
@@ -188,11 +189,12 @@ def run_study(
     unfinished = check_out(file, configs, place)
     warn_of(unfinished)
     if dry_run:
-        return _say_what_would_run(
-            entry, configs, unfinished, place, device=resolved, jobs=at_once, is_here=ray is None
+        cohorts = form_cohorts(unfinished, jobs=at_once, device=resolved)
+        return say_what_would_run(
+            entry.name, configs, cohorts, place, device=resolved, jobs=at_once, is_here=ray is None
         )
     if not unfinished:
-        print(f"all {counted(len(configs), 'run')} in {place} are done: nothing to do", file=sys.stderr)
+        print(f"{all_done(configs, place)}: nothing to do", file=sys.stderr)
         return 0
     if ray is None:  # a cluster draws elsewhere
         check_drawing(unfinished, resolved)
@@ -249,41 +251,6 @@ def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
     Console().print(status.table(f"{file.study} in {directory}"))
     for reason in dict.fromkeys(run.problem for run in status.runs if run.problem):
         print(f"failed: {reason}")
-    return 0
-
-
-def _say_what_would_run(
-    entry: Study, configs: list[RunConfig], left: list[RunConfig], out: Path, *, device: str, jobs: int, is_here: bool
-) -> int:
-    """Say how much there is to do; where it is done on this machine, refuse what it has no room for."""
-    if not left:
-        print(f"all {counted(len(configs), 'run')} in {out} are done: nothing would run")
-        return 0
-    cohorts = form_cohorts(left, jobs=jobs, device=device)
-    # More processes than cores take turns, and a GPU is shared badly.
-    at_once = 1 if device == "cuda" else min(jobs, len(cohorts), *([cores()] if is_here else []))
-    saved = {config.name: saved_frame(config, out) for config in left}
-    seconds = sum(
-        COHORTS[config.agent].expected_seconds(config, device) * (1 - saved[config.name] / config.frames)
-        for config in left
-    )
-    where = "the GPU" if device == "cuda" else counted(at_once, "core")
-    what = f"{len(left)} of {counted(len(configs), 'run')}"
-    there = sum(saved.values())
-    after = f" after the {there:,} that are saved" if there else ""
-    print(f"{entry.name}: {what} to train, {sum(config.frames for config in left) - there:,} frames{after}")
-    print(f"  {counted(len(cohorts), 'cohort')} on {where}, about {duration(seconds / at_once)}")
-    for task in entry.tasks:
-        mine = [config.method for config in left if config.task == task.name]
-        if mine:
-            methods = ", ".join(dict.fromkeys(mine))
-            print(f"  {task.name}: {counted(len(mine), 'run')} of {task.frames:,} frames, {methods}")
-    if is_here:
-        room = room_for(cohorts, out, device=device, jobs=jobs)
-        print(f"  memory: about {size(room.memory)} at once")
-        print("".join(f"  {said}\n" for said in (room.of_replays(), room.of_files()) if said), end="")
-    else:
-        print(f"  files: {size(sum(needs_of(cohort, out).files for cohort in cohorts))} on disk at the end")
     return 0
 
 

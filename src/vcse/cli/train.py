@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple
 
 import tyro
 from tyro.conf import OmitArgPrefixes
@@ -15,11 +15,12 @@ from vcse.bonuses.named import BONUS_NAMES, ValueNormalization, make_bonus
 from vcse.cli.devices import Device, check_drawing, cores, resolve_device
 from vcse.cli.kinds import Frames, FramesIfGiven, NameIfGiven, Names, NumberIfGiven, Whole, WholeIfGiven
 from vcse.cli.options import A2COptions, AgentOptions, DrQv2Options, OffPolicyOptions, SACOptions, flag, naming_options
+from vcse.cli.plans import say_what_would_run
 from vcse.envs.tasks import agent_of, task_spec
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig, ValueSource, backend_of, marker_of, settings_of
-from vcse.runs.jobs import suitable_jobs, train_in_jobs
-from vcse.runs.launch import COHORTS, unfinished_runs
+from vcse.runs.jobs import deal_out, suitable_jobs, train_in_jobs
+from vcse.runs.launch import COHORTS, alike, unfinished_runs, warn_of
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.readings import HEEDED_BY, Reading
 from vcse.runs.store import (
@@ -52,8 +53,9 @@ def train(
     checkpoint_every_frames: Frames = 50_000,
     jobs: WholeIfGiven = None,
     threads: WholeIfGiven = None,
-    device: Device = "cpu",
+    device: Device = "auto",
     tensorboard: bool = False,
+    dry_run: bool = False,
     quiet: bool = False,
     *,
     a2c: OmitArgPrefixes[A2COptions],
@@ -89,8 +91,9 @@ def train(
         checkpoint_every_frames: Save every so many frames.
         jobs: Processes that the runs are dealt out to; as many as suit the cores if not given.
         threads: For the environments, of all processes together; all cores if not given.
-        device: Where the networks live.
+        device: Where the networks live; auto takes the GPU where there is one.
         tensorboard: Write what is in the CSV files for TensorBoard too, to a folder of each run.
+        dry_run: Say what would run, how long, and how much memory and disk it takes, and do nothing.
         quiet: Show no progress.
         a2c: For minigrid/..., minigrid-full/... and minigrid-table/...
         sac_and_drqv2: For dmc/..., dmc-pixels/... and metaworld/...
@@ -148,10 +151,13 @@ def train(
             configs += runs
     _check_heeded((*(name for name, value in shared.items() if value not in (None, "batch")), *of_agents.whose), bonus)
     check_no_file(out, "the runs")
-    has_work = bool(unfinished_runs(configs, out))
+    left = unfinished_runs(configs, out)
+    means = _means(left, device=device, threads=threads, jobs=jobs)
+    if dry_run:
+        return _say_what_would_run(configs, out, means)
     with TrainingProgress(quiet=quiet) as progress:
-        _train(configs, out, device=device, threads=threads, jobs=jobs, progress=progress, tensorboard=tensorboard)
-    if has_work and not quiet:
+        train_in_jobs(configs, out, **means._asdict(), progress=progress, tensorboard=tensorboard)
+    if left and not quiet:
         _say_what_next(len(configs), out)
     return 0
 
@@ -162,7 +168,7 @@ def resume(
     frames: FramesIfGiven = None,
     jobs: WholeIfGiven = None,
     threads: WholeIfGiven = None,
-    device: Device = "cpu",
+    device: Device = "auto",
     tensorboard: bool = False,
     quiet: bool = False,
 ) -> int:
@@ -173,7 +179,7 @@ def resume(
         frames: How long each run is to be in all, to make it longer; as long as it was meant to be if not given.
         jobs: Processes that the runs are dealt out to; as many as suit the cores if not given.
         threads: For the environments, of all processes together; all cores if not given.
-        device: Where the networks live.
+        device: Where the networks live; auto takes the GPU where there is one.
         tensorboard: Write what is in the CSV files for TensorBoard too, to a folder of each run.
         quiet: Show no progress.
     """
@@ -193,11 +199,12 @@ def resume(
     by_root: dict[Path, list[RunConfig]] = {}
     for path, config in found.items():
         by_root.setdefault(_root(path, config), []).append(config)
-    has_work = any(unfinished_runs(mine, root) for root, mine in by_root.items())
+    left = {root: unfinished_runs(mine, root) for root, mine in by_root.items()}
     with TrainingProgress(quiet=quiet) as progress:
         for root, mine in sorted(by_root.items()):
-            _train(mine, root, device=device, threads=threads, jobs=jobs, progress=progress, tensorboard=tensorboard)
-    if has_work and not quiet:
+            means = _means(left[root], device=device, threads=threads, jobs=jobs)
+            train_in_jobs(mine, root, **means._asdict(), progress=progress, tensorboard=tensorboard)
+    if any(left.values()) and not quiet:
         _say_what_next(len(found), directory)
     return 0 if len(found) == len(run_directories(directory)) else 1
 
@@ -223,31 +230,32 @@ def _root(path: Path, config: RunConfig) -> Path:
     return root
 
 
-def _train(
-    configs: Sequence[RunConfig],
-    out: Path,
-    *,
-    device: Device,
-    threads: int | None,
-    jobs: int | None,
-    progress: TrainingProgress,
-    tensorboard: bool,
-) -> None:
+class _Means(NamedTuple):
+    """With what runs are trained."""
+
+    device: Literal["cpu", "cuda"]
+    threads: int
+    jobs: int
+
+
+def _means(left: Sequence[RunConfig], *, device: Device, threads: int | None, jobs: int | None) -> _Means:
+    """Find what is not given; refuse what is not here."""
     for option, number in (("--threads", threads), ("--jobs", jobs)):
         if number is not None and number < 1:
             raise ValueError(f"{option} must be at least 1, got {number}")
     resolved = resolve_device(device)
-    left = unfinished_runs(configs, out)
     check_drawing(left, resolved)
-    train_in_jobs(
-        configs,
-        out,
-        device=resolved,
-        threads=threads or cores(),
-        jobs=jobs or suitable_jobs((config.agent for config in left), device=resolved, cores=cores()),
-        progress=progress,
-        tensorboard=tensorboard,
-    )
+    suitable = suitable_jobs((config.agent for config in left), device=resolved, cores=cores())
+    return _Means(resolved, threads or cores(), jobs or suitable)
+
+
+def _say_what_would_run(configs: Sequence[RunConfig], out: Path, means: _Means) -> int:
+    for config in configs:
+        check_config(out / config.name, config)
+    left = unfinished_runs(configs, out)
+    warn_of(left)
+    cohorts = [cohort for mine in deal_out(left, means.jobs) for cohort in alike(mine)]
+    return say_what_would_run(str(out), configs, cohorts, out, device=means.device, jobs=means.jobs)
 
 
 def _check_names(task: Sequence[str], bonus: Sequence[str], agent: str | None, method: str | None) -> None:

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import io
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -58,6 +59,12 @@ def check_film(path: Path) -> None:
     """Refuse a film that cannot be written, before anything is played."""
     if path.suffix not in (".gif", ".mp4"):
         raise ValueError(f"a film is a .gif or an .mp4, got {path.name!r}")
+    if path.is_dir():
+        raise ValueError(f"the film cannot be written to {path}, which is a directory")
+    place = next(each for each in path.absolute().parents if each.exists())  # others are made
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        why = "may not be written to" if place.is_dir() else "is a file"
+        raise ValueError(f"the film cannot be written to {path}: {place} {why}")
     if importlib.util.find_spec("PIL") is None:
         raise RuntimeError(f"Pillow, which draws films, is not installed: {INSTALL}")
     if path.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:

@@ -44,6 +44,12 @@ def suitable_jobs(agents: Iterable[str], *, device: str, cores: int) -> int:
     return 1 if device == "cuda" else max(1, min(cores, filled))
 
 
+def deal_out(configs: Sequence[RunConfig], jobs: int) -> list[list[RunConfig]]:
+    """Deal runs out to so many processes, or to fewer where runs are fewer: to each some of every method."""
+    in_order = sorted(configs, key=lambda config: (config.task, config.method, config.seed))
+    return [in_order[job::jobs] for job in range(min(jobs, len(configs)))]
+
+
 def train_in_jobs(
     configs: Sequence[RunConfig],
     out: Path,
@@ -67,8 +73,7 @@ def train_in_jobs(
         if unfinished:
             train_runs(unfinished, out, device=device, threads=threads, progress=progress, tensorboard=tensorboard)
         return paths
-    in_order = sorted(unfinished, key=lambda config: (config.task, config.method, config.seed))
-    dealt = [in_order[job::jobs] for job in range(jobs)]
+    dealt = deal_out(unfinished, jobs)
     room = room_for([cohort for mine in dealt for cohort in alike(mine)], out, device=device, jobs=jobs)
     frames = sum(config.frames for config in unfinished) // len(unfinished)
     saved = sum(saved_frame(config, out) for config in unfinished) // len(unfinished)
