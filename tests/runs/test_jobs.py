@@ -15,6 +15,8 @@ import vcse
 from vcse.runs import checkpoint, jobs, memory
 from vcse.runs.jobs import PipeProgress, suitable_jobs, together, train_in_jobs
 from vcse.runs.progress import Status, TrainingProgress
+from vcse.runs.protocol import DivergedError
+from vcse.runs.readings import a2c_config
 
 from . import small_pixels, small_sac
 from .small import LAVA, assert_same_run, checkpoint_path, damage, make_config, train
@@ -70,6 +72,17 @@ def test_a_failure_in_a_process_is_told_as_if_it_were_here(tmp_path):
     train([make_config(seed=1, eval_every_frames=64)], tmp_path)
     with pytest.raises(ValueError, match="holds another run: eval_every_frames is 64 there and 160 here"):
         train_in_jobs([good, bad], tmp_path, device="cpu", threads=2, jobs=2, progress=TrainingProgress(quiet=True))
+
+
+def test_a_run_that_diverges_in_a_process_ends_no_other(tmp_path):
+    mine = [make_config(bonus="none", seed=0), make_config(bonus="none", seed=1)]
+    lost = make_config(LAVA, settings=a2c_config("vcse", beta=1e30, environments=4))  # is dealt to the first of them
+    with pytest.raises(DivergedError, match=r"is not finite at frame \d+; the other run is done$") as raised:
+        train_in_jobs([*mine, lost], tmp_path, device="cpu", threads=2, jobs=2, progress=TrainingProgress(quiet=True))
+    assert raised.value.runs == (lost.name,)
+    train(mine, tmp_path / "alone")
+    for config in mine:
+        assert_same_run(tmp_path / config.name, tmp_path / "alone" / config.name)
 
 
 def test_processes_that_fit_alone_and_not_together_are_refused_before_any_starts(tmp_path, monkeypatch):

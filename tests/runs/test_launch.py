@@ -1,6 +1,7 @@
 import dataclasses
 import errno
 import json
+import math
 import os
 import pickle
 import resource
@@ -9,11 +10,13 @@ import signal
 
 import jaxtyping
 import pytest
+import torch
 
 from vcse.runs import checkpoint, store
 from vcse.runs.launch import StoppedError, train_runs, warn_of
 from vcse.runs.on_policy import OnPolicyCohort
 from vcse.runs.progress import TrainingProgress
+from vcse.runs.protocol import DivergedError
 from vcse.runs.readings import a2c_config
 from vcse.runs.store import RunDirectory, read_config, read_rows
 
@@ -344,6 +347,61 @@ def test_a_new_run_does_not_take_those_ahead_back(copy, uninterrupted, checkpoin
     train(CONFIGS, copy)
     assert_all_same(copy, uninterrupted)
     assert runs_in_cohort(copy / CONFIGS[2].name) == {1}
+
+
+class Noting(TrainingProgress):
+    def __init__(self):
+        super().__init__(quiet=True)
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+def poisoned(monkeypatch, name, frame):
+    """Let the parameters of a run become NaN in the update after a frame."""
+    step = OnPolicyCohort.step
+
+    def step_and_poison(cohort):
+        names = [config.name for config in cohort.configs]
+        if name in names and cohort.frame == frame:
+            with torch.no_grad():
+                cohort.agent.parameters[names.index(name)] = math.nan
+        step(cohort)
+
+    monkeypatch.setattr(OnPolicyCohort, "step", step_and_poison)
+
+
+@pytest.mark.parametrize("frame", [32, 224])  # before the first checkpoint and after the last
+def test_a_run_that_diverges_is_given_up_and_the_others_are_as_without_it(tmp_path, uninterrupted, monkeypatch, frame):
+    bad = make_config(EMPTY, "se", 7)
+    poisoned(monkeypatch, bad.name, frame)
+    progress = Noting()
+    message = rf"the gradient of {bad.name} is not finite at frame \d+; the 3 other runs are done$"
+    with pytest.raises(DivergedError, match=message) as raised:
+        train([*CONFIGS, bad], tmp_path, progress=progress)
+    assert raised.value.runs == (bad.name,)
+    assert progress.notes[0].endswith(": given up; the 3 others go on from the last checkpoint")
+    assert_all_same(tmp_path, uninterrupted)
+    assert not (tmp_path / bad.name / "DONE").exists()
+    with pytest.raises(DivergedError, match="is not finite"):  # and again, alone, from its last checkpoint
+        train([*CONFIGS, bad], tmp_path)
+    monkeypatch.undo()
+    train([*CONFIGS, bad], tmp_path)
+    train([bad], tmp_path / "alone")
+    assert_same_run(tmp_path / bad.name, tmp_path / "alone" / bad.name)
+
+
+def test_several_runs_that_diverge_are_all_told_of(tmp_path, uninterrupted, monkeypatch):
+    bad = [make_config(EMPTY, "se", 7), make_config(LAVA, "se", 8)]
+    for config, frame in zip(bad, (64, 128), strict=True):
+        poisoned(monkeypatch, config.name, frame)
+    with pytest.raises(DivergedError) as raised:
+        train([*CONFIGS, *bad], tmp_path)
+    assert raised.value.runs == tuple(config.name for config in bad)
+    assert pickle.loads(pickle.dumps(raised.value)).runs == raised.value.runs
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+    assert_all_same(tmp_path, uninterrupted)
 
 
 @pytest.mark.parametrize("spoil", [damage, lambda path: path.write_bytes(b""), lambda path: os.truncate(path, 5000)])

@@ -32,6 +32,7 @@ from vcse.runs.evaluate import play_pictures
 from vcse.runs.memory import DISK, Needs, find_room
 from vcse.runs.pixel_costs import capacity_of, expected_seconds, needs_of_run, steps_of
 from vcse.runs.progress import Score, Status, Stopwatch
+from vcse.runs.protocol import check_finite
 from vcse.runs.schedule import few_transitions, is_due, nothing_learned
 from vcse.runs.store import SHOWN_OF_BONUS, RunDirectory
 from vcse.runs.words import counted
@@ -361,8 +362,8 @@ class PixelCohort:
         """Wait for the last update, and refuse one that has become NaN: the last checkpoint is still good."""
         self.updating.wait()
         for name, each in self.metrics.items():
-            if name.endswith("_loss") and not math.isfinite(float(each)):
-                raise RuntimeError(f"the {name} of {self.config.name} is not finite at frame {self.frame:,}")
+            if name.endswith("_loss"):
+                check_finite(name, [float(each)], [self.config.name], frame=self.frame)
 
     def _write_new(self) -> None:
         """Add the new frames and steps to the run's files."""

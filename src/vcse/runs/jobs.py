@@ -33,6 +33,7 @@ from vcse.runs.launch import (
     warn_of,
 )
 from vcse.runs.progress import Status, TrainingProgress, mean_of_known
+from vcse.runs.protocol import DivergedError
 from vcse.runs.store import check_config, done_frame
 
 ORPHAN_SECONDS = 10.0  # that a process has to save when the one that started it is gone
@@ -139,15 +140,22 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 
 def _follow(jobs: Sequence[Job], progress: TrainingProgress, stopped: Callable[[], int]) -> None:
-    """Pass on what the processes say until all have ended; the first failure ends them all."""
+    """Pass on what the processes say until all have ended; the first failure ends them all, unless a run diverged."""
     told = False
+    given_up: list[DivergedError] = []
     while running := [job for job in jobs if not job.is_over]:
         wait([job.messages for job in running], timeout=0.5)
         if stopped() and not told:
             told = True
             tell_to_stop(jobs)
         for job in running:
-            _listen(job, progress, jobs, is_stopping=told)
+            try:
+                _listen(job, progress, jobs, is_stopping=told)
+            except DivergedError as error:  # the other runs of that process are done
+                job.is_over = True
+                given_up.append(error)
+    if given_up and not told:
+        raise DivergedError("; ".join(map(str, given_up)), [name for error in given_up for name in error.runs])
 
 
 def _listen(job: Job, progress: TrainingProgress, jobs: Sequence[Job], *, is_stopping: bool) -> None:
@@ -251,7 +259,7 @@ def _work(messages: Connection, configs: list[RunConfig], out: Path, settings: d
     except StoppedError as error:
         raise SystemExit(128 + error.number) from None
     except (ValueError, RuntimeError, OSError) as error:
-        messages.send(error if isinstance(error, ValueError) else RuntimeError(str(error)))
+        messages.send(error if isinstance(error, ValueError | DivergedError) else RuntimeError(str(error)))
         raise SystemExit(1) from None
     messages.send("done")
 

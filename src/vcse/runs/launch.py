@@ -18,7 +18,7 @@ from vcse.runs.memory import Needs, Room, check_files, find_room, together
 from vcse.runs.off_policy import OffPolicyCohort
 from vcse.runs.on_policy import OnPolicyCohort
 from vcse.runs.progress import TrainingProgress
-from vcse.runs.protocol import Cohort
+from vcse.runs.protocol import Cohort, DivergedError
 from vcse.runs.store import RunDirectory, bytes_on_disk, check_config, done_frame
 from vcse.runs.words import counted
 
@@ -63,7 +63,8 @@ def train_runs(
 ) -> list[Path]:
     """Train runs to their last frame, in as few cohorts as possible, and give their directories.
 
-    Finished runs are skipped and unfinished ones go on from their last checkpoint.
+    Finished runs are skipped and unfinished ones go on from their last checkpoint. One that diverges is given up, the
+    others of its cohort go on from theirs without it, and it is told of in the end.
 
     Args:
         configs: The runs.
@@ -93,18 +94,34 @@ def train_runs(
                 print(f"{directory.path} is done: {directory.done_frame:,} frames", file=sys.stderr)
             else:
                 unfinished[config.name] = directory
-        waiting = len(unfinished)
+        cohorts = alike([directory.config for directory in unfinished.values()])
+        built = {"device": device, "threads": threads, "replay_place": replay_place}
+        given_up: list[DivergedError] = []
         with stop_on_signals() as stopped:
-            for cohort in alike([directory.config for directory in unfinished.values()]):
+            while cohorts:
+                cohort = cohorts.pop(0)
                 check_files(needs_of(cohort, out), out, place=replay_place)  # others may have filled the disk since
-                for plan in _plans([unfinished[config.name] for config in cohort]):
-                    if stopped():
-                        raise StoppedError(stopped())
-                    waiting -= len(plan.directories)
-                    with computing_as(plan.directories[0].config.agent, device):
-                        built = {"device": device, "threads": threads, "replay_place": replay_place}
-                        _train(plan, built, waiting=waiting, progress=progress, stopped=stopped)
+                waiting = sum(map(len, cohorts))
+                mine = [unfinished[config.name] for config in cohort]
+                try:
+                    with computing_as(cohort[0].agent, device):
+                        _train_cohort(mine, built, waiting=waiting, progress=progress, stopped=stopped)
+                except DivergedError as error:
+                    given_up.append(error)
+                    if left := [config for config in cohort if config.name not in error.runs]:
+                        others = "the other goes" if len(left) == 1 else f"the {len(left)} others go"
+                        progress.note(f"{error}: given up; {others} on from the last checkpoint")
+                        cohorts.insert(0, left)
+    if given_up:
+        raise DivergedError(_told(given_up, len(configs)), [name for error in given_up for name in error.runs])
     return [out / name for name in names]
+
+
+def _told(given_up: Sequence[DivergedError], runs: int) -> str:
+    """Say which runs diverged, and that the others are done."""
+    others = runs - sum(len(error.runs) for error in given_up)
+    done = {0: "", 1: "; the other run is done"}.get(others, f"; the {others} other runs are done")
+    return "; ".join(map(str, given_up)) + done
 
 
 def unfinished_runs(configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:
@@ -141,6 +158,23 @@ def needs_of(configs: Sequence[RunConfig], out: Path) -> Needs:
         left = max(0, mine.until_done - there)
         needs.append(mine._replace(until_done=left, files=max(0, mine.files + mine.until_done - there - left)))
     return together(needs)
+
+
+def _train_cohort(
+    directories: Sequence[RunDirectory],
+    built: Mapping[str, Any],
+    *,
+    waiting: int,
+    progress: TrainingProgress,
+    stopped: Callable[[], int],
+) -> None:
+    """Train runs that fit one cohort, together as far as their checkpoints allow."""
+    left = len(directories)
+    for plan in _plans(directories):
+        if stopped():
+            raise StoppedError(stopped())
+        left -= len(plan.directories)
+        _train(plan, built, waiting=waiting + left, progress=progress, stopped=stopped)
 
 
 def _train(

@@ -29,6 +29,7 @@ from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_states
 from vcse.runs.memory import CHECKPOINT_COPIES, Needs, find_room, together
 from vcse.runs.progress import Status, Stopwatch, by_method
+from vcse.runs.protocol import check_finite
 from vcse.runs.schedule import few_transitions, is_due, nothing_learned
 from vcse.runs.store import SHOWN_OF_BONUS, RunDirectory
 from vcse.streams import episode_seeds, numbers
@@ -100,6 +101,7 @@ class OffPolicyCohort:
     ) -> None:
         self.directories = list(directories)
         self.configs = [directory.config for directory in directories]
+        self.names = [config.name for config in self.configs]
         self.threads = threads
         first = self.configs[0].sac
         spec = state_spec(self.configs[0].task)
@@ -202,7 +204,8 @@ class OffPolicyCohort:
         begin = time.perf_counter()
         actions = self._act()
         if not actions.isfinite().all():
-            self._check_finite()
+            self._check_finite()  # which names the loss that it comes from; if there is none, the actions do
+            check_finite("action", actions.sum(-1).tolist(), self.names, frame=self.frame)
         self.environments.send(actions.numpy())
         acted = time.perf_counter()
         self._learn()
@@ -322,11 +325,8 @@ class OffPolicyCohort:
 
     def _check_finite(self) -> None:
         """Refuse to write down what has become NaN, so that the last checkpoint is still good."""
-        for name in ("critic_loss", "actor_loss"):
-            losses = self.metrics[name].tolist() if self.metrics else []
-            bad = [config.name for config, loss in zip(self.configs, losses, strict=False) if not math.isfinite(loss)]
-            if bad:
-                raise RuntimeError(f"the {name} of {', '.join(bad)} is not finite at frame {self.frame:,}")
+        for loss in ("critic_loss", "actor_loss") if self.metrics else ():
+            check_finite(loss, self.metrics[loss].tolist(), self.names, frame=self.frame)
 
     def _keep_new_rows(self) -> None:
         """Add the new transitions to each run's file."""

@@ -24,6 +24,7 @@ from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_grids
 from vcse.runs.memory import CHECKPOINT_COPIES, Needs
 from vcse.runs.progress import Status, Stopwatch, by_method
+from vcse.runs.protocol import check_finite
 from vcse.runs.schedule import is_due
 from vcse.runs.store import BONUS_COLUMNS, RunDirectory
 from vcse.streams import uniforms
@@ -333,10 +334,9 @@ class OnPolicyCohort:
 
     def _check_finite(self) -> None:
         """Refuse to write down what has become NaN, so that the last checkpoint is still good."""
-        norms = self.metrics["gradient_norm"].tolist() if self.metrics else []
-        bad = [config.name for config, norm in zip(self.configs, norms, strict=False) if not math.isfinite(norm)]
-        if bad:
-            raise RuntimeError(f"the gradient of {', '.join(bad)} is not finite at frame {self.frame:,}")
+        if self.metrics:
+            names = [config.name for config in self.configs]
+            check_finite("gradient", self.metrics["gradient_norm"].tolist(), names, frame=self.frame)
 
     def save(self) -> None:
         """Write a checkpoint of every run."""

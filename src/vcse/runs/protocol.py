@@ -1,5 +1,6 @@
 """What a cohort is, whichever agent it trains."""
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
@@ -7,6 +8,30 @@ from vcse.runs.config import RunConfig
 from vcse.runs.memory import Needs
 from vcse.runs.progress import Status
 from vcse.runs.store import RunDirectory
+
+
+class DivergedError(RuntimeError):
+    """Numbers of some runs are no longer finite. Whoever trained beside them can go on without them.
+
+    Args:
+        message: What is not finite, of which runs, and when.
+        runs: Their names.
+    """
+
+    def __init__(self, message: str, runs: Sequence[str]) -> None:
+        super().__init__(message, tuple(runs))  # both, so that another process gets both
+        self.runs = tuple(runs)
+
+    def __str__(self) -> str:
+        """Give the message alone."""
+        return str(self.args[0])
+
+
+def check_finite(what: str, numbers: Sequence[float], runs: Sequence[str], *, frame: int) -> None:
+    """Refuse to go on with runs, at a frame, whose number is not finite."""
+    bad = [run for run, number in zip(runs, numbers, strict=True) if not math.isfinite(number)]
+    if bad:
+        raise DivergedError(f"the {what} of {', '.join(bad)} is not finite at frame {frame:,}", bad)
 
 
 class Cohort(Protocol):

@@ -123,6 +123,9 @@ class RunDirectory:
                     "to train it again"
                 )
         (self.path / "DONE").unlink(missing_ok=True)
+        if self._scalars is not None:  # the next rows are those after the frame once more
+            self._scalars.close()
+            self._scalars = None
         checkpoint.drop_after(self.path / "checkpoint", frame)  # first: they need the bytes that go next
         for name, needed in logs.items():
             if held[name] > needed:
