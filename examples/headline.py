@@ -10,7 +10,6 @@ Stopped, it goes on where it was; finished, it only makes the page again.
     python examples/headline.py --out out/demo
 """
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from vcse.runs.config import RunConfig
 from vcse.runs.films import Moment
 from vcse.runs.jobs import suitable_jobs, train_in_jobs
 from vcse.runs.launch import StoppedError
+from vcse.runs.machine import cores
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.readings import a2c_config
 from vcse.runs.watch import watch_run
@@ -70,9 +70,8 @@ def main(args: Args) -> int:
     wanted = configs(args)
     try:
         with TrainingProgress(quiet=args.quiet) as progress:
-            cores = os.cpu_count() or 1
-            jobs = args.jobs or suitable_jobs((config.agent for config in wanted), device="cpu", cores=cores)
-            runs = train_in_jobs(wanted, args.out, device="cpu", threads=cores, jobs=jobs, progress=progress)
+            jobs = args.jobs or suitable_jobs((config.agent for config in wanted), device="cpu", cores=cores())
+            runs = train_in_jobs(wanted, args.out, device="cpu", threads=cores(), jobs=jobs, progress=progress)
     except StoppedError as error:
         print(f"{error}; the same command goes on", file=sys.stderr)
         return 128 + error.number

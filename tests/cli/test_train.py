@@ -1,3 +1,4 @@
+import dataclasses
 import importlib
 import json
 import re
@@ -112,6 +113,39 @@ def test_a_dry_run_leaves_out_what_is_done_and_refuses_what_training_would(copy,
     assert train(copy, "--reading", "clean", "--dry-run") == 1
     assert "reading" in capsys.readouterr().err
     assert sorted(copy.rglob("*")) == before
+
+
+def test_numbers_without_an_option_are_set_by_name(tmp_path, monkeypatch):
+    kept = []
+    place = importlib.import_module("vcse.cli.train")
+    monkeypatch.setattr(place, "train_in_jobs", lambda configs, *given, **settings: kept.extend(configs))
+    monkeypatch.setattr(place, "check_drawing", lambda *given: None)
+    numbers = ["learning_rate=3e-4", "discount=0.9"]
+    asked = ["--task", TASK, PENDULUM, PENDULUM_SEEN, "--set", *numbers, "--out", str(tmp_path), "--quiet"]
+    assert main(["train", *asked]) == 0
+    for config, read in zip(kept, (a2c_config, sac_config, drqv2_config), strict=True):
+        told = {"task": PENDULUM_SEEN} if read is drqv2_config else {}
+        assert config.settings == dataclasses.replace(read("vcse", **told), learning_rate=3e-4, discount=0.9)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dicount=0.9", "--set must be NAME=NUMBER, with one of rollout_steps, discount, .*, got 'dicount=0.9'"),
+        ("discount", "--set must be NAME=NUMBER, .*, got 'discount'"),
+        ("bonus=se", "--set must be NAME=NUMBER, .*, got 'bonus=se'"),
+        ("environments=3", "--set environments=3: environments has an option of its own, --environments"),
+        ("rollout_steps=1.5", "--set rollout_steps=1.5: it must be a whole number, got '1.5'"),
+        ("discount=much", "--set discount=much: it must be a number, got 'much'"),
+        ("discount=2", "discount must be from 0 to 1, got 2.0"),
+        ("learning_rate=nan", "learning_rate must be .*, got nan"),
+        ("discount=0.9 discount=0.8", "--set has discount more than once"),
+    ],
+)
+def test_numbers_that_cannot_be_set_are_one_clear_line(tmp_path, capsys, text, message):
+    assert train(tmp_path / "out", "--set", *text.split()) == 1
+    assert re.fullmatch(f"vcse: {message}\n", capsys.readouterr().err)
+    assert not (tmp_path / "out").exists()
 
 
 def test_quiet_says_nothing(tmp_path, capsys):

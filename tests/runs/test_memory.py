@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from vcse.runs import memory
-from vcse.runs.memory import PROCESS_BYTES, Needs, find_room, free_in_groups, free_on_disk, together
+from vcse.runs.memory import PROCESS_BYTES, Needs, find_room, free_on_disk, together
 
 GB = 10**9
 SMALL, LARGE = Needs(GB, GB, 2 * GB, may_use_disk=True), Needs(GB, 10 * GB, 20 * GB, may_use_disk=True)
@@ -123,32 +123,3 @@ def test_only_where_all_may_use_the_disk_all_do():
 def test_the_disk_of_a_directory_is_known_before_it_is_there(tmp_path):
     assert free_on_disk(tmp_path / "not" / "there") == pytest.approx(free_on_disk(tmp_path), rel=0.01)
     assert not (tmp_path / "not").exists()
-
-
-def make_group(path, limit, usage, cache, *, names=("memory.max", "memory.current", "inactive_file")):
-    path.mkdir(parents=True)
-    (path / names[0]).write_text(f"{limit}\n")
-    (path / names[1]).write_text(f"{usage}\n")
-    (path / "memory.stat").write_text(f"anon 5\n{names[2]} {cache}\n")
-
-
-def test_the_limits_of_a_container_and_of_a_job_in_it_count(tmp_path):
-    membership, groups = tmp_path / "cgroup", tmp_path / "groups"
-    membership.write_text("0::/job/step\n")
-    make_group(groups / "job", 8 * GB, 3 * GB, GB)
-    make_group(groups / "job" / "step", "max", 3 * GB, GB)
-    assert free_in_groups(membership, groups) == [6 * GB]
-    (groups / "job" / "step" / "memory.max").write_text("2000000000")
-    assert free_in_groups(membership, groups) == [0, 6 * GB]
-
-
-def test_the_older_kind_of_groups_is_read_too(tmp_path):
-    membership, groups = tmp_path / "cgroup", tmp_path / "groups"
-    membership.write_text("5:cpu:/a\n4:memory:/elsewhere/job\n0::/\n")
-    names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-    make_group(groups / "memory", 4 * GB, GB, 0, names=names)  # a container sees its own group as the top
-    assert free_in_groups(membership, groups) == [3 * GB]
-
-
-def test_where_there_are_no_groups_there_are_no_limits(tmp_path):
-    assert free_in_groups(tmp_path / "none", tmp_path) == []

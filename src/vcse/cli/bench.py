@@ -12,9 +12,10 @@ from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColum
 from rich.table import Table
 
 from vcse.bench import drqv2, estimator, minigrid, sac
-from vcse.cli.devices import Device, cores, resolve_device
+from vcse.cli.devices import Device, resolve_device
 from vcse.cli.kinds import NumberIfGiven, Whole, WholeIfGiven, if_given, one_of
 from vcse.envs.rendering import Rendering
+from vcse.runs.machine import cores
 
 
 def bench(

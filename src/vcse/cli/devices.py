@@ -1,6 +1,5 @@
-"""`--device` and `--threads`: on what a command computes."""
+"""`--device`: on what a command computes."""
 
-import os
 from collections.abc import Iterable
 from typing import Literal
 
@@ -26,8 +25,3 @@ def check_drawing(configs: Iterable[RunConfig], device: Literal["cpu", "cuda"]) 
     """Refuse runs that see pictures where nothing can draw them, before anything is made."""
     if any(AGENTS[config.agent].sees_pictures for config in configs):
         gl_backend_for(device)
-
-
-def cores() -> int:
-    """Give the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -12,12 +12,13 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from vcse.cli.devices import Device, cores, resolve_device
+from vcse.cli.devices import Device, resolve_device
 from vcse.cli.kinds import WholeIfGiven
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig
 from vcse.runs.evaluate import TwoEvaluations, evaluate_policies
 from vcse.runs.load import load_policies
+from vcse.runs.machine import cores
 from vcse.runs.store import has_saved, readable_runs, run_directories
 from vcse.runs.words import counted
 

@@ -122,3 +122,6 @@ TruthIfGiven = Annotated[bool | None, _read_by(truth_of, "{True,False}"), if_giv
 PathIfGiven = Annotated[Path | None, if_given("PATH")]
 Names = Annotated[tuple[str, ...], _read_together_by(names_of, "NAME [NAME ...]", "*")]
 NamesIfGiven = Annotated[Names, if_given()]
+NumbersIfGiven = Annotated[
+    tuple[str, ...], _read_together_by(names_of, "NAME=NUMBER [NAME=NUMBER ...]", "*"), if_given()
+]

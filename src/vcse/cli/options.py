@@ -18,10 +18,13 @@ from vcse.cli.kinds import (
     TruthIfGiven,
     WholeIfGiven,
     if_given,
+    number_of,
     one_of,
+    whole_of,
 )
 from vcse.envs.rendering import Rendering
 from vcse.nets.pixels import Precision
+from vcse.runs.agents import AgentSettings
 from vcse.runs.config import ValueSource
 from vcse.settings import ValueCritic
 
@@ -173,6 +176,34 @@ class AgentOptions(NamedTuple):
             "environments": 16 if mine.environments is None else mine.environments,
             **({} if mine.bonus_features == "auto" else {"position_features": mine.bonus_features == "position"}),
         }
+
+
+def with_numbers(settings: AgentSettings, texts: Iterable[str], options: Iterable[str]) -> AgentSettings:
+    """Set numbers of an agent by their names.
+
+    Args:
+        settings: Of the agent.
+        texts: Such as discount=0.97.
+        options: Names that have an option of their own, which alone sets them.
+    """
+    fields = dataclasses.fields(settings)
+    numbers = {field.name: field.default for field in fields if type(field.default) in (int, float)}
+    free = [name for name in numbers if name not in options]
+    asked: dict[str, float] = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        if name in numbers and name not in free:
+            raise ValueError(f"--set {text}: {name} has an option of its own, {flag(name)}")
+        if name not in free or not number:
+            raise ValueError(f"--set must be NAME=NUMBER, with one of {', '.join(free)}, got {text!r}")
+        if name in asked:
+            raise ValueError(f"--set has {name} more than once")
+        try:
+            asked[name] = (whole_of if isinstance(numbers[name], int) else number_of)(number)
+        except ValueError as error:
+            raise ValueError(f"--set {text}: {error}") from None
+    changes: dict[str, Any] = asked
+    return dataclasses.replace(settings, **changes)
 
 
 def flag(name: str) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcse.cli.devices import cores
 from vcse.runs.config import RunConfig
 from vcse.runs.launch import COHORTS, needs_of, room_for, saved_frame
+from vcse.runs.machine import cores
 from vcse.runs.words import counted, duration, size
 
 

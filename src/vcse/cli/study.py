@@ -13,7 +13,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from vcse.cli.devices import Device, check_drawing, cores, resolve_device
+from vcse.cli.devices import Device, check_drawing, resolve_device
 from vcse.cli.kinds import (
     FramesIfGiven,
     NamesIfGiven,
@@ -30,6 +30,7 @@ from vcse.envs.rendering import Rendering, named_backend
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig
 from vcse.runs.launch import COHORTS, room_for, warn_of
+from vcse.runs.machine import cores
 from vcse.runs.words import counted
 from vcse.studies import catalog
 from vcse.studies.archive import CURVES

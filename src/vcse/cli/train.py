@@ -12,15 +12,34 @@ import tyro
 from tyro.conf import OmitArgPrefixes
 
 from vcse.bonuses.named import BONUS_NAMES, ValueNormalization, make_bonus
-from vcse.cli.devices import Device, check_drawing, cores, resolve_device
-from vcse.cli.kinds import Frames, FramesIfGiven, NameIfGiven, Names, NumberIfGiven, Whole, WholeIfGiven
-from vcse.cli.options import A2COptions, AgentOptions, DrQv2Options, OffPolicyOptions, SACOptions, flag, naming_options
+from vcse.cli.devices import Device, check_drawing, resolve_device
+from vcse.cli.kinds import (
+    Frames,
+    FramesIfGiven,
+    NameIfGiven,
+    Names,
+    NumberIfGiven,
+    NumbersIfGiven,
+    Whole,
+    WholeIfGiven,
+)
+from vcse.cli.options import (
+    A2COptions,
+    AgentOptions,
+    DrQv2Options,
+    OffPolicyOptions,
+    SACOptions,
+    flag,
+    naming_options,
+    with_numbers,
+)
 from vcse.cli.plans import say_what_would_run
 from vcse.envs.tasks import agent_of, task_spec
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig, ValueSource, backend_of, marker_of, settings_of
 from vcse.runs.jobs import deal_out, suitable_jobs, train_in_jobs
 from vcse.runs.launch import COHORTS, alike, unfinished_runs, warn_of
+from vcse.runs.machine import cores
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.readings import HEEDED_BY, Reading
 from vcse.runs.store import (
@@ -48,6 +67,7 @@ def train(
     beta: NumberIfGiven = None,
     log_offset: NumberIfGiven = None,
     value_normalization: ValueNormalization = "batch",
+    settings: Annotated[NumbersIfGiven, tyro.conf.arg(name="set")] = (),
     eval_every_frames: FramesIfGiven = None,
     eval_episodes: WholeIfGiven = None,
     checkpoint_every_frames: Frames = 50_000,
@@ -84,6 +104,8 @@ def train(
         beta: Weight of the bonus; 0.005 in a2c, and 0.1 in sac and drqv2, if not given.
         log_offset: Deviation from the reading: what is added inside the logarithm of vcse, rcse and se-matched.
         value_normalization: What vcse and rcse condition on is standardised over the batch, or by running estimates.
+        settings: Other numbers of the agent, by their names in config.json, such as learning_rate=3e-4 discount=0.97;
+            a wrong name is answered with all that there are.
         eval_every_frames: Evaluate every so many frames; 0 is only at the end. Without it 0 in a2c, 10,000
             otherwise.
         eval_episodes: Episodes of an evaluation: 100 in a2c, with sampled and again with likeliest actions, and 10
@@ -123,8 +145,9 @@ def train(
         for each_bonus in bonus:
             _check_bonus(each_bonus, each_task, a2c.values)
             with naming_options(options):
-                settings = settings_of(each_task, each_bonus, reading, **shared, **of_agents.settings(its_agent))
-                make_bonus(settings.bonus, learners=1, dimensions=1)  # refuses what no bonus can be
+                read = settings_of(each_task, each_bonus, reading, **shared, **of_agents.settings(its_agent))
+                its_settings = with_numbers(read, settings, options)
+                make_bonus(its_settings.bonus, learners=1, dimensions=1)  # refuses what no bonus can be
                 runs = [
                     RunConfig(
                         task=each_task,
@@ -133,7 +156,7 @@ def train(
                         seed=seed,
                         reading=reading,
                         frames=frames,
-                        settings=settings,
+                        settings=its_settings,
                         backend=backend_of(each_task, a2c.backend),
                         values=a2c.values if each_bonus == "vcse" else "network",
                         row_every_frames=schedule.row_every_frames,

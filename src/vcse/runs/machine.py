@@ -13,6 +13,7 @@ import torch
 
 from vcse import __version__
 from vcse.runs.arithmetic import arithmetic_of
+from vcse.runs.groups import cores_in_groups
 
 PACKAGES = ("torch", "numpy", "envpool", "minigrid", "gymnasium", "dm_control", "mujoco", "metaworld")
 
@@ -33,6 +34,12 @@ def describe_machine(agent: str, device: str) -> dict[str, Any]:
         **arithmetic_of(agent, device)._asdict(),
         "command": sys.argv[1:],
     }
+
+
+def cores() -> int:
+    """Give the number of cores that this process may keep busy."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min([allowed, *cores_in_groups()])
 
 
 def _version(package: str) -> str | None:

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import torch
 
+from vcse.runs.groups import free_in_groups
 from vcse.runs.words import counted, size
 
 MOST_SHARE = 0.8  # of memory that is free; simulators, and all else that is not counted, need some too
 PROCESS_BYTES = 500_000_000  # of a process that has imported everything, before it learns
 CHECKPOINT_COPIES = 3  # in memory: what it is made of, and two while it is written
 DISK = "disk"
-_GROUPS = Path("/sys/fs/cgroup")
 PLACES = {"cuda": "in the memory of the GPU", "cpu": "in the memory of the host", DISK: "on disk, which is slower"}
 
 
@@ -139,46 +139,8 @@ def free_bytes(device: str) -> int | None:
     if not meminfo.exists():
         return None
     lines = [line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:")]
-    free = [1024 * int(line.split()[1]) for line in lines] + free_in_groups(Path("/proc/self/cgroup"), _GROUPS)
+    free = [1024 * int(line.split()[1]) for line in lines] + free_in_groups()
     return min(free, default=None)
-
-
-def free_in_groups(membership: Path, groups: Path) -> list[int]:
-    """Give what each control group leaves to this process: containers and batch systems end who takes more.
-
-    Args:
-        membership: The file that lists the groups of the process.
-        groups: The directory below which they lie.
-    """
-    free = []
-    for line in membership.read_text().splitlines() if membership.exists() else []:
-        _, controllers, name = line.split(":", 2)
-        if controllers == "":
-            top, of_version = groups, ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            top = groups / "memory"
-            of_version = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        else:
-            continue
-        group = top / name.lstrip("/")
-        while True:  # a group takes part in the limits of all above it
-            left = _left_by(group, *of_version)
-            free += [] if left is None else [left]
-            if group == top:
-                break
-            group = group.parent
-    return free
-
-
-def _left_by(group: Path, limit_name: str, usage_name: str, cache_name: str) -> int | None:
-    """Give the limit of a group less what it uses; files that it has read and may forget do not count as used."""
-    try:
-        limit = int((group / limit_name).read_text())
-        usage = int((group / usage_name).read_text())
-        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-    except (OSError, ValueError):  # there is no such group here, or no limit
-        return None
-    return max(0, limit - usage + int(stat.get(cache_name, 0)))
 
 
 def free_on_disk(directory: Path) -> int:
