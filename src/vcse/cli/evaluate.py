@@ -62,7 +62,7 @@ def evaluate_runs(
     directory: Annotated[Path, tyro.conf.Positional],
     /,
     episodes: WholeIfGiven = None,
-    device: Device = "cpu",
+    device: Device = "auto",
     json: bool = False,
 ) -> int:
     """Play episodes with the newest policy of every run, with sampled and again with likeliest actions.
@@ -76,7 +76,7 @@ def evaluate_runs(
         directory: A run, or a directory of runs.
         episodes: For each run, and each of the two ways to act; if not given, as many as the run is evaluated with in
             training, and where that is 0, 100 in MiniGrid and 10 otherwise.
-        device: Where the networks live.
+        device: Where the networks live; auto takes the GPU where there is one.
         json: Print a list of flat rows, one per run, on standard output and nothing else there.
     """
     if episodes is not None and episodes < 1:

@@ -26,7 +26,7 @@ def watch(
     likeliest: Way = False,
     seed: Whole = 0,
     frames_per_second: WholeIfGiven = None,
-    device: Device = "cpu",
+    device: Device = "auto",
 ) -> int:
     """Film the newest policy of a run: watch.gif in its directory, or the file that --out names.
 
@@ -41,7 +41,7 @@ def watch(
         likeliest: Take the likeliest action, or the mean; this is what happens otherwise without a flag.
         seed: Of the layouts and the draws of actions.
         frames_per_second: Pictures that are shown in a second; 8 in MiniGrid and 12 otherwise if not given.
-        device: Where the network lives.
+        device: Where the network lives; auto takes the GPU where there is one.
     """
     torch.set_num_threads(1)  # as in training; more would wait for each other, and for whoever draws
     found = run_directories(directory)
