@@ -10,7 +10,6 @@ from scipy.stats import chi2_contingency
 
 from vcse.envs import minigrid, tasks
 from vcse.envs.minigrid import (
-    ACTIONS,
     AGENT,
     COLOURS,
     OBJECTS,
@@ -69,6 +68,23 @@ def test_time_limits_and_shapes(task, backend):
     assert (observations.shape, observations.dtype) == ((2, 7, 7, 3), np.uint8)
     assert positions.shape == (2, 2)
     environments.close()
+
+
+OBSTACLES = "Dynamic-Obstacles-"
+ALLOW_OLD_VERSIONS = pytest.mark.filterwarnings("ignore:.* is out of date:DeprecationWarning")
+
+
+@ALLOW_OLD_VERSIONS
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_agent_has_as_many_actions_as_its_task_declares(backend):
+    found = {}
+    for task in minigrid.registered_tasks():
+        if backend == "envpool" or not task.startswith("WFC-"):
+            environments = make(task, [0], backend=backend)
+            found[task] = environments.actions
+            environments.close()
+    assert sum(task.startswith(OBSTACLES) for task in found) == 6
+    assert found == {task: 3 if task.startswith(OBSTACLES) else 7 for task in found}
 
 
 class TestFirstLooks:
@@ -290,6 +306,20 @@ def test_lava_with_the_last_step_is_lava(backend):
     assert np.array_equal(step.truncated, ~burns)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_collision_with_the_last_step_is_a_collision(backend):
+    environments = make("Dynamic-Obstacles-5x5", range(3), backend=backend)
+    environments.reset()
+    for action in [LEFT] * 98 + [RIGHT]:  # which leaves it in its corner, before the upper wall
+        assert not act(environments, [action] * 3).ended.any()
+    step = act(environments, [FORWARD] * 3)
+    environments.close()
+    assert environments.most_steps == 100
+    assert step.rewards.tolist() == [-1] * 3
+    assert step.terminated.all()
+    assert not step.truncated.any()
+
+
 class TestReset:
     @pytest.mark.parametrize("backend", BACKENDS)
     def test_no_step_is_lost_between_episodes(self, backend):
@@ -446,7 +476,7 @@ class TestWholeMap:
         chooser = np.random.default_rng(0)
         environments.reset()
         for _ in range(200):
-            step = act(environments, chooser.integers(ACTIONS, size=2))
+            step = act(environments, chooser.integers(environments.actions, size=2))
             assert np.array_equal(step.observations, [map_planes(world) for world in environments.worlds])
 
     def test_the_partial_view_is_of_the_same_worlds(self):

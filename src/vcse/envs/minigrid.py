@@ -21,7 +21,7 @@ from vcse.extras import install
 
 TASKS = ("LavaGapS7", "Empty-16x16", "DoorKey-6x6", "DoorKey-8x8", "Unlock", "SimpleCrossingS9N1")
 ID_PREFIX = "MiniGrid-"  # of the names under which Gymnasium knows the tasks
-ACTIONS = 7  # left, right, forward, pick up, drop, toggle, done
+ACTIONS = 7  # of most tasks: left, right, forward, pick up, drop, toggle, done
 FORWARD = 2
 VIEW = (7, 7, 3)
 CELL_AHEAD = (3, 5, 0)  # what kind of object is in front of the agent, in its view
@@ -117,7 +117,6 @@ class EnvPoolMiniGrid:
     """
 
     observation_shape = VIEW
-    actions = ACTIONS
 
     def __init__(self, task: str, seeds: Sequence[int], *, threads: int = 1) -> None:
         if not _installed("envpool"):
@@ -132,6 +131,7 @@ class EnvPoolMiniGrid:
             seed=[int(seed) for seed in seeds],
             num_threads=min(threads, self.count),
         )
+        self.actions = int(self._pool.action_space.n)
         self.most_steps = int(self._pool.spec.config.max_episode_steps)
         self._shown: Observations
         self._sent: Int[np.ndarray, " n"]
@@ -151,9 +151,9 @@ class EnvPoolMiniGrid:
         """Wait for the step, then reset what has finished."""
         observations, rewards, terminated, truncated, information = self._pool.recv()
         arrived, arrived_positions = observations["image"], information["agent_pos"]
-        # At the last step EnvPool calls a goal, and lava, a time-out.
+        # At the last step EnvPool calls a goal, a collision with an obstacle, and lava, a time-out.
         into_lava = (self._sent == FORWARD) & (self._shown[:, *CELL_AHEAD] == LAVA)
-        terminated = terminated | (rewards > 0) | (truncated & into_lava)
+        terminated = terminated | (rewards != 0) | (truncated & into_lava)
         truncated = truncated & ~terminated
         finished = np.flatnonzero(terminated | truncated).astype(np.int32)
         if finished.size == 0:
@@ -174,8 +174,6 @@ class EnvPoolMiniGrid:
 class ReferenceMiniGrid:
     """MiniGrid stepped by the `minigrid` package, one environment after the other."""
 
-    actions = ACTIONS
-
     def __init__(self, task: str, seeds: Sequence[int], *, full: bool = False, pictures: bool = False) -> None:
         if not _installed("minigrid"):
             raise RuntimeError(f"the minigrid package is not installed: {INSTALL}")
@@ -188,6 +186,7 @@ class ReferenceMiniGrid:
         mode = "rgb_array" if pictures else None
         self.worlds: list[Any] = [gymnasium.make(_id(task), render_mode=mode).unwrapped for _ in seeds]
         world = self.worlds[0]
+        self.actions = int(world.action_space.n)
         self.most_steps = int(world.max_steps)
         self.observation_shape = (world.width, world.height, PLANES) if full else VIEW
         self._sent: Int[np.ndarray, " n"] | None = None
