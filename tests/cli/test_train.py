@@ -73,6 +73,11 @@ def test_other_families_choose_their_features_and_simulator(tmp_path, task, feat
     assert (config.a2c.bonus_features, config.backend) == (features, backend)
 
 
+def test_rcse_is_for_tasks_whose_rewards_come_at_more_than_the_goal(tmp_path):
+    assert train(tmp_path, "--quiet", task="minigrid/Dynamic-Obstacles-5x5", bonus="rcse") == 0
+    assert read_rows(tmp_path / "minigrid-Dynamic-Obstacles-5x5" / "rcse" / "seed0" / "train.csv")
+
+
 def test_the_help_has_the_options_of_each_agent_together(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
@@ -207,6 +212,7 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
         (["--bonus", "se", "se"], "--bonus has se more than once"),
         (["--bonus", "curiosity"], "--bonus must be one of none, se, vcse, rcse, se-matched, got 'curiosity'"),
         (["--bonus", "rcse"], "--bonus rcse conditions on the reward, which minigrid/Empty-5x5 gives only at the goal"),
+        (["--task", "minigrid-full/LavaGapS7", "--bonus", "rcse"], "which minigrid-full/LavaGapS7 gives only at the"),
         (["--bonus", "vcse", "--reading", "re3"], "--reading 're3' is one of state entropy"),
         (["--bonus", "se", "vcse", "--method", "mine"], "--method is one label, but there are 2 bonuses"),
         (["--method", "a/b"], "--method names a directory"),

@@ -46,10 +46,10 @@ def act(environments, actions):
     return environments.receive()
 
 
-def walk(environments, choosers, steps):
+def walk(environments, choosers, steps, *, actions=7):
     """Act at random, each environment by a generator of its own, and keep everything."""
     kept = [environments.reset()]
-    kept += [act(environments, [chooser.integers(7) for chooser in choosers]) for _ in range(steps)]
+    kept += [act(environments, [chooser.integers(actions) for chooser in choosers]) for _ in range(steps)]
     environments.close()
     return kept
 
@@ -85,6 +85,24 @@ def test_an_agent_has_as_many_actions_as_its_task_declares(backend):
             environments.close()
     assert sum(task.startswith(OBSTACLES) for task in found) == 6
     assert found == {task: 3 if task.startswith(OBSTACLES) else 7 for task in found}
+
+
+@ALLOW_OLD_VERSIONS
+def test_what_rewards_the_goal_alone_is_what_the_minigrid_package_says():
+    rewarded = {task: ReferenceMiniGrid(task, [0]).worlds[0].reward_range for task in minigrid.registered_tasks()}
+    assert set(rewarded.values()) == {(0, 1), (-1, 1)}
+    assert rewarded == {task: (0 if minigrid.rewards_only_the_goal(task) else -1, 1) for task in rewarded}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("task", ["LavaGapS5", "Dynamic-Obstacles-5x5", "Fetch-5x5-N2", "RedBlueDoors-6x6", "MemoryS7"])
+def test_other_rewards_than_the_goals_are_where_they_are_said_to_be(task, backend):
+    seeds = range(8)
+    environments = make(task, seeds, backend=backend)
+    steps = walk(environments, choosers_of(seeds), 300, actions=environments.actions)[1:]
+    failures = {float(reward) for step in steps for reward in step.rewards[step.terminated & (step.rewards <= 0)]}
+    assert failures == {0.0 if minigrid.rewards_only_the_goal(task) else -1.0}
+    assert all((step.rewards[~step.terminated] == 0).all() for step in steps)
 
 
 class TestFirstLooks:

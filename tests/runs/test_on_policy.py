@@ -10,7 +10,7 @@ import torch
 from vcse.runs.launch import StoppedError
 from vcse.runs.on_policy import OnPolicyCohort
 from vcse.runs.readings import a2c_config
-from vcse.runs.store import RunDirectory, read_rows
+from vcse.runs.store import REWARD_COLUMNS, RunDirectory, read_rows
 
 from .small import (
     EMPTY,
@@ -104,6 +104,15 @@ def test_columns_are_the_same_for_every_bonus_and_empty_where_there_is_nothing_t
     assert "radius_mean" not in known["none"]
     assert "value_count_mean" not in known["se"]
     assert known["vcse"] - known["se"] >= {"value_count_mean", "decided_by_value_share", "value_mean", "value_std"}
+
+
+def test_where_collisions_cost_something_the_reward_can_be_conditioned_on(tmp_path):
+    configs = [make_config("minigrid/Dynamic-Obstacles-5x5", bonus) for bonus in ("rcse", "vcse")]
+    train(configs, tmp_path)
+    rcse, vcse = (read_rows(tmp_path / config.name / "train.csv")[-1] for config in configs)
+    assert set(rcse) - set(vcse) == set(REWARD_COLUMNS)
+    assert rcse["reward_mean"] < 0  # a random walk collides soon
+    assert 0 < rcse["reward_std"] < 1
 
 
 def test_saving_and_loading_goes_on_as_if_nothing_had_happened(make_cohort, tmp_path):

@@ -314,7 +314,7 @@ def _check_heeded(options: Iterable[str], bonus: Sequence[str]) -> None:
 def _check_bonus(bonus: str, task: str, values: ValueSource) -> None:
     if bonus not in BONUS_NAMES:
         raise ValueError(f"--bonus must be one of {', '.join(BONUS_NAMES)}, got {bonus!r}")
-    if bonus == "rcse" and agent_of(task) == "a2c" and task_spec(task).rewards_only_at_the_goal:
+    if bonus == "rcse" and agent_of(task) == "a2c" and task_spec(task).rewards_only_the_goal:
         raise ValueError(
             f"--bonus rcse conditions on the reward, which {task} gives only at the goal: nearly every batch would "
             "hold nothing but zeros"

@@ -22,6 +22,7 @@ from vcse.extras import install
 TASKS = ("LavaGapS7", "Empty-16x16", "DoorKey-6x6", "DoorKey-8x8", "Unlock", "SimpleCrossingS9N1")
 ID_PREFIX = "MiniGrid-"  # of the names under which Gymnasium knows the tasks
 ACTIONS = 7  # of most tasks: left, right, forward, pick up, drop, toggle, done
+COSTLY_COLLISIONS = "Dynamic-Obstacles-"  # how the tasks begin that give -1 for walking into something
 FORWARD = 2
 VIEW = (7, 7, 3)
 CELL_AHEAD = (3, 5, 0)  # what kind of object is in front of the agent, in its view
@@ -107,6 +108,11 @@ def registered_tasks() -> tuple[str, ...]:
     else:
         raise RuntimeError(f"neither EnvPool nor minigrid is installed: {INSTALL}")
     return tuple(sorted(_plain(name) for name in ids if name.startswith(ID_PREFIX)))
+
+
+def rewards_only_the_goal(task: str) -> bool:
+    """Whether every reward of a task but the one that ends it well is 0."""
+    return not task.startswith(COSTLY_COLLISIONS)
 
 
 class EnvPoolMiniGrid:

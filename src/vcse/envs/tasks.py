@@ -25,7 +25,7 @@ class TaskSpec:
     observation_shape: tuple[int, int, int]
     actions: int
     most_steps: int
-    rewards_only_at_the_goal: bool = True  # conditioning on the reward says nothing there
+    rewards_only_the_goal: bool  # conditioning on the reward says nothing there
 
 
 def check_task(task: str) -> None:
@@ -96,7 +96,12 @@ def state_spec(task: str) -> StateSpec:
 def task_spec(task: str) -> TaskSpec:
     """Look a task up that shows grids: minigrid/NAME and its variants."""
     environments = make_environments(task, [0])
-    spec = TaskSpec(environments.observation_shape, environments.actions, environments.most_steps)
+    spec = TaskSpec(
+        environments.observation_shape,
+        environments.actions,
+        environments.most_steps,
+        minigrid.rewards_only_the_goal(task.partition("/")[2]),
+    )
     environments.close()
     return spec
 

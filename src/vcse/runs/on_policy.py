@@ -26,7 +26,7 @@ from vcse.runs.memory import CHECKPOINT_COPIES, Needs
 from vcse.runs.progress import Status, Stopwatch, by_method
 from vcse.runs.protocol import check_finite
 from vcse.runs.schedule import is_due
-from vcse.runs.store import BONUS_COLUMNS, RunDirectory
+from vcse.runs.store import BONUS_COLUMNS, SHOWN_OF_BONUS, RunDirectory
 from vcse.streams import uniforms
 
 ENVIRONMENT_SEED_STRIDE = 10_000  # environment i of a run has seed + 10,000 i, as in the release
@@ -284,7 +284,7 @@ class OnPolicyCohort:
         self._check_finite()
         bonus_mean = self.bonus_mean.of_row()
         shown = self.agent.bonus_output.diagnostics() if len(self.agent.paid) else {}
-        diagnostics = {name: shown[name].tolist() for name in BONUS_COLUMNS if name in shown}
+        diagnostics = {name: shown[name].tolist() for name in SHOWN_OF_BONUS if name in shown}
         paid = {learner: row for row, learner in enumerate(self.agent.paid.tolist())}
         for learner, directory in enumerate(self.directories):
             row: dict[str, Any] = {
@@ -297,7 +297,8 @@ class OnPolicyCohort:
             # What is known of exact values is not for those who train beside.
             mine = {name: each for name, each in metrics.items() if self._has_exact(learner) or name not in OF_EXACT}
             row |= {name: each[learner] for name, each in mine.items()}
-            for name in BONUS_COLUMNS:
+            # Where the reward is not conditioned on, a run has no columns for it.
+            for name in SHOWN_OF_BONUS if self.configs[learner].a2c.bonus.name == "rcse" else BONUS_COLUMNS:
                 has_it = learner in paid and name in diagnostics
                 row[name] = diagnostics[name][paid[learner]] if has_it else math.nan
             directory.append_row("train.csv", row)
