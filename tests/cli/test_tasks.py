@@ -14,6 +14,13 @@ def test_every_family_is_listed_with_its_agent_and_its_tasks(capsys):
     assert "button-press-topdown-wall" in words  # which is not torn
 
 
+def test_tasks_whose_mission_changes_are_named_once(capsys):
+    assert main(["tasks"]) == 0
+    told = capsys.readouterr().out
+    assert told.count("The mission, a text, is not shown.") == 1
+    assert all(told.count(f"{name}*") == 1 for name in ("Fetch-", "GoToDoor-", "KeyCorridor", "LockedRoom"))
+
+
 def test_rows_name_the_whole_task(capsys):
     assert main(["tasks", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)

@@ -105,6 +105,38 @@ def test_other_rewards_than_the_goals_are_where_they_are_said_to_be(task, backen
     assert all((step.rewards[~step.terminated] == 0).all() for step in steps)
 
 
+@cache
+def first_worlds(task):
+    """The missions of a few episodes, and how often each thing is on their maps."""
+    world = ReferenceMiniGrid(task, [0]).worlds[0]
+    return [
+        (world.reset(seed=seed)[0]["mission"], Counter(thing.type for thing in world.grid.grid if thing is not None))
+        for seed in range(6)
+    ]
+
+
+class TestMissions:
+    TASKS = tuple(task for task in minigrid.registered_tasks() if not task.startswith("WFC-"))
+
+    @ALLOW_OLD_VERSIONS
+    def test_they_change_where_they_are_said_to(self):
+        missions = {task: {mission for mission, _ in first_worlds(task)} for task in self.TASKS}
+        changing = {task for task, texts in missions.items() if len(texts) > 1}
+        assert changing == {task for task in self.TASKS if minigrid.mission_of(task) != "constant"}
+        assert len(changing) == 19
+
+    @pytest.mark.parametrize("task", [task for task in TASKS if minigrid.mission_of(task) == "names"])
+    def test_what_is_named_is_the_only_thing_of_its_kind(self, task):
+        for mission, things in first_worlds(task):
+            assert things[mission.split()[-1]] == 1  # pick up the red ball, ... and go to the goal
+
+    @pytest.mark.parametrize("task", [task for task in TASKS if minigrid.mission_of(task) == "chooses"])
+    def test_what_is_chosen_is_one_of_several_things(self, task):
+        for mission, things in first_worlds(task):
+            assert things[mission.split()[-1]] >= 1
+            assert sum(count for thing, count in things.items() if thing != "wall") >= 2
+
+
 class TestFirstLooks:
     """Both backends draw their layouts from the same distribution, as far as the first observation shows it."""
 

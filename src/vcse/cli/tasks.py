@@ -4,6 +4,7 @@ import json as json_format
 import textwrap
 from collections.abc import Sequence
 
+from vcse.envs.minigrid import CHOOSING_MISSIONS, NAMING_MISSIONS
 from vcse.envs.tasks import AGENT_OF_FAMILY, known_tasks
 
 SHOWS = {
@@ -14,6 +15,11 @@ SHOWS = {
     "dmc-pixels": "pictures",
     "metaworld": "pictures",
 }
+MISSIONS = f"""\
+  The mission, a text, is not shown. From episode to episode it chooses among several things in
+  {" ".join(f"{name}*" for name in CHOOSING_MISSIONS)}, and names the only one of its kind in
+  {" ".join(f"{name}*" for name in NAMING_MISSIONS)}.
+"""
 
 
 def tasks(json: bool = False) -> int:
@@ -40,6 +46,8 @@ def tasks(json: bool = False) -> int:
         for family in alike:
             print(f"{family + '/NAME':20} {AGENT_OF_FAMILY[family]:6} {SHOWS[family]}")
         print(f"  {names}\n" if isinstance(names, str) else f"{_wrapped(names)}\n")
+        if "minigrid" in alike and not isinstance(names, str):
+            print(MISSIONS)
     return 0
 
 

@@ -29,6 +29,12 @@ CELL_AHEAD = (3, 5, 0)  # what kind of object is in front of the agent, in its v
 LAVA = 9
 INSTALL = install("minigrid")
 Backend = Literal["auto", "envpool", "minigrid", "table"]
+Mission = Literal["constant", "names", "chooses"]
+
+# A mission is a text beside the image, which no agent here is shown. How the tasks begin in which it changes from
+# episode to episode: there it names the only thing of its kind, or chooses among several.
+NAMING_MISSIONS = ("BlockedUnlockPickup", "KeyCorridor", "LockedRoom", "UnlockPickup")
+CHOOSING_MISSIONS = ("Fetch-", "GoToDoor-", "GoToObject-", "PutNear-")
 
 OBJECTS, COLOURS, STATES = 11, 6, 4
 EMPTY_CELL = (1, 0, 0)
@@ -113,6 +119,13 @@ def registered_tasks() -> tuple[str, ...]:
 def rewards_only_the_goal(task: str) -> bool:
     """Whether every reward of a task but the one that ends it well is 0."""
     return not task.startswith(COSTLY_COLLISIONS)
+
+
+def mission_of(task: str) -> Mission:
+    """Say whether the mission of a task is always the same, or names or chooses what the goal of an episode is."""
+    if task.startswith(CHOOSING_MISSIONS):
+        return "chooses"
+    return "names" if task.startswith(NAMING_MISSIONS) else "constant"
 
 
 class EnvPoolMiniGrid:

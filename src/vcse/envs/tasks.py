@@ -26,6 +26,7 @@ class TaskSpec:
     actions: int
     most_steps: int
     rewards_only_the_goal: bool  # conditioning on the reward says nothing there
+    mission: minigrid.Mission  # what its text, which is not shown, says that the image does not
 
 
 def check_task(task: str) -> None:
@@ -96,11 +97,13 @@ def state_spec(task: str) -> StateSpec:
 def task_spec(task: str) -> TaskSpec:
     """Look a task up that shows grids: minigrid/NAME and its variants."""
     environments = make_environments(task, [0])
+    name = task.partition("/")[2]
     spec = TaskSpec(
-        environments.observation_shape,
-        environments.actions,
-        environments.most_steps,
-        minigrid.rewards_only_the_goal(task.partition("/")[2]),
+        observation_shape=environments.observation_shape,
+        actions=environments.actions,
+        most_steps=environments.most_steps,
+        rewards_only_the_goal=minigrid.rewards_only_the_goal(name),
+        mission=minigrid.mission_of(name),
     )
     environments.close()
     return spec

@@ -43,7 +43,7 @@ class Cohort(Protocol):
 
     @classmethod
     def warning(cls, config: RunConfig) -> str:
-        """Say of settings that can be run what hardly anybody wants: nothing is learned; empty where all is well."""
+        """Say of what can be run why hardly anybody wants it, as nothing is learned; empty where all is well."""
 
     @classmethod
     def in_common(cls, config: RunConfig) -> tuple[Hashable, ...]:
