@@ -287,3 +287,10 @@ def test_what_cannot_be_filmed_is_refused(tmp_path, monkeypatch, settings, messa
         settings = {"out": tmp_path / settings["out"]}
     with pytest.raises(ValueError, match=message):
         watch(path, **settings)
+
+
+def test_a_map_that_the_minigrid_package_has_no_files_for_is_not_filmed(tmp_path, monkeypatch):
+    monkeypatch.setattr("vcse.envs.minigrid.lacks_patterns", lambda: True)
+    run = make_run(tmp_path, task="minigrid/WFC-MazeSimple")
+    with pytest.raises(RuntimeError, match="WFC-MazeSimple cannot be filmed, "):
+        watch(run)

@@ -78,18 +78,18 @@ ALLOW_OLD_VERSIONS = pytest.mark.filterwarnings("ignore:.* is out of date:Deprec
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_agent_has_as_many_actions_as_its_task_declares(backend):
     found = {}
-    for task in minigrid.registered_tasks():
-        if backend == "envpool" or not task.startswith("WFC-"):
-            environments = make(task, [0], backend=backend)
-            found[task] = environments.actions
-            environments.close()
+    for task in minigrid.buildable_tasks(full=backend == "minigrid"):
+        environments = make(task, [0], backend=backend)
+        found[task] = environments.actions
+        environments.close()
     assert sum(task.startswith(OBSTACLES) for task in found) == 6
     assert found == {task: 3 if task.startswith(OBSTACLES) else 7 for task in found}
 
 
 @ALLOW_OLD_VERSIONS
 def test_what_rewards_the_goal_alone_is_what_the_minigrid_package_says():
-    rewarded = {task: ReferenceMiniGrid(task, [0]).worlds[0].reward_range for task in minigrid.registered_tasks()}
+    buildable = minigrid.buildable_tasks(full=True)
+    rewarded = {task: ReferenceMiniGrid(task, [0]).worlds[0].reward_range for task in buildable}
     assert set(rewarded.values()) == {(0, 1), (-1, 1)}
     assert rewarded == {task: (0 if minigrid.rewards_only_the_goal(task) else -1, 1) for task in rewarded}
 
@@ -116,7 +116,7 @@ def first_worlds(task):
 
 
 class TestMissions:
-    TASKS = tuple(task for task in minigrid.registered_tasks() if not task.startswith("WFC-"))
+    TASKS = minigrid.buildable_tasks(full=True)
 
     @ALLOW_OLD_VERSIONS
     def test_they_change_where_they_are_said_to(self):
@@ -577,6 +577,28 @@ class TestChoice:
         monkeypatch.setattr(minigrid, "_installed", lambda package: False)
         with pytest.raises(RuntimeError, match=r"neither EnvPool nor minigrid is installed: .* pip install"):
             make("LavaGapS7", [0])
+
+    def test_what_the_minigrid_package_has_no_files_for_is_refused_and_not_listed(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(minigrid, "_patterns", lambda: tmp_path / "patterns")
+        with pytest.raises(RuntimeError, match=r"WFC-MazeSimple cannot be filmed, .* lacks the files in .*patterns; "):
+            ReferenceMiniGrid("WFC-MazeSimple", [0])
+        every, whole = (set(minigrid.buildable_tasks(full=full)) for full in (False, True))
+        assert every - whole == {task for task in every if task.startswith("WFC-")}
+        assert len(every - whole) == 6
+        monkeypatch.setattr(minigrid, "_installed", lambda package: package == "minigrid")
+        assert not any(task.startswith("WFC-") for task in minigrid.buildable_tasks(full=False))
+        (tmp_path / "patterns").mkdir()
+        assert {task for task in minigrid.buildable_tasks(full=True) if task.startswith("WFC-")} == every - whole
+
+    def test_the_minigrid_package_reads_its_patterns_where_they_are_looked_for(self):
+        from minigrid.envs.wfc.config import PATTERN_PATH
+
+        assert minigrid._patterns() == PATTERN_PATH
+
+    def test_one_task_of_the_minigrid_package_is_not_in_envpool(self, monkeypatch):
+        of_envpool = set(minigrid.registered_tasks())
+        monkeypatch.setattr(minigrid, "_installed", lambda package: package == "minigrid")
+        assert set(minigrid.registered_tasks()) ^ of_envpool == {"MultiRoom-N4-S5-v1"}
 
     def test_an_action_must_be_under_way(self):
         environments = ReferenceMiniGrid("LavaGapS7", [0])

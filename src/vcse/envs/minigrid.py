@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ from vcse.extras import install
 TASKS = ("LavaGapS7", "Empty-16x16", "DoorKey-6x6", "DoorKey-8x8", "Unlock", "SimpleCrossingS9N1")
 ID_PREFIX = "MiniGrid-"  # of the names under which Gymnasium knows the tasks
 ACTIONS = 7  # of most tasks: left, right, forward, pick up, drop, toggle, done
+FROM_PATTERNS = "WFC-"  # how the tasks begin whose maps the minigrid package makes from pictures
 COSTLY_COLLISIONS = "Dynamic-Obstacles-"  # how the tasks begin that give -1 for walking into something
 FORWARD = 2
 VIEW = (7, 7, 3)
@@ -50,7 +52,7 @@ def make(
     """Make one environment of a task per seed.
 
     Args:
-        task: Such as LavaGapS7; any registered MiniGrid id without its prefix and without -v0.
+        task: Such as LavaGapS7; one of `registered_tasks`.
         seeds: One per environment.
         full: Show the whole map as one-hot planes instead of the agent's view.
         backend: auto takes EnvPool where it is installed and can serve.
@@ -101,7 +103,7 @@ def _plain(name: str) -> str:
 
 
 def registered_tasks() -> tuple[str, ...]:
-    """Give the names of all tasks of whichever backend is installed."""
+    """Give the names of all tasks of the faster backend that is installed, without MiniGrid- and -v0 around them."""
     if _installed("envpool"):
         import envpool
 
@@ -114,6 +116,24 @@ def registered_tasks() -> tuple[str, ...]:
     else:
         raise RuntimeError(f"neither EnvPool nor minigrid is installed: {INSTALL}")
     return tuple(sorted(_plain(name) for name in ids if name.startswith(ID_PREFIX)))
+
+
+def buildable_tasks(*, full: bool) -> tuple[str, ...]:
+    """Give those of all tasks that can be stepped here, with the agent's view or the whole map."""
+    known = registered_tasks()
+    if not full and _installed("envpool"):
+        return known
+    return tuple(name for name in known if not (name.startswith(FROM_PATTERNS) and lacks_patterns()))
+
+
+def lacks_patterns() -> bool:
+    """Whether the minigrid package came without the pictures that some of its maps are made from."""
+    return not _patterns().is_dir()
+
+
+def _patterns() -> Path:
+    package = importlib.util.find_spec("minigrid")
+    return Path(package.origin if package and package.origin else "minigrid").parent / "envs" / "wfc" / "patterns"
 
 
 def rewards_only_the_goal(task: str) -> bool:
@@ -196,6 +216,11 @@ class ReferenceMiniGrid:
     def __init__(self, task: str, seeds: Sequence[int], *, full: bool = False, pictures: bool = False) -> None:
         if not _installed("minigrid"):
             raise RuntimeError(f"the minigrid package is not installed: {INSTALL}")
+        if task.startswith(FROM_PATTERNS) and lacks_patterns():
+            raise RuntimeError(
+                f"{task} cannot be filmed, shown whole or stepped by the minigrid package: this installation of it "
+                f"lacks the files in {_patterns()}; EnvPool can step minigrid/{task}"
+            )
         import gymnasium
         import minigrid  # noqa: F401 - registers its environments
 

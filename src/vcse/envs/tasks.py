@@ -69,16 +69,18 @@ def _listed(family: str) -> tuple[str, ...]:
 def known_tasks(family: str) -> tuple[str, ...]:
     """Give the names of all tasks of a family, with it.
 
-    Of minigrid-full these are all of minigrid, some of whose maps are too small for it; of minigrid-table they are
-    without the maps that may stand at the end of a name.
+    Of minigrid-full these are all of minigrid that the minigrid package can build here, though some maps are too small
+    for it; of minigrid-table they are without the maps that may stand at the end of a name.
     """
     names: Sequence[str]
     if family == "minigrid-table":
         names = (_TABLE,)
     elif family == "metaworld":
         names = metaworld.TASKS
+    elif family in ("dmc", "dmc-pixels"):
+        names = dmc.registered_tasks()
     else:
-        names = dmc.registered_tasks() if family in ("dmc", "dmc-pixels") else minigrid.registered_tasks()
+        names = minigrid.buildable_tasks(full=family == "minigrid-full")
     return tuple(f"{family}/{name}" for name in names)
 
 
