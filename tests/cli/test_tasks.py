@@ -21,6 +21,14 @@ def test_tasks_whose_mission_changes_are_named_once(capsys):
     assert all(told.count(f"{name}*") == 1 for name in ("Fetch-", "GoToDoor-", "KeyCorridor", "LockedRoom"))
 
 
+def test_a_family_that_lacks_few_of_those_before_names_these_alone(capsys, monkeypatch):
+    monkeypatch.setattr("vcse.envs.minigrid.lacks_patterns", lambda: True)
+    assert main(["tasks"]) == 0
+    told = capsys.readouterr().out
+    assert "\n  as minigrid/NAME, without WFC-DungeonMazeScaled WFC-MazeSimple " in told
+    assert told.count("LavaGapS7") == 1
+
+
 def test_rows_name_the_whole_task(capsys):
     assert main(["tasks", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)

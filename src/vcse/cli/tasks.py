@@ -2,7 +2,7 @@
 
 import json as json_format
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vcse.envs.minigrid import CHOOSING_MISSIONS, NAMING_MISSIONS
 from vcse.envs.tasks import AGENT_OF_FAMILY, known_tasks
@@ -42,13 +42,24 @@ def tasks(json: bool = False) -> int:
     if json:
         print(json_format.dumps(rows, indent=1))
         return 0
+    listed: dict[str, Sequence[str]] = {}
     for names, alike in families.items():
         for family in alike:
             print(f"{family + '/NAME':20} {AGENT_OF_FAMILY[family]:6} {SHOWS[family]}")
-        print(f"  {names}\n" if isinstance(names, str) else f"{_wrapped(names)}\n")
+        print(f"  {names}\n" if isinstance(names, str) else f"{_wrapped(_briefly(names, listed))}\n")
+        listed |= {family: names for family in alike if not isinstance(names, str)}
         if "minigrid" in alike and not isinstance(names, str):
             print(MISSIONS)
     return 0
+
+
+def _briefly(names: Sequence[str], listed: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """Give names, or say in which few they differ from those of a family that was listed before."""
+    for family, before in listed.items():
+        without = [name for name in before if name not in names]
+        if set(names) < set(before) and len(without) < len(names):
+            return ["as", f"{family}/NAME,", "without", *without]
+    return names
 
 
 def _wrapped(names: Sequence[str]) -> str:
