@@ -37,6 +37,17 @@ def test_the_dtype_of_the_first_batch_is_kept(dtype):
     assert torch.equal(memory.pool(), rows(1, 2).to(dtype) / 3)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_a_memory_that_was_begun_in_inference_mode_goes_on_outside_of_it(dtype):
+    memory, restored = FeatureMemory(4, 1), FeatureMemory(4, 1)
+    with torch.inference_mode():
+        memory.push(rows(1, 2, 3).to(dtype))
+        restored.load_state_dict(memory.state_dict())
+    for each in (memory, restored):
+        each.push(rows(4, 5).to(dtype))
+        assert remembered(each) == [2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_state_dict_continues_where_it_was(tmp_path, dtype):
     memory = FeatureMemory(4, 1)

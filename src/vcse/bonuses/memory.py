@@ -75,7 +75,7 @@ class FeatureMemory(nn.Module):
         """Write a batch over the oldest."""
         self.check_fits(features)
         if not self.filled:
-            self.features = self.features.to(features.dtype)
+            self._take_dtype(features.dtype)
         count = features.shape[-2]
         slots = (self.position + torch.arange(count, device=self.position.device)) % self.capacity
         if self._distinct is not None:
@@ -83,6 +83,10 @@ class FeatureMemory(nn.Module):
         self.features.index_copy_(-2, slots, features)
         self.position.add_(count).remainder_(self.capacity)
         self.filled = self.filled_after(count)
+
+    def _take_dtype(self, dtype: torch.dtype) -> None:
+        with torch.inference_mode(False):  # else a first call in that mode would spoil it for all others
+            self.features = self.features.to(dtype)
 
     def filled_after(self, count: int) -> int:
         """Tell how many features there will be when `count` more have been pushed."""
@@ -137,7 +141,7 @@ class FeatureMemory(nn.Module):
         """Take the dtype of what is loaded, which a fresh memory does not know, or it would be rounded."""
         stored = state_dict.get(f"{prefix}features")
         if isinstance(stored, Tensor):
-            self.features = self.features.to(stored.dtype)
+            self._take_dtype(stored.dtype)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
