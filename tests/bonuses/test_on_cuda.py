@@ -18,9 +18,9 @@ def make(name):
         case "se":
             return StateEntropy(k=5, reading="release-a2c", learners=3, memory=FeatureMemory(256, 16, learners=3))
         case "se-matched":
-            return MatchedStateEntropy(k=3)
+            return MatchedStateEntropy(k=3, learners=3)
         case _:
-            return ValueConditionalStateEntropy(k=3, reading="release-a2c")
+            return ValueConditionalStateEntropy(k=3, reading="release-a2c", learners=3)
 
 
 @pytest.mark.parametrize("name", ["se", "se-matched", "vcse"])

@@ -91,10 +91,13 @@ def test_a_novel_state_earns_more_than_a_repeated_one():
 def test_matched_is_the_logarithm_of_twice_the_distance():
     distance = torch.cdist(FEATURES.double(), FEATURES.double()).sort(-1).values[..., 3]
     expected = torch.log(2 * distance + 1e-5).float()
-    torch.testing.assert_close(MatchedStateEntropy(k=3, reading="release-a2c")(FEATURES).reward, expected)
+    torch.testing.assert_close(MatchedStateEntropy(k=3, reading="release-a2c", learners=3)(FEATURES).reward, expected)
     expected = torch.log(2 * torch.cdist(FEATURES, FEATURES).sort(-1).values[..., 3] + 1)
     torch.testing.assert_close(
-        MatchedStateEntropy(k=4, reading="release-sac", log_offset=1.0)(FEATURES).reward, expected, rtol=1e-4, atol=1e-4
+        MatchedStateEntropy(k=4, reading="release-sac", log_offset=1.0, learners=3)(FEATURES).reward,
+        expected,
+        rtol=1e-4,
+        atol=1e-4,
     )
 
 
@@ -112,7 +115,7 @@ def with_first(features, number):
         (FEATURES[1].long(), r"features must be a floating-point tensor, got torch\.int64"),
         (FEATURES[1, :, 0], r"features must have shape \[..., points, dimensions\], got \(40,\)"),
         (FEATURES[1, :1], "a standard deviation needs a batch of at least 2, got 1"),
-        (FEATURES, r"a batch of shape \(3, 40\) does not fit statistics of shape \(\)"),
+        (FEATURES, r"features of shape \(3, 40, 6\) do not fit a bonus with learners=None"),
     ],
 )
 def test_a_refused_batch_leaves_memory_and_statistics_alone(features, message, without_type_checks):
@@ -152,7 +155,7 @@ def test_a_reading_that_needs_a_memory_asks_for_it():
 
 def test_a_reading_of_ones_own_is_taken_with_a_normaliser():
     own = replace(STATE_ENTROPY_READINGS["paper"], log_offset=0.5)
-    found = StateEntropy(k=5, reading=own, normalizer=NoNormalizer())(FEATURES).reward
+    found = StateEntropy(k=5, reading=own, normalizer=NoNormalizer(), learners=3)(FEATURES).reward
     assert torch.equal(found, state_entropy_reward(FEATURES, k=5, log_offset=0.5))
     with pytest.raises(ValueError, match=r"pass normalizer, such as RunningStd\(learners=3\)"):
         StateEntropy(k=5, reading=own, learners=3)
@@ -170,7 +173,7 @@ def test_a_reading_of_ones_own_is_taken_with_a_normaliser():
 def test_matched_takes_a_reading_of_ones_own():
     own = replace(CONDITIONAL_READINGS["paper"], self_in_k=True, log_offset=0.5)
     expected = torch.log(2 * kth_neighbor_distance(FEATURES, k=3) + 0.5)
-    assert torch.equal(MatchedStateEntropy(k=4, reading=own)(FEATURES).reward, expected)
+    assert torch.equal(MatchedStateEntropy(k=4, reading=own, learners=3)(FEATURES).reward, expected)
 
 
 @pytest.mark.parametrize(
@@ -187,6 +190,7 @@ def test_matched_takes_a_reading_of_ones_own():
         (lambda: MatchedStateEntropy(k=5, check_finite=1), "check_finite must be True or False, got 1"),
         (lambda: StateEntropy(k=5, normalizes_before_log=1), "normalizes_before_log must be True or False, got 1"),
         (lambda: StateEntropy(k=5, learners=0), "learners must be at least 1, got 0"),
+        (lambda: MatchedStateEntropy(k=5, learners=2.0), r"learners must be an integer, got 2\.0"),
         (lambda: StateEntropy(k=5, normalizer="batch-std"), "normalizer must be a Normalizer, got a str"),
         (lambda: StateEntropy(k=5, memory=torch.zeros(4, 6)), "memory must be a FeatureMemory, got a Tensor"),
         (
@@ -209,8 +213,10 @@ def test_bad_settings_are_named(make_bonus, message, without_type_checks):
         make_bonus()
 
 
-def test_k_may_be_a_whole_number_of_any_type(without_type_checks):
-    assert torch.equal(StateEntropy(k=np.int64(5))(FEATURES).reward, make("paper")(FEATURES).reward)
+def test_k_and_learners_may_be_whole_numbers_of_any_type(without_type_checks):
+    assert torch.equal(
+        StateEntropy(k=np.int64(5), learners=np.int64(3))(FEATURES).reward, make("paper")(FEATURES).reward
+    )
 
 
 def test_a_bonus_without_a_forward_says_so():

@@ -27,7 +27,7 @@ READINGS = ["paper", "clean", "release-a2c", "release-drqv2", "release-sac", "re
 def test_values_are_standardised_over_the_batch_first(reading, epsilon):
     standardised = torch.nn.functional.layer_norm(VALUES, (40,), eps=epsilon)
     expected = value_conditional_reward(FEATURES, standardised, k=3, reading=reading)
-    bonus = ValueConditionalStateEntropy(k=3, reading=reading)
+    bonus = ValueConditionalStateEntropy(k=3, reading=reading, learners=3)
     torch.testing.assert_close(bonus(FEATURES, values=VALUES).reward, expected)
 
 
@@ -40,6 +40,7 @@ def test_deviations_override_the_reading():
         self_in_nv=True,
         log_offset=1.0,
         value_normalizer=RawValues(),
+        learners=3,
     )
     expected = value_conditional_reward(
         FEATURES, VALUES, k=3, nv_radius="joint", self_in_k=True, self_in_nv=True, log_offset=1.0
@@ -63,59 +64,59 @@ def test_far_away_value_bands_do_not_interact():
 
 
 def test_without_spread_in_the_values_radius_is_that_of_the_matched_control():
-    output = ValueConditionalStateEntropy(k=3)(FEATURES, values=torch.zeros(3, 40))
-    assert torch.equal(output.radius, MatchedStateEntropy(k=3)(FEATURES).radius)
+    output = ValueConditionalStateEntropy(k=3, learners=3)(FEATURES, values=torch.zeros(3, 40))
+    assert torch.equal(output.radius, MatchedStateEntropy(k=3, learners=3)(FEATURES).radius)
 
 
 def test_rcse_is_vcse_with_rewards():
-    expected = ValueConditionalStateEntropy(k=3, reading="release-drqv2")(FEATURES, values=VALUES)
-    output = RewardConditionalStateEntropy(k=3, reading="release-drqv2")(FEATURES, rewards=VALUES)
+    expected = ValueConditionalStateEntropy(k=3, reading="release-drqv2", learners=3)(FEATURES, values=VALUES)
+    output = RewardConditionalStateEntropy(k=3, reading="release-drqv2", learners=3)(FEATURES, rewards=VALUES)
     assert torch.equal(output.reward, expected.reward)
 
 
 def test_rcse_logs_rewards_by_their_name():
-    shown = RewardConditionalStateEntropy(k=3)(FEATURES, rewards=VALUES).diagnostics()
-    expected = ValueConditionalStateEntropy(k=3)(FEATURES, values=VALUES).diagnostics()
+    shown = RewardConditionalStateEntropy(k=3, learners=3)(FEATURES, rewards=VALUES).diagnostics()
+    expected = ValueConditionalStateEntropy(k=3, learners=3)(FEATURES, values=VALUES).diagnostics()
     assert not [name for name in shown if "value" in name]
     for name in ("decided_by_{}_share", "{}_count_mean", "{}_mean", "{}_std"):
         assert torch.equal(shown[name.format("reward")], expected[name.format("value")])
 
 
-@pytest.mark.parametrize(("features", "values"), [(FEATURES, VALUES), (FEATURES[0], VALUES[0])])
-def test_a_trailing_axis_of_one_is_taken_off(features, values):
-    expected = ValueConditionalStateEntropy(k=3)(features, values=values)
-    output = ValueConditionalStateEntropy(k=3)(features, values=values.unsqueeze(-1))
+@pytest.mark.parametrize(("features", "values", "learners"), [(FEATURES, VALUES, 3), (FEATURES[0], VALUES[0], None)])
+def test_a_trailing_axis_of_one_is_taken_off(features, values, learners):
+    expected = ValueConditionalStateEntropy(k=3, learners=learners)(features, values=values)
+    output = ValueConditionalStateEntropy(k=3, learners=learners)(features, values=values.unsqueeze(-1))
     assert torch.equal(output.reward, expected.reward)
     assert torch.equal(output.values, values)
-    rewarded = RewardConditionalStateEntropy(k=3)(features, rewards=values.unsqueeze(-1))
+    rewarded = RewardConditionalStateEntropy(k=3, learners=learners)(features, rewards=values.unsqueeze(-1))
     assert torch.equal(rewarded.reward, expected.reward)
 
 
 def test_values_of_any_scale_condition_alike():
-    expected = ValueConditionalStateEntropy(k=3)(FEATURES, values=VALUES)
-    output = ValueConditionalStateEntropy(k=3)(FEATURES, values=2.0**83 * VALUES)
+    expected = ValueConditionalStateEntropy(k=3, learners=3)(FEATURES, values=VALUES)
+    output = ValueConditionalStateEntropy(k=3, learners=3)(FEATURES, values=2.0**83 * VALUES)
     assert torch.equal(output.reward, expected.reward)
 
 
 def test_a_reading_of_ones_own_is_taken_with_a_normaliser():
     own = replace(CONDITIONAL_READINGS["clean"], self_in_nv=True, log_offset=0.5)
     expected = value_conditional_reward(FEATURES, VALUES, k=3, reading=own)
-    bonus = ValueConditionalStateEntropy(k=3, reading=own, value_normalizer=RawValues())
+    bonus = ValueConditionalStateEntropy(k=3, reading=own, value_normalizer=RawValues(), learners=3)
     assert torch.equal(bonus(FEATURES, values=VALUES).reward, expected)
-    ablation = RewardConditionalStateEntropy(k=3, reading=own, reward_normalizer=RawValues())
+    ablation = RewardConditionalStateEntropy(k=3, reading=own, reward_normalizer=RawValues(), learners=3)
     assert torch.equal(ablation(FEATURES, rewards=VALUES).reward, expected)
 
 
 @pytest.mark.parametrize("reading", READINGS)
 def test_a_learner_axis_equals_a_loop(reading):
-    bonus = ValueConditionalStateEntropy(k=3, reading=reading)
-    expected = torch.stack([bonus(f, values=v).reward for f, v in zip(FEATURES, VALUES, strict=True)])
-    assert torch.equal(bonus(FEATURES, values=VALUES).reward, expected)
+    together, alone = (ValueConditionalStateEntropy(k=3, reading=reading, learners=learners) for learners in (3, None))
+    expected = torch.stack([alone(f, values=v).reward for f, v in zip(FEATURES, VALUES, strict=True)])
+    assert torch.equal(together(FEATURES, values=VALUES).reward, expected)
 
 
 def test_running_value_statistics_are_in_the_state_dict():
     def make():
-        return ValueConditionalStateEntropy(k=3, value_normalizer=RunningStandardized(learners=3))
+        return ValueConditionalStateEntropy(k=3, value_normalizer=RunningStandardized(learners=3), learners=3)
 
     original, restored = make(), make()
     original(FEATURES, values=VALUES)
@@ -127,7 +128,7 @@ def test_running_value_statistics_are_in_the_state_dict():
 
 def test_no_gradient_flows_through_a_bonus():
     features, values = FEATURES.clone().requires_grad_(), VALUES.clone().requires_grad_()
-    output = ValueConditionalStateEntropy(k=3)(features, values=2 * values)
+    output = ValueConditionalStateEntropy(k=3, learners=3)(features, values=2 * values)
     assert not output.reward.requires_grad
     # A log of these would keep the critic's graph alive.
     assert not any(each.requires_grad for each in output.diagnostics().values())
@@ -156,28 +157,52 @@ def test_diagnostics_on_a_batch_worked_out_by_hand():
 
 
 def test_no_bonus_pays_nothing():
-    assert torch.equal(NoBonus()(FEATURES).reward, torch.zeros(3, 40))
+    assert torch.equal(NoBonus(learners=3)(FEATURES).reward, torch.zeros(3, 40))
 
 
 @pytest.mark.parametrize(
     ("bonus", "given", "message"),
     [
-        (ValueConditionalStateEntropy(k=3), {}, "values is needed"),
-        (RewardConditionalStateEntropy(k=3), {}, "rewards is needed"),
-        (ValueConditionalStateEntropy(k=3), {"values": VALUES[:, :39]}, r"values must have shape \(3, 40\)"),
-        (RewardConditionalStateEntropy(k=3), {"rewards": VALUES[0]}, r"rewards must have shape \(3, 40\)"),
-        (ValueConditionalStateEntropy(k=3), {"values": VALUES / 0}, "values must be finite, but 120 of its 120"),
-        (ValueConditionalStateEntropy(k=40), {"values": VALUES}, "k=40 needs at least 41 points in features, got 40"),
-        (ValueConditionalStateEntropy(k=3), {"values": VALUES.numpy()}, "values must be a torch tensor, got a ndarray"),
-        (ValueConditionalStateEntropy(k=3), {"values": VALUES.long()}, "values must be a floating-point tensor"),
-        (ValueConditionalStateEntropy(k=3), {"values": VALUES.double()}, r"values has dtype torch\.float64 but"),
+        (ValueConditionalStateEntropy(k=3, learners=3), {}, "values is needed"),
+        (RewardConditionalStateEntropy(k=3, learners=3), {}, "rewards is needed"),
         (
-            ValueConditionalStateEntropy(k=3),
+            ValueConditionalStateEntropy(k=3, learners=3),
+            {"values": VALUES[:, :39]},
+            r"values must have shape \(3, 40\)",
+        ),
+        (RewardConditionalStateEntropy(k=3, learners=3), {"rewards": VALUES[0]}, r"rewards must have shape \(3, 40\)"),
+        (
+            ValueConditionalStateEntropy(k=3, learners=3),
+            {"values": VALUES / 0},
+            "values must be finite, but 120 of its 120",
+        ),
+        (
+            ValueConditionalStateEntropy(k=40, learners=3),
+            {"values": VALUES},
+            "k=40 needs at least 41 points in features, got 40",
+        ),
+        (
+            ValueConditionalStateEntropy(k=3, learners=3),
+            {"values": VALUES.numpy()},
+            "values must be a torch tensor, got a ndarray",
+        ),
+        (
+            ValueConditionalStateEntropy(k=3, learners=3),
+            {"values": VALUES.long()},
+            "values must be a floating-point tensor",
+        ),
+        (
+            ValueConditionalStateEntropy(k=3, learners=3),
+            {"values": VALUES.double()},
+            r"values has dtype torch\.float64 but",
+        ),
+        (
+            ValueConditionalStateEntropy(k=3, learners=3),
             {"values": VALUES[..., None, None]},
             r"values must have shape \(3, 40\) .*, got \(3, 40, 1, 1\)",
         ),
         (
-            ValueConditionalStateEntropy(k=3),
+            ValueConditionalStateEntropy(k=3, learners=3),
             {"values": VALUES[..., None].expand(3, 40, 2)},
             r"values must have shape \(3, 40\) .*, got \(3, 40, 2\)",
         ),
@@ -242,7 +267,7 @@ def test_bad_settings_are_named(make, message, without_type_checks):
 )
 def test_a_refused_batch_leaves_the_statistics_alone(features, values, k):
     normalizer = RunningStandardized(learners=3)
-    bonus = ValueConditionalStateEntropy(k=k, value_normalizer=normalizer)
+    bonus = ValueConditionalStateEntropy(k=k, value_normalizer=normalizer, learners=3)
     with pytest.raises(ValueError, match=r"must be finite|needs at least 41 points"):
         bonus(features, values=values)
     assert normalizer.moments.count.sum() == 0

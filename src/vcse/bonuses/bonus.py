@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vcse.estimators.checks import check_pays, whole_number
+from vcse.estimators.checks import check_pays, check_points, whole_number
 
 # One number per feature; a critic's output with its trailing axis of 1 will do.
 PerFeature = Float[Tensor, "*learners n"] | Float[Tensor, "*learners n 1"]
@@ -56,10 +56,17 @@ class Bonus(nn.Module):
 
     All of its state (running statistics, memory) is in its `state_dict`. With `learners`, features have a leading
     learner axis and each learner has statistics of its own; learners never see each other.
+
+    Args:
+        learners: The size of the leading learner axis, or None where there is none.
     """
 
     needs_values: ClassVar[bool] = False  # wants the extrinsic value of each state
     needs_rewards: ClassVar[bool] = False  # wants the extrinsic reward of each transition
+
+    def __init__(self, *, learners: int | None = None) -> None:
+        super().__init__()
+        self.learner_shape = learner_shape(learners)
 
     def forward(
         self,
@@ -70,6 +77,31 @@ class Bonus(nn.Module):
     ) -> BonusOutput:
         """Give the reward of each feature, with no gradient."""
         raise NotImplementedError(f"{type(self).__name__} does not define forward")
+
+    def check_features(self, features: Float[Tensor, "*learners n d"]) -> None:
+        """Refuse what are not the features of as many learners as the bonus was made for.
+
+        Neighbours are looked for along one axis alone, so that a rollout of shape [steps, environments, dimensions]
+        would be searched step by step if its steps were taken for learners.
+        """
+        check_points("features", features)
+        leading = tuple(features.shape[:-2])
+        if leading == self.learner_shape:
+            return
+        learners = self.learner_shape[0] if self.learner_shape else None
+        wanted = ", ".join([*map(str, self.learner_shape), "points", "dimensions"])
+        if not leading:
+            remedy = "say learners=None where there is no learner axis"
+        elif len(leading) == 1:
+            remedy = (
+                f"flatten the batch, or say learners={leading[0]} where these are learners that never see each other"
+            )
+        else:
+            remedy = "flatten the batch"
+        raise ValueError(
+            f"features of shape {tuple(features.shape)} do not fit a bonus with learners={learners}, "
+            f"which takes [{wanted}]: {remedy}"
+        )
 
 
 def learner_shape(learners: int | None) -> tuple[int, ...]:

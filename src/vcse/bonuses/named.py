@@ -60,7 +60,7 @@ def make_bonus(choice: BonusChoice, *, learners: int, dimensions: int, check_fin
     """Build a bonus for so many learners with features of so many dimensions."""
     match choice.name:
         case "none":
-            return NoBonus()
+            return NoBonus(learners=learners)
         case "se":
             capacity = STATE_ENTROPY_USES[choice.reading].memory_capacity
             memory = None if capacity is None else FeatureMemory(capacity, dimensions, learners=learners)
@@ -74,7 +74,11 @@ def make_bonus(choice: BonusChoice, *, learners: int, dimensions: int, check_fin
             )
         case "se-matched":
             return MatchedStateEntropy(
-                k=choice.k, reading=choice.reading, log_offset=choice.log_offset, check_finite=check_finite
+                k=choice.k,
+                reading=choice.reading,
+                log_offset=choice.log_offset,
+                learners=learners,
+                check_finite=check_finite,
             )
         case "vcse":
             return ValueConditionalStateEntropy(
@@ -82,6 +86,7 @@ def make_bonus(choice: BonusChoice, *, learners: int, dimensions: int, check_fin
                 reading=choice.reading,
                 log_offset=choice.log_offset,
                 value_normalizer=_normalizer_of_condition(choice, learners),
+                learners=learners,
                 check_finite=check_finite,
             )
         case "rcse":
@@ -90,6 +95,7 @@ def make_bonus(choice: BonusChoice, *, learners: int, dimensions: int, check_fin
                 reading=choice.reading,
                 log_offset=choice.log_offset,
                 reward_normalizer=_normalizer_of_condition(choice, learners),
+                learners=learners,
                 check_finite=check_finite,
             )
 

@@ -5,11 +5,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vcse.bonuses.bonus import Bonus, BonusOutput, PerFeature
-from vcse.estimators.checks import check_points
 
 
 class NoBonus(Bonus):
-    """Pays nothing, so that an agent without a bonus runs the same code."""
+    """Pays nothing, so that an agent without a bonus runs the same code.
+
+    Args:
+        learners: The size of the leading learner axis, or None where there is none.
+    """
 
     @torch.no_grad()
     def forward(
@@ -21,5 +24,5 @@ class NoBonus(Bonus):
     ) -> BonusOutput:
         """Give zeros."""
         del values, rewards
-        check_points("features", features)
+        self.check_features(features)
         return BonusOutput(torch.zeros_like(features[..., 0]))

@@ -4,11 +4,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vcse.bonuses.bonus import Bonus, BonusOutput, PerFeature, learner_shape, paying_k
+from vcse.bonuses.bonus import Bonus, BonusOutput, PerFeature, paying_k
 from vcse.bonuses.memory import FeatureMemory
 from vcse.bonuses.normalizers import Normalizer
 from vcse.bonuses.readings import make_normalizer, state_entropy_use
-from vcse.estimators.checks import check_booleans, check_instance, check_k, check_points, checks_run
+from vcse.estimators.checks import check_booleans, check_instance, check_k, checks_run
 from vcse.estimators.entropy import log_of_distance, state_entropy_terms
 from vcse.estimators.neighbors import kth_neighbor_distance
 from vcse.estimators.readings import (
@@ -46,11 +46,10 @@ class StateEntropy(Bonus):
         learners: int | None = None,
         check_finite: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(learners=learners)
         self.rule = state_entropy_reading(reading)
         self.k = paying_k(k, self_in_k=self.rule.self_in_k)
         use = state_entropy_use(reading)
-        own_learners = learner_shape(learners)
         if normalizes_before_log is None:
             normalizes_before_log = use.normalizes_before_log
         check_booleans(normalizes_before_log=normalizes_before_log, check_finite=check_finite)
@@ -59,7 +58,7 @@ class StateEntropy(Bonus):
         check_instance("normalizer", self.normalizer, Normalizer)
         if memory is not None:
             check_instance("memory", memory, FeatureMemory)
-            if memory.features.shape[:-2] != own_learners:
+            if memory.features.shape[:-2] != self.learner_shape:
                 shape = tuple(memory.features.shape)
                 raise ValueError(f"a memory of shape {shape} does not fit a bonus with learners={learners}")
             if self.rule.log_offset == 0:
@@ -81,7 +80,7 @@ class StateEntropy(Bonus):
     ) -> BonusOutput:
         """Give the normalised entropy reward of each feature."""
         del values, rewards
-        check_points("features", features)
+        self.check_features(features)
         self.normalizer.check_fits(features.shape[:-1])
         check = checks_run(self.check_finite, features)
         pool, pool_counts, feature_counts = None, None, None
@@ -125,6 +124,7 @@ class MatchedStateEntropy(Bonus):
         reading: A reading of VCSE: paper, clean, release-a2c, release-drqv2, release-sac or release-mwm; or a
             `ConditionalReading` of one's own.
         log_offset: What is added inside the logarithm; the reading's if not given.
+        learners: The size of the leading learner axis, or None where there is none.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
     """
 
@@ -134,9 +134,10 @@ class MatchedStateEntropy(Bonus):
         k: int,
         reading: str | ConditionalReading = "paper",
         log_offset: float | None = None,
+        learners: int | None = None,
         check_finite: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(learners=learners)
         self.rule = with_overrides(conditional_reading(reading), log_offset=log_offset)
         self.k = paying_k(k, self_in_k=self.rule.self_in_k)
         check_booleans(check_finite=check_finite)
@@ -152,6 +153,7 @@ class MatchedStateEntropy(Bonus):
     ) -> BonusOutput:
         """Give the entropy reward of each feature."""
         del values, rewards
+        self.check_features(features)
         radius = kth_neighbor_distance(
             features, k=self.k, self_in_k=self.rule.self_in_k, check_finite=self.check_finite
         )

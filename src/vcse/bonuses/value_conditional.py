@@ -14,7 +14,6 @@ from vcse.estimators.checks import (
     check_instance,
     check_k,
     check_numbers,
-    check_points,
     checks_run,
     wrong_shape,
 )
@@ -34,6 +33,7 @@ class ValueConditionalStateEntropy(Bonus):
         self_in_k: Deviation from the reading: the point itself counts as its first neighbour.
         self_in_nv: Deviation from the reading: the point itself is counted in n_v.
         log_offset: Deviation from the reading: what is added inside the logarithm.
+        learners: The size of the leading learner axis, or None where there is none.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
     """
 
@@ -49,9 +49,10 @@ class ValueConditionalStateEntropy(Bonus):
         self_in_k: bool | None = None,
         self_in_nv: bool | None = None,
         log_offset: float | None = None,
+        learners: int | None = None,
         check_finite: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(learners=learners)
         self.rule = with_overrides(
             conditional_reading(reading),
             nv_radius=nv_radius,
@@ -74,6 +75,7 @@ class ValueConditionalStateEntropy(Bonus):
     ) -> BonusOutput:
         """Give the value-conditional reward of each feature; its values may have a trailing axis of 1."""
         del rewards
+        self.check_features(features)
         if values is None:
             raise ValueError("values is needed: value-conditional state entropy conditions on the value of each state")
         condition = checked_condition("values", values, features, k=self.k, check_finite=self.check_finite)
@@ -94,6 +96,7 @@ class RewardConditionalStateEntropy(Bonus):
         self_in_k: The point itself counts as its first neighbour.
         self_in_nv: The point itself is counted in the number of like rewards.
         log_offset: What is added inside the logarithm.
+        learners: The size of the leading learner axis, or None where there is none.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
     """
 
@@ -109,9 +112,10 @@ class RewardConditionalStateEntropy(Bonus):
         self_in_k: bool | None = None,
         self_in_nv: bool | None = None,
         log_offset: float | None = None,
+        learners: int | None = None,
         check_finite: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(learners=learners)
         self.rule = with_overrides(
             conditional_reading(reading),
             nv_radius=nv_radius,
@@ -134,6 +138,7 @@ class RewardConditionalStateEntropy(Bonus):
     ) -> BonusOutput:
         """Give the reward-conditional reward of each feature; the rewards may have a trailing axis of 1."""
         del values
+        self.check_features(features)
         if rewards is None:
             raise ValueError("rewards is needed: reward-conditional state entropy conditions on the extrinsic reward")
         condition = checked_condition("rewards", rewards, features, k=self.k, check_finite=self.check_finite)
@@ -150,7 +155,6 @@ def checked_condition(
     Whatever is wrong is refused here, before a normaliser's statistics have seen it. A trailing axis of 1, as a critic
     gives it, is taken off; it cannot be meant otherwise, since all axes before it are those of the features.
     """
-    check_points("features", features)
     check_numbers(name, condition)
     shape = features.shape[:-1]
     condition = condition.detach()  # a critic's values bring their graph, which what is logged of them would keep
