@@ -152,8 +152,10 @@ def checked_condition(
 ) -> Float[Tensor, "*learners n"]:
     """Give what is conditioned on as one number per feature.
 
-    Whatever is wrong is refused here, before a normaliser's statistics have seen it. A trailing axis of 1, as a critic
-    gives it, is taken off; it cannot be meant otherwise, since all axes before it are those of the features.
+    A wrong shape, type, device or k, a NaN and an infinity are refused here, before a normaliser's statistics have seen
+    them. What only the distances show is refused after that: numbers so large that a distance overflows, and
+    duplicates with log_offset=0. A trailing axis of 1, as a critic gives it, is taken off; it cannot be meant
+    otherwise, since all axes before it are those of the features.
     """
     check_numbers(name, condition)
     shape = features.shape[:-1]
