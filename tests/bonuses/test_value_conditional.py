@@ -92,6 +92,31 @@ def test_a_trailing_axis_of_one_is_taken_off(features, values, learners):
     assert torch.equal(rewarded.reward, expected.reward)
 
 
+@pytest.mark.parametrize("reading", ["paper", "release-a2c"])
+@pytest.mark.parametrize(
+    ("features", "values"),
+    [
+        (FEATURES.bfloat16(), VALUES),  # what autocast gives
+        (FEATURES, VALUES.bfloat16()),
+        (FEATURES.half(), VALUES),
+        (FEATURES.half(), VALUES.bfloat16()),
+    ],
+)
+def test_features_and_values_of_two_dtypes_are_those_that_are_computed_in(features, values, reading):
+    def of_both(bonus, features, values):
+        given = {"values": values} if bonus.needs_values else {"rewards": values}
+        return bonus(features, **given)
+
+    for kind in (ValueConditionalStateEntropy, RewardConditionalStateEntropy):
+        bonus = kind(k=3, reading=reading, learners=3)
+        output, expected = of_both(bonus, features, values), of_both(bonus, features.float(), values.float())
+        assert output.reward.dtype == torch.float32
+        assert torch.equal(output.reward, expected.reward)
+        assert output.diagnostics().keys() == expected.diagnostics().keys()
+        for name, number in expected.diagnostics().items():
+            assert torch.equal(output.diagnostics()[name], number)
+
+
 def test_values_of_any_scale_condition_alike():
     expected = ValueConditionalStateEntropy(k=3, learners=3)(FEATURES, values=VALUES)
     output = ValueConditionalStateEntropy(k=3, learners=3)(FEATURES, values=2.0**83 * VALUES)

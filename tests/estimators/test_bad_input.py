@@ -215,6 +215,10 @@ def test_features_of_one_axis(estimator, shape):
 def test_values_of_another_dtype(estimator):
     with pytest.raises(ValueError, match=r"values has dtype torch\.float64 but features has torch\.float32"):
         estimator(gaussians(10, 2), gaussians(10, dtype=torch.float64), k=1)
+    with pytest.raises(
+        ValueError, match=r"values has dtype torch\.bfloat16 but features has torch\.float64: make both"
+    ):
+        estimator(gaussians(10, 2, dtype=torch.float64), gaussians(10).bfloat16(), k=1)
 
 
 @of_features

@@ -329,11 +329,12 @@ def test_float64_stays_float64(points, dimensions):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_computed_in_float32(dtype):
     features, values = gaussians(200, 16).to(dtype), gaussians(200, seed=1).to(dtype)
-    half = value_conditional_terms(features, values, k=3)
     full = value_conditional_terms(features.float(), values.float(), k=3)
-    assert half.reward.dtype == torch.float32
-    for each, expected in zip(half, full, strict=True):
-        assert torch.equal(each, expected)
+    for pair in ((features, values), (features, values.float()), (features.float(), values)):
+        half = value_conditional_terms(*pair, k=3)
+        assert half.reward.dtype == torch.float32
+        for each, expected in zip(half, full, strict=True):
+            assert torch.equal(each, expected)
 
 
 @pytest.mark.parametrize(("points", "dimensions"), SIZES)

@@ -8,9 +8,9 @@ from vcse.bonuses.bonus import Bonus, BonusOutput, PerFeature, paying_k
 from vcse.bonuses.normalizers import ValueNormalizer
 from vcse.bonuses.readings import make_value_normalizer
 from vcse.estimators.checks import (
-    check_alike,
     check_all_finite,
     check_booleans,
+    check_computed_alike,
     check_instance,
     check_k,
     check_numbers,
@@ -73,7 +73,10 @@ class ValueConditionalStateEntropy(Bonus):
         values: PerFeature | None = None,
         rewards: PerFeature | None = None,
     ) -> BonusOutput:
-        """Give the value-conditional reward of each feature; its values may have a trailing axis of 1."""
+        """Give the value-conditional reward of each feature; its values may have a trailing axis of 1.
+
+        Half precision is computed in float32, and may meet float32; float64 goes with float64 alone.
+        """
         del rewards
         self.check_features(features)
         if values is None:
@@ -136,7 +139,10 @@ class RewardConditionalStateEntropy(Bonus):
         values: PerFeature | None = None,
         rewards: PerFeature | None = None,
     ) -> BonusOutput:
-        """Give the reward-conditional reward of each feature; the rewards may have a trailing axis of 1."""
+        """Give the reward-conditional reward of each feature; the rewards may have a trailing axis of 1.
+
+        Half precision is computed in float32, and may meet float32; float64 goes with float64 alone.
+        """
         del values
         self.check_features(features)
         if rewards is None:
@@ -150,7 +156,7 @@ class RewardConditionalStateEntropy(Bonus):
 def checked_condition(
     name: str, condition: Tensor, features: Tensor, *, k: int, check_finite: bool
 ) -> Float[Tensor, "*learners n"]:
-    """Give what is conditioned on as one number per feature.
+    """Give what is conditioned on as one number per feature; in float32 where the features are of another dtype.
 
     A wrong shape, type, device or k, a NaN and an infinity are refused here, before a normaliser's statistics have seen
     them. What only the distances show is refused after that: numbers so large that a distance overflows, and
@@ -164,7 +170,9 @@ def checked_condition(
         condition = condition.squeeze(-1)
     if condition.shape != shape:
         raise wrong_shape(name, condition, str(tuple(shape)), "features", features)
-    check_alike(name, condition, "features", features)
+    check_computed_alike(name, condition, "features", features)
+    if condition.dtype != features.dtype:
+        condition = condition.float()  # where both are computed; in less, normalising would round it
     check_k(k, points=features.shape[-2], within_points=True, name="features")
     if checks_run(check_finite, features):
         check_all_finite("features", features)

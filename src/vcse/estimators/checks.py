@@ -72,10 +72,27 @@ def wrong_shape(name: str, tensor: Tensor, wanted: str, other_name: str, other: 
 
 def check_alike(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
     """Refuse a tensor whose device or dtype is not the other's."""
-    if tensor.device != other.device:
-        raise ValueError(f"{name} is on {tensor.device} but {other_name} is on {other.device}")
+    _check_same_device(name, tensor, other_name, other)
     if tensor.dtype != other.dtype:
         raise ValueError(f"{name} has dtype {tensor.dtype} but {other_name} has {other.dtype}")
+
+
+def check_computed_alike(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
+    """Refuse a tensor that is not on the other's device, or of which only one is float64.
+
+    All else is computed in float32, so that bfloat16 features and float32 values, which autocast gives, go together.
+    A float64 on one side is more likely NumPy's than meant, and would make everything slower without a word.
+    """
+    _check_same_device(name, tensor, other_name, other)
+    if (tensor.dtype == torch.float64) != (other.dtype == torch.float64):
+        raise ValueError(
+            f"{name} has dtype {tensor.dtype} but {other_name} has {other.dtype}: make both float64, or neither"
+        )
+
+
+def _check_same_device(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
+    if tensor.device != other.device:
+        raise ValueError(f"{name} is on {tensor.device} but {other_name} is on {other.device}")
 
 
 def check_k(k: Any, *, points: int, within_points: bool, name: str) -> int:

@@ -15,6 +15,7 @@ from torch import Tensor
 from vcse.estimators.checks import (
     check_alike,
     check_all_finite,
+    check_computed_alike,
     check_k,
     check_numbers,
     check_points,
@@ -126,7 +127,8 @@ def joint_neighbors(
 
     Args:
         features: The points of the first space.
-        values: One number per feature, or a vector per feature for a second space of several dimensions.
+        values: One number per feature, or a vector per feature for a second space of several dimensions; in any
+            floating-point type, as the features are, but both or neither in float64.
         k: Which neighbour, counted without the pair itself.
         self_in_k: Count the pair itself, at distance 0, as its first neighbour, as the release does.
         check_finite: As in `kth_neighbor_distance`.
@@ -190,7 +192,7 @@ def check_values(name: str, values: Tensor, features: Tensor) -> None:
     if values.shape != shape and not is_vector:
         one_vector_each = f"({', '.join(map(str, shape))}, v)"
         raise wrong_shape(name, values, f"{tuple(shape)} or {one_vector_each}", "features", features)
-    check_alike(name, values, "features", features)
+    check_computed_alike(name, values, "features", features)
 
 
 def values_as_points(values: Tensor, features: Tensor) -> Float[Tensor, "*batch n v"]:
