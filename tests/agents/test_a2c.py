@@ -275,6 +275,16 @@ def test_settings_that_cannot_be_are_refused(changes, message):
         dataclasses.replace(VCSE, **changes)
 
 
+def test_more_states_than_the_bonus_remembers_are_refused():
+    message = "environments=1251 with rollout_steps=8 is 10008 states an update, but the memory of se holds 10000"
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SE, environments=1251)
+    assert dataclasses.replace(SE, environments=1250).frames_per_update == 10_000
+    forgetful = dataclasses.replace(SE, bonus=BonusChoice("se", "paper", 5))
+    for config in (NONE, VCSE, forgetful):
+        assert dataclasses.replace(config, environments=1251).frames_per_update == 10_008
+
+
 def test_a_cohort_of_different_shapes_is_refused():
     with pytest.raises(ValueError, match="same environments, got"):
         A2C(SPEC, [NONE, dataclasses.replace(NONE, environments=8)], [0, 1])

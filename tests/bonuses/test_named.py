@@ -63,6 +63,8 @@ def test_state_entropy_remembers_where_its_reading_says_so():
     )
     assert remembering.memory.features.shape == (2, 10_000, 3)
     assert forgetful.memory is None
+    assert BonusChoice("se", "re3", 3).memory_capacity == 10_000
+    assert BonusChoice("vcse", "release-a2c", 3).memory_capacity is None
 
 
 def test_an_unknown_name_and_no_neighbour_are_refused(without_type_checks):
@@ -70,5 +72,6 @@ def test_an_unknown_name_and_no_neighbour_are_refused(without_type_checks):
         BonusChoice("curiosity", "paper", 3)
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         BonusChoice("se", "paper", 0)
-    with pytest.raises(ValueError, match="reading"):
-        make_bonus(BonusChoice("vcse", "mine", 3), learners=1, dimensions=3)
+    for name in ("vcse", "se"):
+        with pytest.raises(ValueError, match="reading"):
+            make_bonus(BonusChoice(name, "mine", 3), learners=1, dimensions=3)

@@ -256,6 +256,10 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
         (["--bonus", "vcse", "--k", "0"], "--k must be at least 1, got 0"),
         (["--bonus", "se", "--k", "1"], "--k=1 with self_in_k=True makes each point its own neighbour"),
         (["--bonus", "vcse", "--k", "16"], "--k must be below 16, the states of an update, got 16"),
+        (
+            ["--bonus", "se", "--environments", "1300"],
+            "--environments=1300 with rollout_steps=8 is 10400 states an update, but the memory of se holds 10000",
+        ),
         (["--bonus", "vcse", "--log-offset", "nan"], "--log-offset must be finite and not negative, got nan"),
         (["--bonus", "vcse", "--beta", "-1"], "--beta must be finite and not negative, got -1"),
     ],

@@ -62,6 +62,12 @@ class A2CConfig:
         states = self.frames_per_update
         if self.has_bonus and self.bonus.k >= states:
             raise ValueError(f"k must be below {states}, the states of an update, got {self.bonus.k}")
+        remembered = self.bonus.memory_capacity
+        if remembered is not None and states > remembered:
+            raise ValueError(
+                f"environments={self.environments} with rollout_steps={self.rollout_steps} is {states} states "
+                f"an update, but the memory of {self.bonus.name} holds {remembered}"
+            )
 
     @property
     def has_bonus(self) -> bool:

@@ -55,6 +55,12 @@ class BonusChoice:
         """Whether the bonus wants the extrinsic value of each state."""
         return self.name in NEEDING_VALUES
 
+    @property
+    def memory_capacity(self) -> int | None:
+        """How many features the bonus remembers, those of a batch among them; None where it has no memory."""
+        use = STATE_ENTROPY_USES.get(self.reading) if self.name == "se" else None
+        return None if use is None else use.memory_capacity
+
 
 def make_bonus(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bool = True) -> Bonus:
     """Build a bonus for so many learners with features of so many dimensions."""
@@ -62,7 +68,7 @@ def make_bonus(choice: BonusChoice, *, learners: int, dimensions: int, check_fin
         case "none":
             return NoBonus(learners=learners)
         case "se":
-            capacity = STATE_ENTROPY_USES[choice.reading].memory_capacity
+            capacity = choice.memory_capacity
             memory = None if capacity is None else FeatureMemory(capacity, dimensions, learners=learners)
             return StateEntropy(
                 k=choice.k,
