@@ -34,8 +34,8 @@ OF_EXACT = ("exact_value_rmse", "exact_value_correlation")  # columns of runs th
 EAGER_UPDATES = 3  # before one is captured as a CUDA graph
 MAP_SIDE = 25  # no MiniGrid is larger
 BLIND_TO_THE_GOAL = (
-    "which thing is the goal changes from episode to episode and is said by the mission alone, which is not shown to the "
-    "agent: it can but guess"
+    "which thing is the goal changes from episode to episode and is said by the mission alone, which is not shown to "
+    "the agent: it can but guess"
 )
 
 # Measured on two cores and on an H200.
