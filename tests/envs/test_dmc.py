@@ -204,6 +204,17 @@ def bring_to_rest(environments, place):
     physics.data.qpos[:] = 0
     physics.forward()
 
+    @pytest.mark.parametrize(
+        "task", ["hopper_stand", "walker_walk_sparse", "quadruped_escape", "manipulator_bring_ball"]
+    )
+    def test_what_is_not_observed_changes_nothing_else(self, task):
+        seen, unseen = dmc.simulate(task), dmc.simulate(task, observes=False)
+        assert seen.begin(3).size > 0
+        assert unseen.begin(3).size == 0
+        for action in np.random.default_rng(0).uniform(-1, 1, (20, seen.action_size)):
+            assert seen.step(action)[1:] == unseen.step(action)[1:]
+        np.testing.assert_array_equal(seen.data.qpos, unseen.data.qpos)
+
 
 class TestEnds:
     @pytest.mark.parametrize("name", ["hopper_stand", "cartpole_swingup_sparse", "lqr_lqr_2_1"])

@@ -86,9 +86,14 @@ def state_spec(name: str) -> StateSpec:
     return StateSpec(environment.begin(0).size, environment.action_size, MOST_STEPS)
 
 
-def simulate(task: str) -> "_Environment":
-    """Build the simulation of a task, whose name may have a family before it."""
-    return _Environment(task.rpartition("/")[2])
+def simulate(task: str, *, observes: bool = True) -> "_Environment":
+    """Build the simulation of a task, whose name may have a family before it.
+
+    Args:
+        task: The name.
+        observes: Give the state at each step; whoever looks at pictures can do without, and saves time.
+    """
+    return _Environment(task.rpartition("/")[2], observes=observes)
 
 
 class DMCStates(Batch):
@@ -144,7 +149,7 @@ class _Environment:
 
     constants: Mapping[str, Any] = types.MappingProxyType({})
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, observes: bool = True) -> None:
         import mujoco
 
         self.name = name
@@ -152,6 +157,8 @@ class _Environment:
         self._simulator: Any = _suite().load(domain, task, task_kwargs={"random": _BUILDING_SEED})
         physics = self._simulator.physics
         physics.__class__ = _without_pictures(type(physics))
+        if not observes:
+            self._simulator.task.get_observation = _nothing
         bounds = self._simulator.action_spec()
         [self.action_size] = bounds.shape
         is_bounded = (bounds.minimum > -mujoco.mjMAXVAL) & (bounds.maximum < mujoco.mjMAXVAL)
@@ -186,6 +193,12 @@ class _Environment:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _nothing(physics: Any) -> dict[str, np.ndarray]:
+    """Observe nothing."""
+    del physics
+    return {"nothing": np.zeros(0)}
 
 
 def _flat(observation: Mapping[str, np.ndarray]) -> Float[np.ndarray, " d"]:

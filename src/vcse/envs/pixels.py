@@ -158,7 +158,7 @@ class _Suite:
     """A task of DeepMind Control, frame by frame."""
 
     def __init__(self, name: str) -> None:
-        self._simulation = dmc.simulate(name)
+        self._simulation = dmc.simulate(name, observes=False)
         self.model, self.data = self._simulation.model, self._simulation.data
         self.camera: int | str = camera_of(name)
         self.is_upside_down = False

@@ -33,16 +33,20 @@ from vcse.runs.memory import DISK, Needs, find_room
 from vcse.runs.pixel_costs import capacity_of, expected_seconds, needs_of_run, steps_of
 from vcse.runs.progress import Score, Status, Stopwatch
 from vcse.runs.protocol import check_finite
-from vcse.runs.schedule import few_transitions, is_due, nothing_learned
+from vcse.runs.schedule import (
+    EAGER_UPDATES,
+    MOST_SECONDS_UNSAVED,
+    SECONDS_BETWEEN_REPORTS,
+    TIMING_FRAMES,
+    few_transitions,
+    is_due,
+    nothing_learned,
+)
 from vcse.runs.store import SHOWN_OF_BONUS, RunDirectory
 from vcse.runs.words import counted
 from vcse.streams import episode_seeds, numbers
 
-EAGER_UPDATES = 3  # before one is captured as a CUDA graph
-TIMING_FRAMES = 1000  # between rows of timing.csv
 MOST_UNWRITTEN = 1000  # pictures, 21 MB, that wait in memory for the run's files
-SECONDS_BETWEEN_REPORTS = 1.0
-MOST_SECONDS_UNSAVED = 600.0
 FRAME_BYTES = math.prod(Pixels.frame_shape)
 
 

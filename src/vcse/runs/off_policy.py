@@ -30,16 +30,20 @@ from vcse.runs.evaluate import play_states
 from vcse.runs.memory import CHECKPOINT_COPIES, Needs, find_room, together
 from vcse.runs.progress import Status, Stopwatch, by_method
 from vcse.runs.protocol import check_finite
-from vcse.runs.schedule import few_transitions, is_due, nothing_learned
+from vcse.runs.schedule import (
+    EAGER_UPDATES,
+    MOST_SECONDS_UNSAVED,
+    SECONDS_BETWEEN_REPORTS,
+    TIMING_FRAMES,
+    few_transitions,
+    is_due,
+    nothing_learned,
+)
 from vcse.runs.store import SHOWN_OF_BONUS, RunDirectory
 from vcse.streams import episode_seeds, numbers
 
-EAGER_UPDATES = 3  # before one is captured as a CUDA graph
 MOST_DRAWERS = 4  # threads that draw random numbers
-TIMING_FRAMES = 1000  # between rows of timing.csv: where updates are slow, those of train.csv are an hour apart
 ENVIRONMENTS_PER_PROCESS = 4
-SECONDS_BETWEEN_REPORTS = 1.0
-MOST_SECONDS_UNSAVED = 600.0  # where updates are slow, the frames between two checkpoints take hours
 
 # Measured on two cores and on an H200.
 UPDATES_PER_S = {"cpu": 1.3, "cuda": 2_500.0}  # per job, of networks of 1024 units with a bonus

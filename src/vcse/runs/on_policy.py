@@ -25,13 +25,12 @@ from vcse.runs.evaluate import play_grids
 from vcse.runs.memory import CHECKPOINT_COPIES, Needs
 from vcse.runs.progress import Status, Stopwatch, by_method
 from vcse.runs.protocol import check_finite
-from vcse.runs.schedule import is_due
+from vcse.runs.schedule import EAGER_UPDATES, is_due
 from vcse.runs.store import BONUS_COLUMNS, SHOWN_OF_BONUS, RunDirectory
 from vcse.streams import uniforms
 
 ENVIRONMENT_SEED_STRIDE = 10_000  # environment i of a run has seed + 10,000 i, as in the release
 OF_EXACT = ("exact_value_rmse", "exact_value_correlation")  # columns of runs that condition on exact values
-EAGER_UPDATES = 3  # before one is captured as a CUDA graph
 MAP_SIDE = 25  # no MiniGrid is larger
 BLIND_TO_THE_GOAL = (
     "which thing is the goal changes from episode to episode and is said by the mission alone, which is not shown to "

@@ -1,5 +1,10 @@
 """When something is due that happens every so many frames, and what never comes in runs that are too short."""
 
+EAGER_UPDATES = 3  # before one is captured as a CUDA graph
+TIMING_FRAMES = 1000  # between rows of timing.csv: where updates are slow, those of train.csv are an hour apart
+SECONDS_BETWEEN_REPORTS = 1.0
+MOST_SECONDS_UNSAVED = 600.0  # where updates are slow, the frames between two checkpoints take hours
+
 
 def is_due(every_frames: int, *, frame: int, step_frames: int) -> bool:
     """Whether the last step, which took so many frames, reached or passed a multiple; every 0 frames is never."""
