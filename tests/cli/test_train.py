@@ -136,9 +136,10 @@ def test_numbers_without_an_option_are_set_by_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("dicount=0.9", "--set must be NAME=NUMBER, with one of rollout_steps, discount, .*, got 'dicount=0.9'"),
-        ("discount", "--set must be NAME=NUMBER, .*, got 'discount'"),
-        ("bonus=se", "--set must be NAME=NUMBER, .*, got 'bonus=se'"),
+        ("dicount=0.9", "--set dicount=0.9: the agent a2c has no dicount; it has rollout_steps, discount, .*"),
+        ("target_rate=0.1", "--set target_rate=0.1: the agent a2c has no target_rate; it has .*"),
+        ("discount", "--set must be NAME=NUMBER, got 'discount'"),
+        ("bonus=se", "--set bonus=se: the agent a2c has no bonus; it has .*"),
         ("environments=3", "--set environments=3: environments has an option of its own, --environments"),
         ("rollout_steps=1.5", "--set rollout_steps=1.5: it must be a whole number, got '1.5'"),
         ("discount=much", "--set discount=much: it must be a number, got 'much'"),
@@ -151,6 +152,43 @@ def test_numbers_that_cannot_be_set_are_one_clear_line(tmp_path, capsys, text, m
     assert train(tmp_path / "out", "--set", *text.split()) == 1
     assert re.fullmatch(f"vcse: {message}\n", capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_diverges_is_named_the_others_are_done_and_resume_goes_on_elsewhere(tmp_path, capsys):
+    both = ["--task", TASK, "--bonus", "none", "vcse", "--beta", "1e30", *SMALL, "--frames", "960", "--quiet"]
+    lost = "minigrid-Empty-5x5/vcse/seed0"
+    assert main(["train", *both, "--out", str(tmp_path / "a")]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(rf"vcse: the gradient of {lost} is not finite at frame \d+; the other run is done", said)
+    assert (tmp_path / "a" / RUN / "DONE").exists()
+    RunDirectory(tmp_path / "b" / RUN, read_config(tmp_path / "a" / RUN)).close()  # has not begun
+    assert main(["resume", str(tmp_path), "--quiet", "--device", "cpu"]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"vcse: the gradient of {tmp_path / 'a' / lost} is not finite at frame ")
+    assert said.endswith("; the 2 other runs are done")
+    assert (tmp_path / "b" / RUN / "DONE").exists()
+
+
+def test_numbers_are_set_behind_one_option(tmp_path, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        train(tmp_path / "out", "--set", "discount=0.9", "--set", "learning_rate=1e-3")
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err.startswith("vcse: --set is given twice: write all that it sets behind one, as in ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_go_on_where_they_were_begun_unless_told(copy, capsys, monkeypatch):
+    used = []
+    place = importlib.import_module("vcse.cli.train")
+    monkeypatch.setattr(place, "train_in_jobs", lambda *given, device, **settings: used.append(device))
+    monkeypatch.setattr("vcse.cli.devices.torch.cuda.is_available", lambda: True)
+    longer = ["--frames", "96", "--quiet", "--device"]
+    for device in ("auto", "cuda"):
+        assert main(["resume", str(copy), *longer, device]) == 0
+    for bonus in ("none", "se"):
+        assert train(copy, *longer, "auto", bonus=bonus) == 0
+    assert used == ["cpu", "cuda", "cpu", "cuda"]
+    assert capsys.readouterr().err.count("vcse: begun on the CPU, these runs go on there") == 2
 
 
 def test_quiet_says_nothing(tmp_path, capsys):

@@ -140,6 +140,17 @@ class TestRewards:
             assert np.array_equal(step.arrived[0], flat(told.observation))
             assert step.rewards[0] == np.float32(told.reward)
 
+    @pytest.mark.parametrize(
+        "task", ["hopper_stand", "walker_walk_sparse", "quadruped_escape", "manipulator_bring_ball"]
+    )
+    def test_what_is_not_observed_changes_nothing_else(self, task):
+        seen, unseen = dmc.simulate(task), dmc.simulate(task, observes=False)
+        assert seen.begin(3).size > 0
+        assert unseen.begin(3).size == 0
+        for action in np.random.default_rng(0).uniform(-1, 1, (20, seen.action_size)):
+            assert seen.step(action)[1:] == unseen.step(action)[1:]
+        np.testing.assert_array_equal(seen.data.qpos, unseen.data.qpos)
+
     def test_standing_of_the_hopper(self):
         environments = DMCStates(["hopper_stand"])
         paid = set()
@@ -203,17 +214,6 @@ def bring_to_rest(environments, place):
     physics = simulator_of(environments, place).physics
     physics.data.qpos[:] = 0
     physics.forward()
-
-    @pytest.mark.parametrize(
-        "task", ["hopper_stand", "walker_walk_sparse", "quadruped_escape", "manipulator_bring_ball"]
-    )
-    def test_what_is_not_observed_changes_nothing_else(self, task):
-        seen, unseen = dmc.simulate(task), dmc.simulate(task, observes=False)
-        assert seen.begin(3).size > 0
-        assert unseen.begin(3).size == 0
-        for action in np.random.default_rng(0).uniform(-1, 1, (20, seen.action_size)):
-            assert seen.step(action)[1:] == unseen.step(action)[1:]
-        np.testing.assert_array_equal(seen.data.qpos, unseen.data.qpos)
 
 
 class TestEnds:

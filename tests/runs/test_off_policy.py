@@ -376,3 +376,12 @@ def test_vcse_eval_gives_the_last_evaluation_again(four, capsys, monkeypatch):
             name: last[name] for name in ("frame", "episodes", "return_mean")
         }
         assert 0 <= row["sampled_return_mean"] <= EPISODE
+
+
+def test_a_run_with_fewer_updates_is_expected_to_take_less_time():
+    def seconds(**settings):
+        return OffPolicyCohort.expected_seconds(make_config("vcse", frames=100_000, settings=settings), "cpu")
+
+    large = {"hidden_units": 1024, "batch_size": 1024, "seed_frames": 20_000}
+    assert seconds(**large, updates_per_step=0.5) == pytest.approx(seconds(**large) / 2)
+    assert seconds(**large, updates_per_step=0.0) > 0  # it acts

@@ -184,3 +184,13 @@ def test_visits_are_counted_in_slices(tmp_path):
     visits = np.load(tmp_path / config.name / "visits.npy")
     assert visits.sum((1, 2)).tolist() == [96, 96, 96]
     assert (visits[:, 0] == 0).all()  # the wall
+
+
+def test_large_updates_take_memory_and_are_made_whole():
+    small, large = (
+        make_config(frames=100, settings=a2c_config("vcse", environments=environments)) for environments in (4, 4000)
+    )
+    needs = OnPolicyCohort.needs(small), OnPolicyCohort.needs(large)
+    assert needs[1].working - needs[0].working == pytest.approx(8 * 3996 * 17_000)
+    seconds = [OnPolicyCohort.expected_seconds(config, "cpu") for config in (small, large)]
+    assert seconds[1] > seconds[0] * (32_000 + 30_000) / (128 + 30_000) * 0.99

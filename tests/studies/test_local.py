@@ -12,6 +12,7 @@ from runs import small_pixels
 from runs.small import LAVA, assert_same_run, make_config, train
 
 from vcse.runs.launch import StoppedError
+from vcse.runs.readings import a2c_config
 from vcse.runs.store import RunDirectory, done_frame
 from vcse.studies import local
 from vcse.studies.local import StudyProgress, check_out, form_cohorts, run_locally, take_out
@@ -87,6 +88,17 @@ def test_a_cohort_that_fails_twice_is_named_and_the_others_go_on(tmp_path, confi
     assert read_failures(tmp_path) == failures
     assert "trying once more" in capsys.readouterr().err
     assert [run.state for run in study_status(tmp_path, [bad, *good]).runs] == ["failed", "done", "done"]
+
+
+def test_a_run_that_diverges_is_tried_once_and_the_others_of_its_cohort_are_done(tmp_path, configs, capsys):
+    lost = make_config(seed=7, settings=a2c_config("vcse", beta=1e30, environments=4))
+    failures = run([*configs, lost], tmp_path, jobs=1)
+    assert list(failures) == [lost.name] == list(read_failures(tmp_path))
+    assert failures[lost.name].startswith(f"the gradient of {lost.name} is not finite at frame ")
+    assert "trying once more" not in capsys.readouterr().err
+    train(configs, tmp_path / "alone")
+    for config in configs:
+        assert_same_run(tmp_path / config.name, tmp_path / "alone" / config.name)
 
 
 def test_a_process_that_is_killed_is_started_again(tmp_path, configs, monkeypatch, capsys):

@@ -1,6 +1,8 @@
 """`--device`: on what a command computes."""
 
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -8,6 +10,8 @@ import torch
 from vcse.envs.rendering import gl_backend_for
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig
+from vcse.runs.launch import saved_frame
+from vcse.runs.store import begun_on
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -19,6 +23,19 @@ def resolve_device(device: Device) -> Literal["cpu", "cuda"]:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return device
+
+
+def device_for(left: Iterable[RunConfig], out: Path, device: Device) -> Literal["cpu", "cuda"]:
+    """Find where runs are trained that are left; those that were begun on a CPU go on there unless told otherwise.
+
+    There they have the same numbers as if they had not been stopped.
+    """
+    begun_here = any(begun_on(out / config.name) == "cpu" for config in left if saved_frame(config, out) > 0)
+    if device != "auto" or not begun_here:
+        return resolve_device(device)
+    if torch.cuda.is_available():
+        print("vcse: begun on the CPU, these runs go on there; --device cuda takes the GPU", file=sys.stderr)
+    return "cpu"
 
 
 def check_drawing(configs: Iterable[RunConfig], device: Literal["cpu", "cuda"]) -> None:

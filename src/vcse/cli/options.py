@@ -178,13 +178,14 @@ class AgentOptions(NamedTuple):
         }
 
 
-def with_numbers(settings: AgentSettings, texts: Iterable[str], options: Iterable[str]) -> AgentSettings:
+def with_numbers(settings: AgentSettings, texts: Iterable[str], options: Iterable[str], *, agent: str) -> AgentSettings:
     """Set numbers of an agent by their names.
 
     Args:
         settings: Of the agent.
         texts: Such as discount=0.97.
         options: Names that have an option of their own, which alone sets them.
+        agent: Its name.
     """
     fields = dataclasses.fields(settings)
     numbers = {field.name: field.default for field in fields if type(field.default) in (int, float)}
@@ -192,10 +193,12 @@ def with_numbers(settings: AgentSettings, texts: Iterable[str], options: Iterabl
     asked: dict[str, float] = {}
     for text in texts:
         name, _, number = text.partition("=")
+        if not number:
+            raise ValueError(f"--set must be NAME=NUMBER, got {text!r}")
         if name in numbers and name not in free:
             raise ValueError(f"--set {text}: {name} has an option of its own, {flag(name)}")
-        if name not in free or not number:
-            raise ValueError(f"--set must be NAME=NUMBER, with one of {', '.join(free)}, got {text!r}")
+        if name not in free:
+            raise ValueError(f"--set {text}: the agent {agent} has no {name}; it has {', '.join(free)}")
         if name in asked:
             raise ValueError(f"--set has {name} more than once")
         try:

@@ -13,7 +13,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from vcse.cli.devices import Device, check_drawing, resolve_device
+from vcse.cli.devices import Device, check_drawing, device_for
 from vcse.cli.kinds import (
     FramesIfGiven,
     NamesIfGiven,
@@ -134,7 +134,7 @@ def run_study(
         out: Where the runs are written; runs/NAME if not given.
         jobs: Cohorts that are trained at the same time; one per core, and one on a GPU, if not given.
         threads: For the environments, of all jobs together; all cores if not given.
-        device: Where the networks live; auto takes the GPU where there is one.
+        device: Where the networks live; auto takes the GPU where there is one, but for runs that were begun on the CPU.
         eval_every_frames: Evaluate every so many frames, and at the end; 0 is only there. As often as the study does if
             not given. Where pictures are drawn, evaluations every 10,000 frames are half of all drawing.
         rendering: Quality of pictures, for studies of agents that see some: faithful (if not given), light (nearly the
@@ -170,9 +170,6 @@ def run_study(
             f"--no-keep-replay is for agents that have one, but {name} is for {entry.agent}, which has none"
         )
     place = Path("runs") / entry.name if out is None else out
-    # The cluster may have GPUs where this machine has none.
-    resolved = "cuda" if ray is not None and device == "cuda" else resolve_device(device)
-    at_once = jobs or (1 if resolved == "cuda" else cores())
     asked = {
         "--seeds": seeds,
         "--first-seed": first_seed or None,
@@ -188,6 +185,9 @@ def run_study(
         entry.name, entry.seeds, first_seed, frames, list(entry.task_names), list(entry.method_names), command
     )
     unfinished = check_out(file, configs, place)
+    # The cluster may have GPUs where this machine has none.
+    resolved = "cuda" if ray is not None and device == "cuda" else device_for(unfinished, place, device)
+    at_once = jobs or (1 if resolved == "cuda" else cores())
     warn_of(unfinished)
     if dry_run:
         cohorts = form_cohorts(unfinished, jobs=at_once, device=resolved)
@@ -215,7 +215,7 @@ def run_study(
     if failures:
         for reason in dict.fromkeys(failures.values()):
             print(f"vcse: {reason}", file=sys.stderr)
-        raise RuntimeError(f"{len(failures)} of {len(configs)} runs failed twice; the same command tries them again")
+        raise RuntimeError(f"{len(failures)} of {len(configs)} runs failed; the same command tries them again")
     print(f"{counted(len(configs), 'run')} done; make the page with: vcse report {shlex.quote(str(place))}")
     return 0
 

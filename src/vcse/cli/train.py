@@ -12,7 +12,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes
 
 from vcse.bonuses.named import BONUS_NAMES, ValueNormalization, make_bonus
-from vcse.cli.devices import Device, check_drawing, resolve_device
+from vcse.cli.devices import Device, check_drawing, device_for
 from vcse.cli.kinds import (
     Frames,
     FramesIfGiven,
@@ -41,6 +41,7 @@ from vcse.runs.jobs import deal_out, suitable_jobs, train_in_jobs
 from vcse.runs.launch import COHORTS, alike, unfinished_runs, warn_of
 from vcse.runs.machine import cores
 from vcse.runs.progress import TrainingProgress
+from vcse.runs.protocol import Diverged, DivergedError
 from vcse.runs.readings import HEEDED_BY, Reading
 from vcse.runs.store import (
     check_config,
@@ -85,6 +86,8 @@ def train(
 ) -> int:
     """Train: every task with every bonus and every seed, all at once. Unfinished runs go on, finished are skipped.
 
+    A run whose numbers are no longer finite is given up and named, the others go on, and the exit status is 1.
+
     Args:
         task: One or several of vcse tasks, such as minigrid/LavaGapS7, dmc/hopper_stand, dmc-pixels/hopper_stand or
             metaworld/door-open; minigrid-full/... shows the whole map.
@@ -94,7 +97,8 @@ def train(
         seeds: How many runs of each.
         first_seed: The seed of the first; the others follow.
         frames: How long each run is, in frames of the simulator; 100k and 1M are read too. In a2c 128 frames make an
-            update, and the last one is made whole; in drqv2 an action is two frames, and an update comes every four.
+            update, if not set otherwise, and the last one is made whole; in drqv2 an action is two frames, and an
+            update comes every four.
         out: Where the runs are written: OUT/TASK/METHOD/seedN.
         method: The label of the runs in comparisons; the bonus' name if not given.
         reading: Whose definitions are followed: release made the paper's curves, paper is what the paper prints,
@@ -113,7 +117,7 @@ def train(
         checkpoint_every_frames: Save every so many frames.
         jobs: Processes that the runs are dealt out to; as many as suit the cores if not given.
         threads: For the environments, of all processes together; all cores if not given.
-        device: Where the networks live; auto takes the GPU where there is one.
+        device: Where the networks live; auto takes the GPU where there is one, but for runs that were begun on the CPU.
         tensorboard: Write what is in the CSV files for TensorBoard too, to a folder of each run.
         dry_run: Say what would run, how long, and how much memory and disk it takes, and do nothing.
         quiet: Show no progress.
@@ -146,7 +150,7 @@ def train(
             _check_bonus(each_bonus, each_task, a2c.values)
             with naming_options(options):
                 read = settings_of(each_task, each_bonus, reading, **shared, **of_agents.settings(its_agent))
-                its_settings = with_numbers(read, settings, options)
+                its_settings = with_numbers(read, settings, options, agent=its_agent)
                 make_bonus(its_settings.bonus, learners=1, dimensions=1)  # refuses what no bonus can be
                 runs = [
                     RunConfig(
@@ -175,11 +179,14 @@ def train(
     _check_heeded((*(name for name, value in shared.items() if value not in (None, "batch")), *of_agents.whose), bonus)
     check_no_file(out, "the runs")
     left = unfinished_runs(configs, out)
-    means = _means(left, device=device, threads=threads, jobs=jobs)
+    means = _means(left, out, device=device, threads=threads, jobs=jobs)
     if dry_run:
         return _say_what_would_run(configs, out, means)
-    with TrainingProgress(quiet=quiet) as progress:
-        train_in_jobs(configs, out, **means._asdict(), progress=progress, tensorboard=tensorboard)
+    try:
+        with TrainingProgress(quiet=quiet) as progress:
+            train_in_jobs(configs, out, **means._asdict(), progress=progress, tensorboard=tensorboard)
+    except DivergedError as error:
+        raise RuntimeError(_told(error.runs, len(configs))) from error
     if left and not quiet:
         _say_what_next(len(configs), out)
     return 0
@@ -197,12 +204,14 @@ def resume(
 ) -> int:
     """Go on with every unfinished run below a directory. One that cannot be read is left out, and the exit status 1.
 
+    So it is where a run diverges: it is given up, and the others go on.
+
     Args:
         directory: A run, or a directory of runs.
         frames: How long each run is to be in all, to make it longer; as long as it was meant to be if not given.
         jobs: Processes that the runs are dealt out to; as many as suit the cores if not given.
         threads: For the environments, of all processes together; all cores if not given.
-        device: Where the networks live; auto takes the GPU where there is one.
+        device: Where the networks live; auto takes the GPU where there is one, but for runs that were begun on the CPU.
         tensorboard: Write what is in the CSV files for TensorBoard too, to a folder of each run.
         quiet: Show no progress.
     """
@@ -223,10 +232,16 @@ def resume(
     for path, config in found.items():
         by_root.setdefault(_root(path, config), []).append(config)
     left = {root: unfinished_runs(mine, root) for root, mine in by_root.items()}
+    given_up: dict[str, Diverged] = {}
     with TrainingProgress(quiet=quiet) as progress:
         for root, mine in sorted(by_root.items()):
-            means = _means(left[root], device=device, threads=threads, jobs=jobs)
-            train_in_jobs(mine, root, **means._asdict(), progress=progress, tensorboard=tensorboard)
+            means = _means(left[root], root, device=device, threads=threads, jobs=jobs)
+            try:
+                train_in_jobs(mine, root, **means._asdict(), progress=progress, tensorboard=tensorboard)
+            except DivergedError as error:
+                given_up |= {str(root / name): how for name, how in error.runs.items()}
+    if given_up:
+        raise RuntimeError(_told(given_up, len(found)))
     if any(left.values()) and not quiet:
         _say_what_next(len(found), directory)
     return 0 if len(found) == len(run_directories(directory)) else 1
@@ -261,12 +276,19 @@ class _Means(NamedTuple):
     jobs: int
 
 
-def _means(left: Sequence[RunConfig], *, device: Device, threads: int | None, jobs: int | None) -> _Means:
+def _told(given_up: Mapping[str, Diverged], runs: int) -> str:
+    """Say which of so many runs diverged, and that the others are done."""
+    others = runs - len(given_up)
+    done = {0: "", 1: "; the other run is done"}.get(others, f"; the {others} other runs are done")
+    return f"{DivergedError(given_up)}{done}"
+
+
+def _means(left: Sequence[RunConfig], out: Path, *, device: Device, threads: int | None, jobs: int | None) -> _Means:
     """Find what is not given; refuse what is not here."""
     for option, number in (("--threads", threads), ("--jobs", jobs)):
         if number is not None and number < 1:
             raise ValueError(f"{option} must be at least 1, got {number}")
-    resolved = resolve_device(device)
+    resolved = device_for(left, out, device)
     check_drawing(left, resolved)
     suitable = suitable_jobs((config.agent for config in left), device=resolved, cores=cores())
     return _Means(resolved, threads or cores(), jobs or suitable)

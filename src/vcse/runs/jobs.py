@@ -33,7 +33,7 @@ from vcse.runs.launch import (
     warn_of,
 )
 from vcse.runs.progress import Status, TrainingProgress, mean_of_known
-from vcse.runs.protocol import DivergedError
+from vcse.runs.protocol import Diverged, DivergedError
 from vcse.runs.store import check_config, done_frame
 
 ORPHAN_SECONDS = 10.0  # that a process has to save when the one that started it is gone
@@ -142,7 +142,7 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 def _follow(jobs: Sequence[Job], progress: TrainingProgress, stopped: Callable[[], int]) -> None:
     """Pass on what the processes say until all have ended; the first failure ends them all, unless a run diverged."""
     told = False
-    given_up: list[DivergedError] = []
+    given_up: dict[str, Diverged] = {}
     while running := [job for job in jobs if not job.is_over]:
         wait([job.messages for job in running], timeout=0.5)
         if stopped() and not told:
@@ -153,9 +153,9 @@ def _follow(jobs: Sequence[Job], progress: TrainingProgress, stopped: Callable[[
                 _listen(job, progress, jobs, is_stopping=told)
             except DivergedError as error:  # the other runs of that process are done
                 job.is_over = True
-                given_up.append(error)
+                given_up |= error.runs
     if given_up and not told:
-        raise DivergedError("; ".join(map(str, given_up)), [name for error in given_up for name in error.runs])
+        raise DivergedError(given_up)
 
 
 def _listen(job: Job, progress: TrainingProgress, jobs: Sequence[Job], *, is_stopping: bool) -> None:
@@ -173,9 +173,8 @@ def _listen(job: Job, progress: TrainingProgress, jobs: Sequence[Job], *, is_sto
             return
         if isinstance(message, Status):
             job.status = message
-            known = [each.status for each in jobs if each.status is not None]
-            if len(known) == len(jobs):
-                progress.report(together(known))
+            if all(each.status is not None or each.is_over for each in jobs):
+                progress.report(together([each.status for each in jobs if each.status is not None]))
         elif isinstance(message, Note):
             if message.text not in [each.note for each in jobs]:  # the others say the same
                 progress.note(message.text)
@@ -228,7 +227,7 @@ class PipeProgress(TrainingProgress):
     def __init__(self, messages: Connection, configs: Sequence[RunConfig], out: Path) -> None:
         super().__init__(quiet=True)
         self.messages = messages
-        self.frames = sum(config.frames for config in configs)
+        self.frames = {config.name: config.frames for config in configs}
         self.had = {config.name: saved_frame(config, out) for config in configs}
         self.cohort: Sequence[str] = ()
 
@@ -236,6 +235,11 @@ class PipeProgress(TrainingProgress):
         """Begin a cohort, of runs of these names, at a frame."""
         self.cohort = runs
         self._take(frame)  # which is before the newest checkpoint where that is damaged
+
+    def drop(self, runs: Sequence[str]) -> None:
+        """Count runs of these names no longer."""
+        for name in runs:
+            del self.had[name], self.frames[name]
 
     def note(self, text: str) -> None:
         """Send a line on."""
@@ -245,7 +249,8 @@ class PipeProgress(TrainingProgress):
         """Send on how far all runs of this process are, on average."""
         self._take(min(status.frame, status.frames))
         runs = len(self.had)
-        self.messages.send(status._replace(frame=sum(self.had.values()) // runs, frames=self.frames // runs, runs=runs))
+        frame, frames = (sum(of_runs.values()) // runs for of_runs in (self.had, self.frames))
+        self.messages.send(status._replace(frame=frame, frames=frames, runs=runs))
 
     def _take(self, frame: int) -> None:
         self.had |= dict.fromkeys(self.cohort, frame)

@@ -18,7 +18,7 @@ from vcse.runs.memory import Needs, Room, check_files, find_room, together
 from vcse.runs.off_policy import OffPolicyCohort
 from vcse.runs.on_policy import OnPolicyCohort
 from vcse.runs.progress import TrainingProgress
-from vcse.runs.protocol import Cohort, DivergedError
+from vcse.runs.protocol import Cohort, Diverged, DivergedError
 from vcse.runs.store import RunDirectory, bytes_on_disk, check_config, done_frame
 from vcse.runs.words import counted
 
@@ -96,7 +96,7 @@ def train_runs(
                 unfinished[config.name] = directory
         cohorts = alike([directory.config for directory in unfinished.values()])
         built = {"device": device, "threads": threads, "replay_place": replay_place}
-        given_up: list[DivergedError] = []
+        given_up: dict[str, Diverged] = {}
         with stop_on_signals() as stopped:
             while cohorts:
                 cohort = cohorts.pop(0)
@@ -107,21 +107,16 @@ def train_runs(
                     with computing_as(cohort[0].agent, device):
                         _train_cohort(mine, built, waiting=waiting, progress=progress, stopped=stopped)
                 except DivergedError as error:
-                    given_up.append(error)
-                    if left := [config for config in cohort if config.name not in error.runs]:
-                        others = "the other goes" if len(left) == 1 else f"the {len(left)} others go"
-                        progress.note(f"{error}: given up; {others} on from the last checkpoint")
-                        cohorts.insert(0, left)
+                    given_up |= error.runs
+                    progress.drop(list(error.runs))
+                    # Those that had other checkpoints may be done: they must not go back with the rest.
+                    left = [config for config in unfinished_runs(cohort, out) if config.name not in error.runs]
+                    others = "the other goes" if len(left) == 1 else f"the {len(left)} others go"
+                    progress.note(f"{error}: given up" + (f"; {others} on from the last checkpoint" if left else ""))
+                    cohorts[:0] = [left] if left else []
     if given_up:
-        raise DivergedError(_told(given_up, len(configs)), [name for error in given_up for name in error.runs])
+        raise DivergedError(given_up)
     return [out / name for name in names]
-
-
-def _told(given_up: Sequence[DivergedError], runs: int) -> str:
-    """Say which runs diverged, and that the others are done."""
-    others = runs - sum(len(error.runs) for error in given_up)
-    done = {0: "", 1: "; the other run is done"}.get(others, f"; the {others} other runs are done")
-    return "; ".join(map(str, given_up)) + done
 
 
 def unfinished_runs(configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:

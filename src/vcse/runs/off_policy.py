@@ -79,8 +79,10 @@ class OffPolicyCohort:
     @classmethod
     def expected_seconds(cls, config: RunConfig, device: str) -> float:
         """Give about how long a run takes."""
-        size = config.sac.hidden_units**2 * config.sac.batch_size / (1024**2 * 1024)
-        return config.frames / UPDATES_PER_S[device] * max(size, 0.05)
+        settings = config.sac
+        size = settings.hidden_units**2 * settings.batch_size / (1024**2 * 1024)
+        updates = max(0, config.frames - settings.seed_frames) * settings.updates_per_step
+        return max(updates * size, 0.05 * config.frames) / UPDATES_PER_S[device]
 
     @classmethod
     def needs(cls, config: RunConfig) -> Needs:

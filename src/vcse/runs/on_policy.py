@@ -43,6 +43,7 @@ SLOWDOWN = {"minigrid-full": 8.0, "minigrid-table": 1.5}  # families that are st
 EXACT_SLOWDOWN = 12.0
 EVALUATION_FRAMES = 30_000  # 200 episodes of a few hundred frames, without learning
 BYTES_PER_FRAME = 1.1  # a byte for the action, and the rows
+BYTES_PER_STATE = 17_000  # of an update: what was seen, and what the encoder makes of it, for gradients
 BYTES_PER_RUN = 500_000  # two checkpoints
 MEMORY_BYTES = 5_200_000  # of the features that SE remembers, in two checkpoints
 
@@ -89,16 +90,17 @@ class OnPolicyCohort:
         """Give about how long a run takes."""
         slow = SLOWDOWN.get(config.task.partition("/")[0], 1.0)
         slow *= 1.0 if config.values == "network" else EXACT_SLOWDOWN
-        frames = config.frames + EVALUATION_FRAMES
+        whole = math.ceil(config.frames / config.a2c.frames_per_update) * config.a2c.frames_per_update
+        frames = whole + EVALUATION_FRAMES
         return frames * slow / (FRAMES_PER_S[device] if slow == 1 else FRAMES_PER_S["cpu"])
 
     @classmethod
     def needs(cls, config: RunConfig) -> Needs:
         """Give about what a run takes; it has no replay."""
-        remembers = config.a2c.bonus.name == "se" and config.reading in ("release", "re3")
-        checkpoints = BYTES_PER_RUN + MEMORY_BYTES * remembers
+        checkpoints = BYTES_PER_RUN + MEMORY_BYTES * (config.a2c.bonus.memory_capacity is not None)
         files = math.ceil(config.frames * BYTES_PER_FRAME) + checkpoints
-        return Needs(working=CHECKPOINT_COPIES * checkpoints // KEPT, replay=0, files=files)
+        working = CHECKPOINT_COPIES * checkpoints // KEPT + config.a2c.frames_per_update * BYTES_PER_STATE
+        return Needs(working=working, replay=0, files=files)
 
     def __init__(
         self,

@@ -112,6 +112,9 @@ class TrainingProgress:
         self.bar.start()
         self.task = self.bar.add_task(title, total=frames, completed=frame, left="", note="")
 
+    def drop(self, runs: Sequence[str]) -> None:
+        """Count runs of these names no longer: they are given up."""
+
     def note(self, text: str) -> None:
         """Say something once, beside the progress."""
         if not self.quiet:

@@ -206,6 +206,15 @@ class RunDirectory:
         write_atomically(self.path / "config.json", json.dumps(self.config.to_json(), indent=1).encode())
 
 
+def begun_on(path: Path) -> str | None:
+    """Give the device that a run was begun on, cpu or the name of a GPU; None where that is not known."""
+    try:
+        device = json.loads((path / "meta.json").read_text()).get("device")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return device if isinstance(device, str) else None
+
+
 def check_no_file(out: Path, what: str) -> None:
     """Refuse an --out that is a file, or lies below one.
 

@@ -22,6 +22,7 @@ from vcse.runs.config import RunConfig
 from vcse.runs.jobs import Job, Note, end_jobs, start_job, tell_to_stop
 from vcse.runs.launch import StoppedError, alike, stop_on_signals, unfinished_runs
 from vcse.runs.progress import Status
+from vcse.runs.protocol import DivergedError
 from vcse.runs.store import check_config, check_no_file, done_frame, has_saved, readable_runs
 from vcse.runs.words import counted
 from vcse.studies.archive import CURVES
@@ -174,6 +175,8 @@ def _listen(cohort: CohortJob, job: Job) -> None:
             return
         if isinstance(message, Exception):
             cohort.problem = f"{_what(cohort.configs)}: {message}"
+            if isinstance(message, DivergedError):  # which it would again, from the same numbers
+                cohort.problem, cohort.attempts = str(message), ATTEMPTS
             job.is_over = True
         elif not isinstance(message, Status | Note):
             job.is_over = True

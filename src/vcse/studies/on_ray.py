@@ -15,6 +15,7 @@ from vcse.extras import install
 from vcse.runs.config import RunConfig
 from vcse.runs.launch import StoppedError, stop_on_signals, train_runs
 from vcse.runs.progress import TrainingProgress
+from vcse.runs.protocol import DivergedError
 from vcse.runs.store import done_frame
 from vcse.studies.status import add_failures, wait_until_free
 
@@ -63,8 +64,10 @@ def run_on_ray(
                 over, _ = ray.wait(list(running), num_returns=1, timeout=SECONDS_BETWEEN_LOOKS)
                 for reference in over:
                     number = running.pop(reference)
-                    problem = _problem(ray, reference)
-                    if problem and attempts[number] < ATTEMPTS:
+                    failure = _failure(ray, reference)
+                    problem = "" if failure is None else str(failure)
+                    # A run that diverged would do so again, from the same numbers.
+                    if problem and attempts[number] < ATTEMPTS and not isinstance(failure, DivergedError):
                         print(f"vcse: {problem}; trying once more", file=sys.stderr)
                         start(number)
                     elif problem:
@@ -129,13 +132,14 @@ def _train(configs: list[RunConfig], out: str, device: str) -> None:
     train_runs(configs, place, device=device, threads=1, progress=TrainingProgress(quiet=True))
 
 
-def _problem(ray: Any, reference: Any) -> str:
-    """Say why a task failed; nothing where it did not."""
+def _failure(ray: Any, reference: Any) -> Exception | None:
+    """Give what a task failed by, if it did."""
     try:
         ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        return str(error.cause)
+        cause: Exception = error.cause
+        return cause
     except ray.exceptions.RayError as error:
         first, *_ = str(error).splitlines()
-        return first
-    return ""
+        return RuntimeError(first)
+    return None
