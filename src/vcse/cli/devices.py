@@ -30,8 +30,8 @@ def device_for(left: Iterable[RunConfig], out: Path, device: Device) -> Literal[
 
     There they have the same numbers as if they had not been stopped.
     """
-    begun_here = any(begun_on(out / config.name) == "cpu" for config in left if saved_frame(config, out) > 0)
-    if device != "auto" or not begun_here:
+    was_begun_on_cpu = any(begun_on(out / config.name) == "cpu" for config in left if saved_frame(config, out) > 0)
+    if device != "auto" or not was_begun_on_cpu:
         return resolve_device(device)
     if torch.cuda.is_available():
         print("vcse: begun on the CPU, these runs go on there; --device cuda takes the GPU", file=sys.stderr)
