@@ -13,9 +13,9 @@ from gl import needs_gl
 
 import vcse
 from vcse.runs import checkpoint, jobs, memory
+from vcse.runs.divergence import DivergedError
 from vcse.runs.jobs import PipeProgress, suitable_jobs, together, train_in_jobs
 from vcse.runs.progress import Status, TrainingProgress
-from vcse.runs.protocol import DivergedError
 from vcse.runs.readings import a2c_config
 
 from . import small_pixels, small_sac

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from vcse.runs import checkpoint, store
+from vcse.runs.divergence import DivergedError
 from vcse.runs.launch import StoppedError, train_runs, warn_of
 from vcse.runs.on_policy import OnPolicyCohort
 from vcse.runs.progress import TrainingProgress
-from vcse.runs.protocol import DivergedError
 from vcse.runs.readings import a2c_config
 from vcse.runs.store import RunDirectory, read_config, read_rows
 

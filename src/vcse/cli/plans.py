@@ -47,11 +47,13 @@ def say_what_would_run(
     after = f" after the {there:,} that are saved" if there else ""
     print(f"{title}: {what} to train, {sum(config.frames for config in left) - there:,} frames{after}")
     print(f"  {counted(len(cohorts), 'cohort')} on {where}, about {duration(seconds / at_once)}")
-    for task in dict.fromkeys(config.task for config in configs):
-        mine = [config for config in configs if config in left and config.task == task]
-        if mine:
-            methods = ", ".join(dict.fromkeys(config.method for config in mine))
-            print(f"  {task}: {counted(len(mine), 'run')} of {mine[0].frames:,} frames, {methods}")
+    by_task: dict[str, list[RunConfig]] = {}
+    for config in configs:  # in their order, which cohorts do not keep
+        if config.name in saved:
+            by_task.setdefault(config.task, []).append(config)
+    for task, mine in by_task.items():
+        methods = ", ".join(dict.fromkeys(config.method for config in mine))
+        print(f"  {task}: {counted(len(mine), 'run')} of {mine[0].frames:,} frames, {methods}")
     if is_here:
         room = room_for(cohorts, out, device=device, jobs=jobs)
         print(f"  memory: about {size(room.memory)} at once")

@@ -37,11 +37,11 @@ from vcse.cli.plans import say_what_would_run
 from vcse.envs.tasks import agent_of, task_spec
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig, ValueSource, backend_of, marker_of, settings_of
+from vcse.runs.divergence import Diverged, DivergedError
 from vcse.runs.jobs import deal_out, suitable_jobs, train_in_jobs
 from vcse.runs.launch import COHORTS, alike, unfinished_runs, warn_of
 from vcse.runs.machine import cores
 from vcse.runs.progress import TrainingProgress
-from vcse.runs.protocol import Diverged, DivergedError
 from vcse.runs.readings import HEEDED_BY, Reading
 from vcse.runs.store import (
     check_config,
@@ -259,6 +259,13 @@ def _say_what_next(runs: int, place: Path) -> None:
     print(f"{are} in {place}; look at {them} with {looks}", file=sys.stderr)
 
 
+def _told(given_up: Mapping[str, Diverged], runs: int) -> str:
+    """Say which of so many runs diverged, and that the others are done."""
+    others = runs - len(given_up)
+    done = {0: "", 1: "; the other run is done"}.get(others, f"; the {others} other runs are done")
+    return f"{DivergedError(given_up)}{done}"
+
+
 def _root(path: Path, config: RunConfig) -> Path:
     """Give the `--out` directory of a run, which may be anywhere; the run's own place below it is fixed."""
     place = path.resolve()
@@ -274,13 +281,6 @@ class _Means(NamedTuple):
     device: Literal["cpu", "cuda"]
     threads: int
     jobs: int
-
-
-def _told(given_up: Mapping[str, Diverged], runs: int) -> str:
-    """Say which of so many runs diverged, and that the others are done."""
-    others = runs - len(given_up)
-    done = {0: "", 1: "; the other run is done"}.get(others, f"; the {others} other runs are done")
-    return f"{DivergedError(given_up)}{done}"
 
 
 def _means(left: Sequence[RunConfig], out: Path, *, device: Device, threads: int | None, jobs: int | None) -> _Means:

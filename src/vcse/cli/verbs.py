@@ -14,7 +14,8 @@ Verb = Callable[..., int]
 def run_verb(verbs: Mapping[str, Verb], arguments: list[str], *, prog: str, description: str) -> int:
     """Run the verb that arguments begin with, or tell which there are; give the exit status."""
     name, rest = "".join(arguments[:1]), arguments[1:]
-    if rest.count("--set") > 1:  # of other options the last counts, as is usual, but people add to this one
+    # Of other options the last counts, as is usual; but people add to this one.
+    if sum(each.partition("=")[0] == "--set" for each in rest) > 1:
         print("vcse: --set is given twice: write all that it sets behind one, as in --set A=1 B=2", file=sys.stderr)
         raise SystemExit(2)
     if name in verbs:  # by itself, so that what it says of a wrong call names its own help

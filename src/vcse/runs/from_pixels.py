@@ -26,13 +26,13 @@ from vcse.runs.agents import AGENTS
 from vcse.runs.checkpoint import check_replayed, fitting, naming
 from vcse.runs.config import RunConfig
 from vcse.runs.delivery import Delivered, Delivery
+from vcse.runs.divergence import check_finite
 from vcse.runs.draws import ActionDraws
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_pictures
 from vcse.runs.memory import DISK, Needs, find_room
 from vcse.runs.pixel_costs import capacity_of, expected_seconds, needs_of_run, steps_of
 from vcse.runs.progress import Score, Status, Stopwatch
-from vcse.runs.protocol import check_finite
 from vcse.runs.schedule import (
     EAGER_UPDATES,
     MOST_SECONDS_UNSAVED,

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from vcse.runs.agents import AGENTS
 from vcse.runs.config import RunConfig
+from vcse.runs.divergence import Diverged, DivergedError
 from vcse.runs.launch import (
     StoppedError,
     alike,
@@ -33,7 +34,6 @@ from vcse.runs.launch import (
     warn_of,
 )
 from vcse.runs.progress import Status, TrainingProgress, mean_of_known
-from vcse.runs.protocol import Diverged, DivergedError
 from vcse.runs.store import check_config, done_frame
 
 ORPHAN_SECONDS = 10.0  # that a process has to save when the one that started it is gone

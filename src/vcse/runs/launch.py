@@ -13,12 +13,13 @@ from vcse.runs import checkpoint
 from vcse.runs.arithmetic import computing_as
 from vcse.runs.checkpoint import Checkpoint
 from vcse.runs.config import RunConfig
+from vcse.runs.divergence import Diverged, DivergedError
 from vcse.runs.from_pixels import PixelCohort
 from vcse.runs.memory import Needs, Room, check_files, find_room, together
 from vcse.runs.off_policy import OffPolicyCohort
 from vcse.runs.on_policy import OnPolicyCohort
 from vcse.runs.progress import TrainingProgress
-from vcse.runs.protocol import Cohort, Diverged, DivergedError
+from vcse.runs.protocol import Cohort
 from vcse.runs.store import RunDirectory, bytes_on_disk, check_config, done_frame
 from vcse.runs.words import counted
 
@@ -108,15 +109,23 @@ def train_runs(
                         _train_cohort(mine, built, waiting=waiting, progress=progress, stopped=stopped)
                 except DivergedError as error:
                     given_up |= error.runs
-                    progress.drop(list(error.runs))
-                    # Those that had other checkpoints may be done: they must not go back with the rest.
-                    left = [config for config in unfinished_runs(cohort, out) if config.name not in error.runs]
-                    others = "the other goes" if len(left) == 1 else f"the {len(left)} others go"
-                    progress.note(f"{error}: given up" + (f"; {others} on from the last checkpoint" if left else ""))
-                    cohorts[:0] = [left] if left else []
+                    if left := _give_up(error, cohort, out, progress):
+                        cohorts.insert(0, left)
     if given_up:
         raise DivergedError(given_up)
     return [out / name for name in names]
+
+
+def _give_up(
+    error: DivergedError, cohort: Sequence[RunConfig], out: Path, progress: TrainingProgress
+) -> list[RunConfig]:
+    """Say which runs of a cohort diverged, and give those that go on without them."""
+    # Runs that had other checkpoints may be done: they must not go back with the rest.
+    left = [config for config in unfinished_runs(cohort, out) if config.name not in error.runs]
+    others = "the other goes" if len(left) == 1 else f"the {len(left)} others go"
+    progress.drop(list(error.runs))
+    progress.note(f"{error}: given up" + (f"; {others} on from the last checkpoint" if left else ""))
+    return left
 
 
 def unfinished_runs(configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:

@@ -24,12 +24,12 @@ from vcse.replay.transitions import FLOAT_BYTES, TransitionReplay, distinct_plac
 from vcse.runs.agents import AGENTS
 from vcse.runs.checkpoint import KEPT, check_replayed, fitting
 from vcse.runs.config import RunConfig
+from vcse.runs.divergence import check_finite
 from vcse.runs.draws import ActionDraws, UpdateDraws
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_states
 from vcse.runs.memory import CHECKPOINT_COPIES, Needs, find_room, together
 from vcse.runs.progress import Status, Stopwatch, by_method
-from vcse.runs.protocol import check_finite
 from vcse.runs.schedule import (
     EAGER_UPDATES,
     MOST_SECONDS_UNSAVED,

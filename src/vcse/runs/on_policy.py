@@ -20,11 +20,11 @@ from vcse.replay.rollouts import Rollouts
 from vcse.runs.agents import AGENTS
 from vcse.runs.checkpoint import KEPT, check_replayed, fitting
 from vcse.runs.config import RunConfig
+from vcse.runs.divergence import check_finite
 from vcse.runs.episodes import BonusMean, Episodes
 from vcse.runs.evaluate import play_grids
 from vcse.runs.memory import CHECKPOINT_COPIES, Needs
 from vcse.runs.progress import Status, Stopwatch, by_method
-from vcse.runs.protocol import check_finite
 from vcse.runs.schedule import EAGER_UPDATES, is_due
 from vcse.runs.store import BONUS_COLUMNS, SHOWN_OF_BONUS, RunDirectory
 from vcse.streams import uniforms
@@ -113,6 +113,7 @@ class OnPolicyCohort:
         del replay_place  # what was seen since the last update is little
         self.directories = list(directories)
         self.configs = [directory.config for directory in directories]
+        self.names = [config.name for config in self.configs]
         self.threads = threads
         first = self.configs[0].a2c
         spec = task_spec(self.configs[0].task)
@@ -341,8 +342,7 @@ class OnPolicyCohort:
     def _check_finite(self) -> None:
         """Refuse to write down what has become NaN, so that the last checkpoint is still good."""
         if self.metrics:
-            names = [config.name for config in self.configs]
-            check_finite("gradient", self.metrics["gradient_norm"].tolist(), names, frame=self.frame)
+            check_finite("gradient", self.metrics["gradient_norm"].tolist(), self.names, frame=self.frame)
 
     def save(self) -> None:
         """Write a checkpoint of every run."""

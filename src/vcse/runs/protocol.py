@@ -1,47 +1,12 @@
 """What a cohort is, whichever agent it trains."""
 
-import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Protocol
 
 from vcse.runs.config import RunConfig
 from vcse.runs.memory import Needs
 from vcse.runs.progress import Status
 from vcse.runs.store import RunDirectory
-
-
-class Diverged(NamedTuple):
-    """What of a run is no longer finite, and at which frame it was found."""
-
-    what: str
-    frame: int
-
-
-class DivergedError(RuntimeError):
-    """Numbers of some runs are no longer finite. Whoever trained beside them can go on without them.
-
-    Args:
-        runs: What is not finite, by name.
-    """
-
-    def __init__(self, runs: Mapping[str, Diverged]) -> None:
-        super().__init__(dict(runs))
-        self.runs = dict(runs)
-
-    def __str__(self) -> str:
-        """Name runs together that diverged alike."""
-        alike: dict[Diverged, list[str]] = {}
-        for run, how in self.runs.items():
-            alike.setdefault(how, []).append(run)
-        told = (f"the {what} of {', '.join(runs)} is not finite at frame {at:,}" for (what, at), runs in alike.items())
-        return "; ".join(told)
-
-
-def check_finite(what: str, numbers: Sequence[float], runs: Sequence[str], *, frame: int) -> None:
-    """Refuse to go on with runs, at a frame, whose number is not finite."""
-    bad = [run for run, number in zip(runs, numbers, strict=True) if not math.isfinite(number)]
-    if bad:
-        raise DivergedError(dict.fromkeys(bad, Diverged(what, frame)))
 
 
 class Cohort(Protocol):

@@ -19,10 +19,10 @@ from rich.live import Live
 from vcse.runs.agents import AGENTS
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
+from vcse.runs.divergence import DivergedError
 from vcse.runs.jobs import Job, Note, end_jobs, start_job, tell_to_stop
 from vcse.runs.launch import StoppedError, alike, stop_on_signals, unfinished_runs
 from vcse.runs.progress import Status
-from vcse.runs.protocol import DivergedError
 from vcse.runs.store import check_config, check_no_file, done_frame, has_saved, readable_runs
 from vcse.runs.words import counted
 from vcse.studies.archive import CURVES
@@ -42,11 +42,7 @@ class CohortJob:
     configs: list[RunConfig]
     attempts: int = 0
     problem: str = ""
-
-    @property
-    def cost(self) -> int:
-        """Frames of all of its runs."""
-        return sum(config.frames for config in self.configs)
+    has_diverged: bool = False  # and would again, from the same numbers
 
 
 def check_out(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:
@@ -139,7 +135,7 @@ def run_locally(
                 running = [(cohort, job) for cohort, job in running if not job.is_over]
                 for cohort, job in over:
                     end_jobs([job])
-                    if cohort.problem and cohort.attempts < ATTEMPTS:
+                    if cohort.problem and cohort.attempts < ATTEMPTS and not cohort.has_diverged:
                         print(f"vcse: {cohort.problem}; trying once more", file=sys.stderr)
                         cohort.problem = ""
                         waiting.append(cohort)
@@ -174,9 +170,8 @@ def _listen(cohort: CohortJob, job: Job) -> None:
             job.is_over = True
             return
         if isinstance(message, Exception):
-            cohort.problem = f"{_what(cohort.configs)}: {message}"
-            if isinstance(message, DivergedError):  # which it would again, from the same numbers
-                cohort.problem, cohort.attempts = str(message), ATTEMPTS
+            cohort.has_diverged = isinstance(message, DivergedError)
+            cohort.problem = str(message) if cohort.has_diverged else f"{_what(cohort.configs)}: {message}"
             job.is_over = True
         elif not isinstance(message, Status | Note):
             job.is_over = True
