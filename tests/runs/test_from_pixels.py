@@ -204,12 +204,11 @@ def test_an_action_follows_from_what_is_seen_and_from_all_updates_before_it_and_
     directory = RunDirectory(tmp_path / config.name, config)
     cohort = PixelCohort([directory])
     agent, replay, updates = cohort.agent, cohort.replay, {"made": 0, "acted on": 0}
-    acted, sent, learned_at = [], [], []
+    acted, seen, sent, learned_at = [], [], [], []
     act, learn, adopt, send = agent.act, agent.learn, agent.adopt, cohort.environment.send
 
     def acting(observation, noise, *, step):
-        back = [min(each, replay.position) for each in (2, 1, 0)]  # the first of an episode stands for those before
-        assert torch.equal(observation[0], torch.cat([replay.frames[replay.count - 1 - each] for each in back]))
+        seen.append(observation[0].clone())
         assert step == cohort.step_count
         action = act(observation, noise, step=step)
         expected = act(observation, None) + (1 - 0.9 * step / 100_000) * noise
@@ -243,7 +242,11 @@ def test_an_action_follows_from_what_is_seen_and_from_all_updates_before_it_and_
     seed_steps = SEED_FRAMES // 2
     assert learned_at == list(range(seed_steps, STEPS + 1, 2))
     assert acted == [(step, len(range(seed_steps, step, 2))) for step in range(seed_steps, STEPS)]
+    cohort.save()  # which stores what the last action led to
     is_led_to = replay.positions[: replay.count] > 0
+    for observation, place in zip(seen, np.flatnonzero(is_led_to)[seed_steps:] - 1, strict=True):
+        back = np.minimum([2, 1, 0], replay.positions[place])  # the first of an episode stands for those before
+        assert torch.equal(observation, replay.frames[place - back].flatten(0, 1))
     assert np.array_equal(replay.actions[: replay.count][is_led_to], np.concatenate(sent))
     cohort.close()
     directory.close()

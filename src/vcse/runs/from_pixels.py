@@ -4,12 +4,15 @@ Every step is one action and two frames: the learner acts, learns from what it h
 its action led to, so that the simulator draws while the networks learn. This is the order of the release too. An update
 is begun one step before the policy that it leads to is due, so that a GPU has that step to make it in: the next action
 is still that of the policy before, and the newest transition is not among what the update learns from.
+
+The simulator takes longest, and can begin as soon as there is an action: nothing is done before that which can be done
+after it. What an action led to is therefore stored when the next one is on its way.
 """
 
 import math
 import time
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -48,6 +51,15 @@ from vcse.streams import episode_seeds, numbers
 
 MOST_UNWRITTEN = 1000  # pictures, 21 MB, that wait in memory for the run's files
 FRAME_BYTES = math.prod(Pixels.frame_shape)
+
+
+class Arrived(NamedTuple):
+    """What an action led to."""
+
+    action: Float[Tensor, " a"]
+    reward: float
+    terminated: bool
+    frame: UInt8[Tensor, "c h w"]
 
 
 class PixelCohort:
@@ -131,6 +143,7 @@ class PixelCohort:
         self.step_count = 0
         self.episodes = Episodes(1, 1, recent=AGENTS["drqv2"].recent_episodes)
         self.episode_begin = 0  # the step at which the present episode began
+        self.arrived: Arrived | None = None  # what is not stored yet
         self.new_frames: list[np.ndarray] = []  # that are not on disk yet
         self.new_steps: list[np.ndarray] = []
         self.bonus_mean = BonusMean(1, torch.zeros(1, dtype=torch.int64, device=self.agent.device))
@@ -225,27 +238,24 @@ class PixelCohort:
         self.episode_begin = self.step_count
         frame = torch.from_numpy(self.environment.reset([self._episode_seed()])[0])
         self.replay.begin(frame)
-        self._keep(frame, torch.zeros(self.action_size), 0.0, False)
+        self._log(Arrived(torch.zeros(self.action_size), 0.0, False, frame))
         self.observation = frame.repeat(STACK, 1, 1)
 
     def step(self) -> None:
         """Act, learn from the past, and see what the action led to."""
         self.clock = time.perf_counter()
-        asked = self._act()
-        self._spent("act")
-        # A GPU has yet to answer, perhaps to end an update: meanwhile the host chooses what is learned from next.
-        chosen = self._choose() if self._learns_at(self.step_count + 1) else None
-        self._spent("update")
-        action = asked.cpu()
+        action = self._act().cpu()
         if not np.isfinite(action.numpy()).all():
             self._finish_update()  # which names the loss that it comes from; if there is none, the simulator refuses it
         self.environment.send(action[None].numpy())
         self._spent("act")
+        self._store()
+        self._spent("env")
         if self._learns_at(self.step_count):
             self.updating.wait()
             self.agent.adopt()
-        if chosen is not None:
-            self._learn(*chosen)
+        if self._learns_at(self.step_count + 1) and self.replay.size > 0:
+            self._learn(*self._choose())
         self._spent("update")
         self._receive(action)
         self._spent("env")
@@ -266,14 +276,9 @@ class PixelCohort:
         """Whether an update is due at a step: actions after it follow from it."""
         return ACTION_REPEAT * step >= self.settings.seed_frames and step % self.settings.steps_per_update == 0
 
-    def _choose(self) -> tuple[Chosen, Tensor, Tensor] | None:
-        """Choose what the next update learns from, with its noise and shifts; None where there is nothing yet.
-
-        The random numbers depend on run and update alone.
-        """
+    def _choose(self) -> tuple[Chosen, Tensor, Tensor]:
+        """Choose what the next update learns from, with its noise and shifts, which depend on run and update alone."""
         settings = self.settings
-        if self.replay.size < 1:
-            return None
         generator = numbers(self.config.seed, "updates", self.agent.updates)
         uniforms = torch.from_numpy(generator.random((1, uniforms_for(settings.drawn))))
         shape = (NOISE_DRAWS, settings.batch_size, self.action_size)
@@ -294,24 +299,28 @@ class PixelCohort:
             self.bonus_mean.take(self.agent.bonus_output.reward if self.settings.has_bonus else None)
 
     def _receive(self, action: Float[Tensor, " a"]) -> None:
-        """Keep what the action led to, and begin a new episode where one ended."""
+        """See what the action led to, and begin a new episode where one ended."""
         step = self.environment.receive()
         frame = torch.from_numpy(step.arrived[0])
-        reward, terminated = float(step.rewards[0]), bool(step.terminated[0])
-        self.replay.add(action, reward, terminated, frame)
-        self._keep(frame, action, reward, terminated)
+        self.arrived = Arrived(action, float(step.rewards[0]), bool(step.terminated[0]), frame)
         self.observation = torch.cat((self.observation[Pixels.frame_shape[0] :], frame))
         self.step_count += 1
         self.episodes.take(slice(None), step.rewards, step.ended, step.success if self.has_success else None)
         if step.ended[0]:
+            self._store()
             self.begin()
 
-    def _keep(
-        self, frame: UInt8[Tensor, "c h w"], action: Float[Tensor, " a"], reward: float, terminated: bool
-    ) -> None:
+    def _store(self) -> None:
+        """Add what the last action led to, if that was not done yet, to the replay and to what the run's files get."""
+        arrived, self.arrived = self.arrived, None
+        if arrived is not None:
+            self.replay.add(*arrived)
+            self._log(arrived)
+
+    def _log(self, arrived: Arrived) -> None:
         """Remember a frame for the run's files: what led to it, and its place in the episode."""
-        self.new_frames.append(frame.numpy())
-        step = (action.numpy(), reward, terminated, self.replay.position)
+        self.new_frames.append(arrived.frame.numpy())
+        step = (arrived.action.numpy(), arrived.reward, arrived.terminated, self.replay.position)
         self.new_steps.append(np.array(step, dtype=self.step_record))
         if len(self.new_frames) >= MOST_UNWRITTEN:
             self._write_new()
@@ -371,6 +380,7 @@ class PixelCohort:
 
     def _write_new(self) -> None:
         """Add the new frames and steps to the run's files."""
+        self._store()
         if self.new_frames:
             self.directory.append_log("frames.bin", np.stack(self.new_frames))
             self.directory.append_log("steps.bin", np.stack(self.new_steps))
