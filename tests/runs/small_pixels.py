@@ -45,7 +45,8 @@ class Lending:
     def __init__(self):
         self.free, self.lent = {}, []
 
-    def __call__(self, tasks, *, rendering, device, goal_marker=True, processes=1):
+    def __call__(self, tasks, *, rendering, device, goal_marker=True, processes=1, stays_awake=False):
+        assert not (stays_awake and device == "cpu")  # whose cores learn
         key = (tuple(tasks), rendering, goal_marker, device, processes)
         free = self.free.setdefault(key, [])
         environments = (

@@ -252,6 +252,15 @@ def test_an_action_follows_from_what_is_seen_and_from_all_updates_before_it_and_
     directory.close()
 
 
+@pytest.mark.parametrize("every", [1, 2])
+def test_whether_an_update_is_begun_before_or_after_the_simulator_a_run_is_the_same(tmp_path, monkeypatch, every):
+    config = make_config("vcse", settings={"steps_per_update": every})
+    for busy in (False, True):
+        monkeypatch.setattr(Beside, "is_busy", property(lambda self, busy=busy: busy))
+        train([config], tmp_path / str(busy))
+    assert_same_run(tmp_path / "True" / config.name, tmp_path / "False" / config.name)
+
+
 @pytest.mark.parametrize("at", [52, 84])
 def test_stopped_in_the_middle_of_an_episode_a_run_goes_on_to_the_same_end(done, tmp_path, at):
     with pytest.raises(StoppedError):

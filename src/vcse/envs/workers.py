@@ -7,7 +7,9 @@ processes share one table with this one, which has a row per environment: its se
 import contextlib
 import multiprocessing
 import os
+import select
 import signal
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import c_char
@@ -26,6 +28,7 @@ MOST_SEED = 2**32 - 1
 _LEAVE_ALONE = -1  # in place of a seed
 _RESET, _STEP, _DONE, _FAILED = b"r", b"s", b"d", b"f"  # what processes say to each other
 _PATIENCE_SECONDS = 5.0  # with a worker that was told to end
+_AWAKE_SECONDS = 0.05  # after which also those sleep that stay awake for a while
 
 
 @runtime_checkable
@@ -56,6 +59,9 @@ class Batch:
         outcome: Columns of what comes of an action, as NumPy writes the fields of a row. The first is what is seen.
         constants: Columns that environments fill in once.
         processes: That simulate. With 1 it is this one, unless always_workers; with more, each is a new one.
+        always_workers: Simulate in a new process also where it is the only one.
+        stays_awake: Wait for each other without sleeping, for a while. Whoever sleeps wakes up late, on a core that has
+            slowed down and forgotten: on a virtual machine a step of 1 ms took half as long again.
     """
 
     def __init__(
@@ -68,6 +74,7 @@ class Batch:
         constants: Sequence[tuple[Any, ...]] = (),
         processes: int,
         always_workers: bool = False,
+        stays_awake: bool = False,
     ) -> None:
         self.count = len(names)
         self.action_size = action_size
@@ -82,7 +89,7 @@ class Batch:
         if processes == 1 and not always_workers:
             self._simulators = _InThisProcess(plan, np.zeros(self.count, dtype=plan.row), range(self.count))
         else:
-            self._simulators = _InWorkers(plan, min(processes, self.count))
+            self._simulators = _InWorkers(plan, min(processes, self.count), stays_awake=stays_awake)
         self._table = self._simulators.table
 
     def send(self, actions: Float[np.ndarray, "n a"]) -> None:
@@ -236,7 +243,8 @@ class _InWorkers:
     The memory has no name: it is gone when no process holds it any more, however these came to their end.
     """
 
-    def __init__(self, plan: _Plan, processes: int) -> None:
+    def __init__(self, plan: _Plan, processes: int, *, stays_awake: bool) -> None:
+        self._stays_awake = stays_awake
         context = multiprocessing.get_context("spawn")
         memory: Any = context.RawArray(c_char, len(plan.names) * plan.row.itemsize)
         self.table = np.frombuffer(memory, dtype=plan.row)
@@ -247,7 +255,7 @@ class _InWorkers:
             for number in range(processes):
                 places = range(number, len(plan.names), processes)
                 here, there = context.Pipe()
-                process = context.Process(target=_work, args=(there, plan, places, memory), daemon=True)
+                process = context.Process(target=_work, args=(there, plan, places, memory, stays_awake), daemon=True)
                 self._workers.append(_Worker(process, here, places))
                 with _signals_held_back():
                     process.start()
@@ -273,7 +281,7 @@ class _InWorkers:
         while self._awaited:
             worker = self._awaited[0]
             try:
-                answer = _read(worker.connection)
+                answer = _read(worker.connection, stays_awake=self._stays_awake)
                 if answer == _FAILED:
                     failures.append(worker.connection.recv_bytes().decode())
             except (EOFError, OSError) as error:
@@ -326,7 +334,7 @@ def _signals_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _work(connection: Connection, plan: _Plan, places: range, memory: Any) -> None:
+def _work(connection: Connection, plan: _Plan, places: range, memory: Any, stays_awake: bool) -> None:
     """Simulate some environments until the process that wants them closes the connection, or ends in any way."""
     # Ctrl-C, and whoever ends a whole group, reach all processes: the one that waits decides, and hangs up.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -345,15 +353,20 @@ def _work(connection: Connection, plan: _Plan, places: range, memory: Any) -> No
             os.write(connection.fileno(), _FAILED if failure else _DONE)
             if failure:
                 connection.send_bytes(failure.encode())
-            what = _read(connection)
+            what = _read(connection, stays_awake=stays_awake)
             if simulators is not None:
                 simulators.order(what)
     if simulators is not None:
         simulators.close()
 
 
-def _read(connection: Connection) -> bytes:
+def _read(connection: Connection, *, stays_awake: bool) -> bytes:
     """Read one byte, which takes less than half of the time of a message of the connection's own kind."""
+    if stays_awake:
+        asking, latest = select.poll(), time.monotonic() + _AWAKE_SECONDS
+        asking.register(connection.fileno(), select.POLLIN)
+        while not asking.poll(0) and time.monotonic() < latest:
+            pass
     word = os.read(connection.fileno(), 1)
     if not word:
         raise EOFError

@@ -30,6 +30,11 @@ class Beside:
         if self._before is not None:
             torch.cuda.set_stream(self._before)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether operations go on at this moment; never where they simply run."""
+        return self._stream is not None and not self._stream.query()
+
     def wait(self) -> None:
         """Let what follows begin once the operations are done."""
         if self._stream is not None:

@@ -5,8 +5,9 @@ its action led to, so that the simulator draws while the networks learn. This is
 is begun one step before the policy that it leads to is due, so that a GPU has that step to make it in: the next action
 is still that of the policy before, and the newest transition is not among what the update learns from.
 
-The simulator takes longest, and can begin as soon as there is an action: nothing is done before that which can be done
-after it. What an action led to is therefore stored when the next one is on its way.
+The simulator takes longest, and can begin as soon as there is an action: what an action led to is stored, and the next
+update begun, when the next action is on its way. Only a GPU that is still busy with an update, and answers after it,
+gets the next one before. Which of the two it is changes nothing but the time that a step takes.
 """
 
 import math
@@ -50,6 +51,7 @@ from vcse.runs.words import counted
 from vcse.streams import episode_seeds, numbers
 
 MOST_UNWRITTEN = 1000  # pictures, 21 MB, that wait in memory for the run's files
+LEAST_CORES_AWAKE = 3  # for each run: one that learns, one that simulates, and one for all else
 FRAME_BYTES = math.prod(Pixels.frame_shape)
 
 
@@ -155,14 +157,16 @@ class PixelCohort:
         self.delivered: Delivered | None = None  # what the update that is being made learns from
         self.updating = Beside(self.agent.device)
         self.action_draws = ActionDraws([self.config.seed], self.action_size, self.agent.device)
-        self.environment = self._environments(1, processes=1)
+        # On a GPU whoever waits does nothing else, and there may be cores to spare; a CPU that learns needs them all.
+        stays_awake = self.agent.device.type == "cuda" and threads >= LEAST_CORES_AWAKE
+        self.environment = self._environments(1, processes=1, stays_awake=stays_awake)
         self.directory.add_to_meta("drawn_by", self.environment.gl_backend)
         self.evaluation_environments: Pixels | None = None
         self.observation = torch.zeros(STACK * Pixels.frame_shape[0], *Pixels.frame_shape[1:], dtype=torch.uint8)
         self.seconds = dict.fromkeys(("env", "act", "update"), 0.0)
         self.clock = 0.0
 
-    def _environments(self, count: int, *, processes: int) -> Pixels:
+    def _environments(self, count: int, *, processes: int, stays_awake: bool = False) -> Pixels:
         """Make environments of the run's task, as it sees them."""
         return Pixels(
             [self.config.task] * count,
@@ -170,6 +174,7 @@ class PixelCohort:
             goal_marker=self.config.shows_goal,
             device=self.device,
             processes=processes,
+            stays_awake=stays_awake,
         )
 
     @property
@@ -244,18 +249,26 @@ class PixelCohort:
     def step(self) -> None:
         """Act, learn from the past, and see what the action led to."""
         self.clock = time.perf_counter()
-        action = self._act().cpu()
+        asked = self._act()
+        begins_update = self._learns_at(self.step_count + 1)
+        adopts_update = self._learns_at(self.step_count)
+        self._spent("act")
+        if begins_update and not adopts_update and self.updating.is_busy:
+            self._begin_update()
+            begins_update = False
+            self._spent("update")
+        action = asked.cpu()
         if not np.isfinite(action.numpy()).all():
             self._finish_update()  # which names the loss that it comes from; if there is none, the simulator refuses it
         self.environment.send(action[None].numpy())
         self._spent("act")
         self._store()
         self._spent("env")
-        if self._learns_at(self.step_count):
+        if adopts_update:
             self.updating.wait()
             self.agent.adopt()
-        if self._learns_at(self.step_count + 1) and self.replay.size > 0:
-            self._learn(*self._choose())
+        if begins_update:
+            self._begin_update()
         self._spent("update")
         self._receive(action)
         self._spent("env")
@@ -276,7 +289,7 @@ class PixelCohort:
         """Whether an update is due at a step: actions after it follow from it."""
         return ACTION_REPEAT * step >= self.settings.seed_frames and step % self.settings.steps_per_update == 0
 
-    def _choose(self) -> tuple[Chosen, Tensor, Tensor]:
+    def _choose(self) -> tuple[Chosen, Float[Tensor, "d n a"], Int[Tensor, "s m 2"]]:
         """Choose what the next update learns from, with its noise and shifts, which depend on run and update alone."""
         settings = self.settings
         generator = numbers(self.config.seed, "updates", self.agent.updates)
@@ -286,8 +299,12 @@ class PixelCohort:
         shifts = torch.from_numpy(generator.integers(SHIFTS, size=(SHIFT_DRAWS, settings.drawn, 2)))
         return self.replay.choose(distinct_places(uniforms, self.replay.size, settings.drawn)[0]), noise, shifts
 
-    def _learn(self, chosen: Chosen, noise: Float[Tensor, "d n a"], shifts: Int[Tensor, "s m 2"]) -> None:
-        """Begin the update that is due at the next step; on a GPU it is made while the simulator is busy."""
+    def _begin_update(self) -> None:
+        """Begin the update that is due at the next step, on all that was seen; a GPU makes it beside other work."""
+        self._store()
+        if self.replay.size < 1:
+            return
+        chosen, noise, shifts = self._choose()
         if self.eager_updates == EAGER_UPDATES and self.agent.device.type == "cuda" and self.agent.bonus.is_capturable:
             self.delivered = self.delivery.bring_to_stay(chosen, noise, shifts)
             self.agent.capture(*self.delivered)
