@@ -9,7 +9,6 @@ from torch import Tensor
 Output = TypeVar("Output")
 
 _ALIGNED_BYTES = 16
-_URGENT = -1  # as CUDA counts priorities
 
 
 class Captured(Generic[Output]):
@@ -17,17 +16,13 @@ class Captured(Generic[Output]):
 
     It must read from and write to memory that stays where it is, wait for nothing, and have run before, so that
     libraries and kernels are loaded. What it gives is overwritten by the next call.
-
-    Args:
-        function: What to capture.
-        is_urgent: A GPU that is busy with something else does this first.
     """
 
-    def __init__(self, function: Callable[[], Output], *, is_urgent: bool = False) -> None:
+    def __init__(self, function: Callable[[], Output]) -> None:
         torch.cuda.synchronize()
         self._graph = torch.cuda.CUDAGraph()
         # Of its own: matrix products have scratch memory by stream, and two graphs may run at the same time.
-        stream = torch.cuda.Stream(priority=_URGENT if is_urgent else 0)  # type: ignore[no-untyped-call]
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         with torch.cuda.graph(self._graph, stream=stream):
             self._output = function()
 
@@ -78,8 +73,6 @@ class Parcel:
 class CapturedCall(Generic[Output]):
     """A function of tensors, captured once; what it is called with is copied to memory of its own.
 
-    Whoever calls it waits for the answer, so that it is done before other work that the GPU has.
-
     Args:
         function: As for `Captured`, but for its arguments.
         inputs: On the host or the device; those of later calls must lie there too, and have the same shapes.
@@ -95,7 +88,7 @@ class CapturedCall(Generic[Output]):
         ]
         self._send(inputs)
         function(*self._inputs)
-        self._captured = Captured(lambda: function(*self._inputs), is_urgent=True)
+        self._captured = Captured(lambda: function(*self._inputs))
 
     def __call__(self, *inputs: Tensor) -> Output:
         """Copy the inputs, and start the operations."""
