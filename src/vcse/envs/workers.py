@@ -61,7 +61,7 @@ class Batch:
         processes: That simulate. With 1 it is this one, unless always_workers; with more, each is a new one.
         always_workers: Simulate in a new process also where it is the only one.
         stays_awake: Wait for each other without sleeping, for a while. Whoever sleeps wakes up late, on a core that has
-            slowed down and forgotten: on a virtual machine a step of 1 ms took half as long again.
+            slowed down and has other things in its cache: on a virtual machine a step of 1 ms took half as long again.
     """
 
     def __init__(

@@ -254,6 +254,7 @@ class PixelCohort:
         adopts_update = self._learns_at(self.step_count)
         self._spent("act")
         if begins_update and not adopts_update and self.updating.is_busy:
+            # The answer comes after the update that goes on: the next one can follow it without a pause.
             self._begin_update()
             begins_update = False
             self._spent("update")
