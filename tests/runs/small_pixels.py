@@ -45,12 +45,13 @@ class Lending:
     def __init__(self):
         self.free, self.lent = {}, []
 
-    def __call__(self, tasks, *, rendering, device, goal_marker=True, processes=1, stays_awake=False):
-        assert not (stays_awake and device == "cpu")  # whose cores learn
-        key = (tuple(tasks), rendering, goal_marker, device, processes)
+    def __call__(self, tasks, *, rendering, device, goal_marker=True, processes=1, spins=False):
+        key = (tuple(tasks), rendering, goal_marker, device, processes, spins)
         free = self.free.setdefault(key, [])
         environments = (
-            free.pop() if free else ShortPixels(tasks, rendering=rendering, goal_marker=goal_marker, device=device)
+            free.pop()
+            if free
+            else ShortPixels(tasks, rendering=rendering, goal_marker=goal_marker, device=device, spins=spins)
         )
         really_close = environments.close if "close" not in vars(environments) else environments.really_close
 

@@ -20,9 +20,11 @@ from gl import needs_gl
 from vcse.agents.drqv2 import DrQv2, DrQv2Spec
 from vcse.cli import main
 from vcse.envs.pixels import Pixels
+from vcse.envs.workers import Batch
 from vcse.nets.beside import Beside
 from vcse.runs import checkpoint, from_pixels, memory
 from vcse.runs.config import RunConfig
+from vcse.runs.delivery import Delivery
 from vcse.runs.from_pixels import PixelCohort
 from vcse.runs.launch import StoppedError, needs_of
 from vcse.runs.progress import TrainingProgress
@@ -252,12 +254,32 @@ def test_an_action_follows_from_what_is_seen_and_from_all_updates_before_it_and_
     directory.close()
 
 
+def noting(names, name, function):
+    """Give a function that notes its name at each call."""
+
+    def noted(*given, **options):
+        names.append(name)
+        return function(*given, **options)
+
+    return noted
+
+
 @pytest.mark.parametrize("every", [1, 2])
 def test_whether_an_update_is_begun_before_or_after_the_simulator_a_run_is_the_same(tmp_path, monkeypatch, every):
     config = make_config("vcse", settings={"steps_per_update": every})
+    order = []
+    monkeypatch.setattr(Delivery, "is_instant", True)
+    for owner, name in ((DrQv2, "act"), (DrQv2, "learn"), (Batch, "send")):
+        monkeypatch.setattr(owner, name, noting(order, name, getattr(owner, name)))
     for busy in (False, True):
-        monkeypatch.setattr(Beside, "is_busy", property(lambda self, busy=busy: busy))
+        order.clear()
+        monkeypatch.setattr(Beside, "is_busy", busy)
         train([config], tmp_path / str(busy))
+        _, *before = (
+            order[place - 1] for place, name in enumerate(order) if name == "learn"
+        )  # the first acts at random
+        # At every step an update is adopted, which the next one must not be in the way of.
+        assert set(before) == ({"act"} if busy and every == 2 else {"send"})
     assert_same_run(tmp_path / "True" / config.name, tmp_path / "False" / config.name)
 
 
@@ -798,6 +820,13 @@ def test_a_study_runs_from_the_command_line_with_whole_episodes(tmp_path, monkey
     assert "2 runs: 1 task, 2 methods, 1 seed each" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("device", "threads", "spins"), [("cpu", 16, False), ("cuda", 2, False), ("cuda", 3, True), ("cuda:1", 16, True)]
+)
+def test_processes_spin_beside_a_gpu_where_there_are_cores_for_it(device, threads, spins):
+    assert from_pixels._spins(torch.device(device), threads) == spins
+
+
 @pytest.mark.parametrize(("precision", "is_warned"), [("float32", False), ("bfloat16", True)])
 def test_bfloat16_on_a_cpu_is_warned_of(tmp_path, precision, is_warned):
     config = make_config(settings={"encoder_precision": precision})
@@ -817,13 +846,15 @@ class Waiting(Beside):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-@pytest.mark.parametrize("every", [1, 2])
-def test_updates_beside_acting_are_those_that_are_waited_for(tmp_path, monkeypatch, every):
+@pytest.mark.parametrize(("every", "is_busy"), [(1, True), (2, False), (2, True)])
+def test_updates_beside_acting_are_those_that_are_waited_for(tmp_path, monkeypatch, every, is_busy):
     """Convolutions add up in an order of their own, so that numbers differ a little, and more from update to update."""
     # Batches are large enough for the GPU to be still at an update when the next action is chosen.
     settings = {"batch_size": 128, "hidden_units": 1024, "features": 50, "seed_frames": 300, "steps_per_update": every}
     config = make_config("vcse", frames=420, eval_episodes=0, row_every_frames=20, settings=settings)
+    monkeypatch.setattr(Beside, "is_busy", is_busy)
     train([config], tmp_path / "beside", device="cuda")
+    monkeypatch.setattr(Beside, "is_busy", False)
     monkeypatch.setattr(from_pixels, "Beside", Waiting)
     train([config], tmp_path / "waiting", device="cuda")
     beside, waiting = (read_rows(tmp_path / each / config.name / "train.csv") for each in ("beside", "waiting"))

@@ -87,7 +87,8 @@ class Pixels(Batch):
         device: That draws: cpu, or a GPU as in cuda or cuda:1.
         processes: That simulate and draw. Each is a new one, also where there is only one.
         goal_marker: Draw the dot that shows the goal of metaworld's tasks.
-        stays_awake: Wait for each other without sleeping, which saves time and takes a core for each process.
+        spins: Wait for each other without sleeping, for a few hundredths of a second, which saves time and takes a core
+            for each process.
     """
 
     frame_shape = (3, SIZE, SIZE)
@@ -101,7 +102,7 @@ class Pixels(Batch):
         device: str = "cpu",
         processes: int = 1,
         goal_marker: bool = True,
-        stays_awake: bool = False,
+        spins: bool = False,
     ) -> None:
         if len(tasks) < 1:
             raise ValueError("at least one environment is needed, got no tasks")
@@ -135,7 +136,7 @@ class Pixels(Batch):
             constants=[("gl_backend", "S8")],
             processes=processes,
             always_workers=True,
-            stays_awake=stays_awake,
+            spins=spins,
         )
         self.gl_backend: str = self._table["gl_backend"][0].decode()
 

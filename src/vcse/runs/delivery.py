@@ -33,6 +33,11 @@ class Delivery:
         self._captured_gather: Captured[PictureBatch] | None = None
         self._kept_batch: PictureBatch | None = None  # where frames arrive that the host keeps
 
+    @property
+    def is_instant(self) -> bool:
+        """Whether nobody waits for batches, as the frames lie on the GPU: the host gathers them itself otherwise."""
+        return self._replay.frames.is_cuda
+
     def bring(self, chosen: Chosen, noise: Float[Tensor, "d n a"], shifts: Int[Tensor, "s m 2"]) -> Delivered:
         """Give what was chosen and drawn, on the device. The one before may be overwritten."""
         if self._device.type == "cpu":

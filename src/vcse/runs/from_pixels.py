@@ -6,8 +6,9 @@ is begun one step before the policy that it leads to is due, so that a GPU has t
 is still that of the policy before, and the newest transition is not among what the update learns from.
 
 The simulator takes longest, and can begin as soon as there is an action: what an action led to is stored, and the next
-update begun, when the next action is on its way. Only a GPU that is still busy with an update, and answers after it,
-gets the next one before. Which of the two it is changes nothing but the time that a step takes.
+update begun, once the next action is on its way. Where a GPU is still busy with an update when it is asked for that
+action, it would answer after the update and then stand still: it is given the next update first. Which of the two it
+is changes nothing but the time that a step takes.
 """
 
 import math
@@ -51,11 +52,11 @@ from vcse.runs.words import counted
 from vcse.streams import episode_seeds, numbers
 
 MOST_UNWRITTEN = 1000  # pictures, 21 MB, that wait in memory for the run's files
-LEAST_CORES_AWAKE = 3  # for each run: one that learns, one that simulates, and one for all else
+LEAST_CORES_TO_SPIN = 3  # for each run: one that learns, one that simulates, and one for all else
 FRAME_BYTES = math.prod(Pixels.frame_shape)
 
 
-class Arrived(NamedTuple):
+class Outcome(NamedTuple):
     """What an action led to."""
 
     action: Float[Tensor, " a"]
@@ -145,7 +146,7 @@ class PixelCohort:
         self.step_count = 0
         self.episodes = Episodes(1, 1, recent=AGENTS["drqv2"].recent_episodes)
         self.episode_begin = 0  # the step at which the present episode began
-        self.arrived: Arrived | None = None  # what is not stored yet
+        self.unstored: Outcome | None = None  # of the last action, until the next one is on its way
         self.new_frames: list[np.ndarray] = []  # that are not on disk yet
         self.new_steps: list[np.ndarray] = []
         self.bonus_mean = BonusMean(1, torch.zeros(1, dtype=torch.int64, device=self.agent.device))
@@ -157,16 +158,14 @@ class PixelCohort:
         self.delivered: Delivered | None = None  # what the update that is being made learns from
         self.updating = Beside(self.agent.device)
         self.action_draws = ActionDraws([self.config.seed], self.action_size, self.agent.device)
-        # On a GPU whoever waits does nothing else, and there may be cores to spare; a CPU that learns needs them all.
-        stays_awake = self.agent.device.type == "cuda" and threads >= LEAST_CORES_AWAKE
-        self.environment = self._environments(1, processes=1, stays_awake=stays_awake)
+        self.environment = self._environments(1, processes=1, spins=_spins(self.agent.device, threads))
         self.directory.add_to_meta("drawn_by", self.environment.gl_backend)
         self.evaluation_environments: Pixels | None = None
         self.observation = torch.zeros(STACK * Pixels.frame_shape[0], *Pixels.frame_shape[1:], dtype=torch.uint8)
         self.seconds = dict.fromkeys(("env", "act", "update"), 0.0)
         self.clock = 0.0
 
-    def _environments(self, count: int, *, processes: int, stays_awake: bool = False) -> Pixels:
+    def _environments(self, count: int, *, processes: int, spins: bool = False) -> Pixels:
         """Make environments of the run's task, as it sees them."""
         return Pixels(
             [self.config.task] * count,
@@ -174,7 +173,7 @@ class PixelCohort:
             goal_marker=self.config.shows_goal,
             device=self.device,
             processes=processes,
-            stays_awake=stays_awake,
+            spins=spins,
         )
 
     @property
@@ -243,7 +242,7 @@ class PixelCohort:
         self.episode_begin = self.step_count
         frame = torch.from_numpy(self.environment.reset([self._episode_seed()])[0])
         self.replay.begin(frame)
-        self._log(Arrived(torch.zeros(self.action_size), 0.0, False, frame))
+        self._log(Outcome(torch.zeros(self.action_size), 0.0, False, frame))
         self.observation = frame.repeat(STACK, 1, 1)
 
     def step(self) -> None:
@@ -253,8 +252,9 @@ class PixelCohort:
         begins_update = self._learns_at(self.step_count + 1)
         adopts_update = self._learns_at(self.step_count)
         self._spent("act")
-        if begins_update and not adopts_update and self.updating.is_busy:
-            # The answer comes after the update that goes on: the next one can follow it without a pause.
+        if begins_update and not adopts_update and self.updating.is_busy and self.delivery.is_instant:
+            self._store()
+            self._spent("env")
             self._begin_update()
             begins_update = False
             self._spent("update")
@@ -301,8 +301,7 @@ class PixelCohort:
         return self.replay.choose(distinct_places(uniforms, self.replay.size, settings.drawn)[0]), noise, shifts
 
     def _begin_update(self) -> None:
-        """Begin the update that is due at the next step, on all that was seen; a GPU makes it beside other work."""
-        self._store()
+        """Begin the update that is due at the next step, on all that is stored; a GPU makes it beside other work."""
         if self.replay.size < 1:
             return
         chosen, noise, shifts = self._choose()
@@ -320,7 +319,7 @@ class PixelCohort:
         """See what the action led to, and begin a new episode where one ended."""
         step = self.environment.receive()
         frame = torch.from_numpy(step.arrived[0])
-        self.arrived = Arrived(action, float(step.rewards[0]), bool(step.terminated[0]), frame)
+        self.unstored = Outcome(action, float(step.rewards[0]), bool(step.terminated[0]), frame)
         self.observation = torch.cat((self.observation[Pixels.frame_shape[0] :], frame))
         self.step_count += 1
         self.episodes.take(slice(None), step.rewards, step.ended, step.success if self.has_success else None)
@@ -330,15 +329,15 @@ class PixelCohort:
 
     def _store(self) -> None:
         """Add what the last action led to, if that was not done yet, to the replay and to what the run's files get."""
-        arrived, self.arrived = self.arrived, None
-        if arrived is not None:
-            self.replay.add(*arrived)
-            self._log(arrived)
+        outcome, self.unstored = self.unstored, None
+        if outcome is not None:
+            self.replay.add(*outcome)
+            self._log(outcome)
 
-    def _log(self, arrived: Arrived) -> None:
+    def _log(self, outcome: Outcome) -> None:
         """Remember a frame for the run's files: what led to it, and its place in the episode."""
-        self.new_frames.append(arrived.frame.numpy())
-        step = (arrived.action.numpy(), arrived.reward, arrived.terminated, self.replay.position)
+        self.new_frames.append(outcome.frame.numpy())
+        step = (outcome.action.numpy(), outcome.reward, outcome.terminated, self.replay.position)
         self.new_steps.append(np.array(step, dtype=self.step_record))
         if len(self.new_frames) >= MOST_UNWRITTEN:
             self._write_new()
@@ -464,3 +463,8 @@ class PixelCohort:
         bonus = {method: self.bonus_mean.of_last_row[0]}
         learns = self.frame > self.settings.seed_frames
         return Status(self.frame, frames, 1, frames_per_s, {method: known}, bonus, score, learns)
+
+
+def _spins(device: torch.device, threads: int) -> bool:
+    """Whether learner and simulator wait for each other without sleeping: a CPU that learns needs all of its cores."""
+    return device.type == "cuda" and threads >= LEAST_CORES_TO_SPIN
