@@ -2,6 +2,7 @@ import copy
 import dataclasses
 import math
 
+import jaxtyping
 import pytest
 import torch
 from agents.contract import DrQv2Kind, assert_same_state
@@ -418,6 +419,19 @@ def test_transitions_beyond_the_batch_serve_the_bonus_alone():
         one, other = map(parts, agents)
         assert all_equal(one["critic"], other["critic"]) == is_same
         assert all_equal(one["curiosity"], other["curiosity"])
+
+
+@pytest.mark.parametrize("shape", [(9, 84, 84), (1, 3, 3, 84, 84), (1, 3, 84, 84)])
+def test_what_is_no_stack_of_frames_is_refused_by_name(shape):
+    agent, pictures = KIND.make([NONE], [0]), torch.zeros(shape, dtype=torch.uint8)
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        with pytest.raises(
+            ValueError, match=rf"observations must be \[n, 9, height, width\], .* got shape \({shape[0]}, "
+        ):
+            agent.act(pictures, None)
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def test_without_noise_actions_are_the_mean_and_otherwise_as_noisy_as_the_schedule_says():

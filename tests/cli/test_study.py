@@ -77,7 +77,7 @@ def test_a_dry_run_says_how_much_and_does_nothing(tmp_path, capsys, monkeypatch)
     assert dry_run(out, "minigrid-k", *SMALL) == 0
     shown = capsys.readouterr().out
     assert "4 of 4 runs to train, 8,000 frames" in shown
-    assert "\n  memory: about 1.0 GB at once\n  files: 2.0 MB on disk at the end, where 5.0 GB are free\n" in shown
+    assert "\n  memory: about 1.0 GB at once\n  files: 2.0 MB more on disk at the end, where 5.0 GB are free\n" in shown
     assert not out.exists()
 
 
@@ -105,8 +105,10 @@ def test_a_dry_run_says_how_much_less_is_left_of_replays_that_are_not_kept(tmp_p
     for option in ("--keep-replay", "--no-keep-replay"):
         assert dry_run(tmp_path, "dmc-pixels", "--tasks", "hopper_stand", "--seeds", "8", option) == 0
         said.append(capsys.readouterr().out.splitlines()[-1])
-    assert re.match(r"  files: 13\d GB on disk at the end, where ", said[0])
-    assert re.match(r"  files: 1\d\.\d GB on disk at most, where ", said[1])  # 24 times two checkpoints, and 2 replays
+    assert re.match(r"  files: 13\d GB more on disk at the end, where ", said[0])
+    assert re.match(
+        r"  files: 1\d\.\d GB more on disk at most, where ", said[1]
+    )  # 24 times two checkpoints, and 2 replays
     assert main(["study", "run", "minigrid", "--no-keep-replay", "--out", str(tmp_path / "out"), "--dry-run"]) == 1
     assert "--no-keep-replay is for agents that have one, but minigrid is for a2c" in capsys.readouterr().err
 

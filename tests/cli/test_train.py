@@ -103,7 +103,7 @@ def test_a_dry_run_says_how_much_and_does_nothing(tmp_path, capsys, monkeypatch)
     assert said[1].startswith("  2 cohorts on 2 cores, about ")
     assert said[2] == "  minigrid/Empty-5x5: 3 runs of 48 frames, none"
     assert said[3].startswith("  memory: about ")
-    assert said[4].endswith("on disk at the end, where 5.0 GB are free")
+    assert said[4].endswith("more on disk at the end, where 5.0 GB are free")
     assert not out.exists()
 
 

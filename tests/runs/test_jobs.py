@@ -94,7 +94,7 @@ def test_processes_that_fit_alone_and_not_together_are_refused_before_any_starts
     monkeypatch.setattr(memory, "free_on_disk", lambda directory: 8 * 10**9)
     monkeypatch.setattr("vcse.runs.jobs.start_job", None)
     settings = {"device": "cpu", "threads": 2, "progress": TrainingProgress(quiet=True)}
-    refused = r"the replays of 3 runs at once in 3 processes need 6\.\d GB, but free are 5\.0 GB in the memory of"
+    refused = r"for the replays of 3 runs at once in 3 processes, 6\.\d GB are needed, but there is room for 2\.3 GB"
     with pytest.raises(ValueError, match=refused):
         train_in_jobs(configs, tmp_path, jobs=3, **settings)
     assert list(tmp_path.iterdir()) == []
@@ -160,6 +160,17 @@ def test_a_process_tells_the_mean_frame_of_all_its_runs_whatever_cohort_it_train
     assert [after(160), after(320)] == [(160 + 192) // 2, (288 + 192) // 2]
     progress.start("", 288, 192, runs=second)
     assert [after(256), after(288)] == [(288 + 256) // 2, 288]
+
+
+def test_that_nobody_listens_any_more_stops_no_training(tmp_path):
+    configs = [make_config(seed=seed) for seed in range(2)]
+    told, telling = Pipe()
+    progress = PipeProgress(telling, configs, tmp_path)
+    told.close()  # as when the process is killed that shows the progress
+    progress.start("", 288, 0, runs=[config.name for config in configs])
+    progress.note("drawn by osmesa")
+    progress.report(Status(96, 288, 2, 1.0, {}, {}))
+    assert set(progress.had.values()) == {96}
 
 
 def test_runs_that_go_on_are_shown_from_the_mean_frame_and_those_that_are_done_are_counted(tmp_path, capsys):

@@ -46,20 +46,29 @@ def test_replays_that_fit_nowhere_are_refused_with_numbers_and_what_to_change(fr
     free |= {"cpu": 30 * GB, "disk": 100 * GB}
     with pytest.raises(
         ValueError,
-        match=r"the replays of 4 runs at once in 4 processes need 40\.0 GB, but free are 30\.0 GB in the memory of the "
-        r"host and 100 GB on disk, where their files need 80\.0 GB too: train fewer runs at once \(--jobs, --seeds\)",
+        match=r"for the replays of 4 runs at once in 4 processes, 40\.0 GB are needed, but there is room for 18\.0 GB "
+        r"in the memory of the host and 20\.0 GB on disk, beside their files: train fewer at once \(--jobs, --seeds\)",
     ):
         find_room([LARGE] * 4, OUT, device="cpu", jobs=4)
     assert find_room([LARGE] * 4, OUT, device="cpu", jobs=3).place == "disk"
-    with pytest.raises(ValueError, match=r"the replays of 1 run at once need 40\.0 GB, but free are 30\.0 GB in the m"):
+    with pytest.raises(
+        ValueError, match=r"for the replays of 1 run at once, 40\.0 GB are needed, but there is room for 2"
+    ):
         find_room([SMALL._replace(replay=40 * GB, may_use_disk=False)], OUT, device="cpu", jobs=1)
+
+
+def test_files_that_fit_nowhere_are_told_before_replays_that_do_not(free):
+    free |= {"cpu": 5 * GB, "disk": 15 * GB}
+    with pytest.raises(ValueError, match=r"the files of 1 run will need 20\.0 GB on disk, but free are 15\.0 GB in "):
+        find_room([LARGE], OUT, device="cpu", jobs=1)
 
 
 def test_processes_that_have_no_memory_are_refused_wherever_their_replays_lie(free):
     free["cpu"] = 4 * GB
     assert find_room([SMALL] * 4, OUT, device="cpu", jobs=2).place == "disk"
     with pytest.raises(
-        ValueError, match=r"3 runs at once in 3 processes need 4\.5 GB in the memory of the host beside the replay"
+        ValueError,
+        match=r"for 3 runs at once in 3 processes, 4\.5 GB are needed in the memory of the host beside the",
     ):
         find_room([SMALL] * 4, OUT, device="cpu", jobs=3)
 
@@ -68,7 +77,7 @@ def test_files_of_what_is_at_once_are_refused_and_those_of_all_are_told(free):
     free["disk"] = 50 * GB
     room = find_room([LARGE] * 3, OUT, device="cuda", jobs=2)
     assert room.describe() == (
-        "replay: 20.0 GB in the memory of the GPU, for 2 runs at once; files: 60.0 GB on disk at the end, where "
+        "replay: 20.0 GB in the memory of the GPU, for 2 runs at once; files: 60.0 GB more on disk at the end, where "
         "50.0 GB are free\nwarning: that is too little for all runs; the last will stop, and go on once there is room"
         "; with --no-keep-replay they leave far less behind"
     )
@@ -80,23 +89,23 @@ def test_what_is_dropped_when_a_run_is_done_is_needed_for_those_at_once_alone(fr
     free["disk"] = 50 * GB
     dropping = LARGE._replace(files=GB, until_done=19 * GB)
     assert find_room([dropping] * 9, OUT, device="cuda", jobs=2).of_files() == (
-        "files: 47.0 GB on disk at most, where 50.0 GB are free"
+        "files: 47.0 GB more on disk at most, where 50.0 GB are free"
     )
     with pytest.raises(ValueError, match=r"the files of 3 runs will need 60\.0 GB on disk, but free are 50\.0 GB in "):
         find_room([dropping] * 9, OUT, device="cuda", jobs=3)
     free |= {"cpu": 5 * GB, "disk": 29 * GB}
-    with pytest.raises(ValueError, match=r"29\.0 GB on disk, where their files need 20\.0 GB too"):
+    with pytest.raises(ValueError, match=r" and 9\.0 GB on disk, beside their files: "):
         find_room([dropping], OUT, device="cpu", jobs=1)
     assert together([dropping, SMALL]).until_done == 19 * GB
 
 
 def test_a_replay_on_disk_and_the_files_share_it(free):
     free |= {"cpu": 5 * GB, "disk": 29 * GB}
-    with pytest.raises(ValueError, match=r"need 10\.0 GB, but free .* 29\.0 GB on disk, where their files need 20\.0"):
+    with pytest.raises(ValueError, match=r"10\.0 GB are needed, .* and 9\.0 GB on disk, beside their files: "):
         find_room([LARGE], OUT, device="cpu", jobs=1)
     free["disk"] = 30 * GB
     assert find_room([LARGE], OUT, device="cpu", jobs=1).describe() == (
-        "replay: 10.0 GB on disk, which is slower; files: 20.0 GB on disk at the end, where 30.0 GB are free"
+        "replay: 10.0 GB on disk, which is slower; files: 20.0 GB more on disk at the end, where 30.0 GB are free"
     )
 
 
@@ -106,7 +115,7 @@ def test_without_a_replay_there_is_nothing_to_say_unless_the_disk_is_too_small(f
     free["disk"] = 8 * GB
     said = find_room([rows] * 9, OUT, device="cpu", jobs=2).describe()
     assert said.startswith(
-        "files: 9.0 GB on disk at the end, where 8.0 GB are free\nwarning: that is too little for all"
+        "files: 9.0 GB more on disk at the end, where 8.0 GB are free\nwarning: that is too little for all"
     )
 
 

@@ -238,6 +238,11 @@ class DrQv2:
             noise: Standard normal numbers, which are added as the schedule says; None for the mean of the policy.
             step: How far training is.
         """
+        if observations.ndim != 4 or observations.shape[1] != self.spec.channels:
+            raise ValueError(
+                f"observations must be [n, {self.spec.channels}, height, width], stacks of frames, "
+                f"got shape {tuple(observations.shape)}"
+            )
         if noise is None:
             return self._mean(observations.to(self.device))
         noise = self.config.noise(step) * noise

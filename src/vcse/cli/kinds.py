@@ -19,11 +19,11 @@ _FACTORS = {"": 1, "k": 1_000, "M": 1_000_000}
 
 
 def count_of(text: str) -> int:
-    """Read a number of frames."""
+    """Read a number that may be large, above all of frames."""
     found = _WRITTEN.fullmatch(text)
     number = None if found is None else Decimal(re.sub("[_,]", "", found[1])) * _FACTORS[found[2]]
     if number is None or number != int(number):
-        raise ValueError(f"a number of frames is written like 100000, 100_000, 1e5, 100k or 1M, got {text!r}")
+        raise ValueError(f"such a number is written like 100000, 100_000, 1e5, 100k or 1M, got {text!r}")
     return int(number)
 
 
@@ -112,6 +112,7 @@ Whole = Annotated[int, _read_by(whole_of, "INT")]
 # Not `Frames | None` and so on, which tell of a wrong number in the words of the types that were tried.
 FramesIfGiven = Annotated[int | None, _read_by(count_of, "FRAMES"), if_given()]
 WholeIfGiven = Annotated[int | None, _read_by(whole_of, "INT"), if_given()]
+CountIfGiven = Annotated[int | None, _read_by(count_of, "COUNT"), if_given()]
 NumberIfGiven = Annotated[float | None, _read_by(number_of, "FLOAT"), if_given()]
 TemperatureIfGiven = Annotated[float | Literal["learned"] | None, _read_by(temperature_of, "FLOAT|learned"), if_given()]
 NoiseIfGiven = Annotated[

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from vcse.agents.a2c import Injection, TimeLimit
 from vcse.agents.drqv2 import CuriosityPair, ReturnInjection
 from vcse.cli.kinds import (
+    CountIfGiven,
     Frames,
     FramesIfGiven,
     NoiseIfGiven,
@@ -75,7 +76,7 @@ class OffPolicyOptions:
     hidden_units: WholeIfGiven = None
     batch_size: WholeIfGiven = None
     seed_frames: FramesIfGiven = None
-    replay_capacity: WholeIfGiven = None
+    replay_capacity: CountIfGiven = None
     keep_replay: bool = True
 
 

@@ -59,7 +59,7 @@ def say_what_would_run(
         print(f"  memory: about {size(room.memory)} at once")
         print("".join(f"  {said}\n" for said in (room.of_replays(), room.of_files()) if said), end="")
     else:
-        print(f"  files: {size(sum(needs_of(cohort, out).files for cohort in cohorts))} on disk at the end")
+        print(f"  files: {size(sum(needs_of(cohort, out).files for cohort in cohorts))} more on disk at the end")
     return 0
 
 

@@ -4,6 +4,7 @@ Networks this small do not gain from threads inside an operation. Half of the le
 the time, and a run's numbers do not depend on whom it shares a process with.
 """
 
+import contextlib
 import math
 import multiprocessing
 import os
@@ -243,14 +244,14 @@ class PipeProgress(TrainingProgress):
 
     def note(self, text: str) -> None:
         """Send a line on."""
-        self.messages.send(Note(text))
+        _tell(self.messages, Note(text))
 
     def report(self, status: Status) -> None:
         """Send on how far all runs of this process are, on average."""
         self._take(min(status.frame, status.frames))
         runs = len(self.had)
         frame, frames = (sum(of_runs.values()) // runs for of_runs in (self.had, self.frames))
-        self.messages.send(status._replace(frame=frame, frames=frames, runs=runs))
+        _tell(self.messages, status._replace(frame=frame, frames=frames, runs=runs))
 
     def _take(self, frame: int) -> None:
         self.had |= dict.fromkeys(self.cohort, frame)
@@ -264,9 +265,15 @@ def _work(messages: Connection, configs: list[RunConfig], out: Path, settings: d
     except StoppedError as error:
         raise SystemExit(128 + error.number) from None
     except (ValueError, RuntimeError, OSError) as error:
-        messages.send(error if isinstance(error, ValueError | DivergedError) else RuntimeError(str(error)))
+        _tell(messages, error if isinstance(error, ValueError | DivergedError) else RuntimeError(str(error)))
         raise SystemExit(1) from None
-    messages.send("done")
+    _tell(messages, "done")
+
+
+def _tell(messages: Connection, message: Any) -> None:
+    """Tell the process that shows the progress; where it is no more, `_stop_with_parent` lets this one save and end."""
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        messages.send(message)
 
 
 def _stop_with_parent(messages: Connection) -> None:

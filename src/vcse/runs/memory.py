@@ -53,7 +53,7 @@ class Room(NamedTuple):
     def of_files(self) -> str:
         """Say what all files take, and warn where that is not there."""
         when = "at most" if self.at_once.until_done else "at the end"
-        said = f"files: {size(self.all_files)} on disk {when}, where {size(self.free_disk)} are free"
+        said = f"files: {size(self.all_files)} more on disk {when}, where {size(self.free_disk)} are free"
         if self.all_files <= self.free_disk:
             return said
         said += "\nwarning: that is too little for all runs; the last will stop, and go on once there is room"
@@ -101,22 +101,25 @@ def find_room(cohorts: Sequence[Needs], directory: Path, *, device: str, jobs: i
     for place, there in free.items():
         if there is not None and taken[place] > there:
             raise ValueError(
-                f"{_of(at_once, jobs)} need {size(taken[place])} {PLACES[place]} beside the replay, but free are "
-                f"{size(there)}: train fewer runs at once (--jobs, --seeds), or with a smaller --batch-size"
+                f"for {_of(at_once, jobs)}, {size(taken[place])} are needed {PLACES[place]} beside the replay, but "
+                f"free are {size(there)}: train fewer at once (--jobs, --seeds), smaller networks, or with a smaller "
+                "--batch-size"
             )
     found = _place(at_once.replay, taken, free)
     files = at_once.files + at_once.until_done
     if found is None and at_once.may_use_disk and at_once.replay + files <= free_on_disk(directory):
         found = DISK
+    check_files(at_once, directory, place=found or "")
     if found is None:
-        most = [f"{size(there)} {PLACES[where]}" for where, there in free.items() if there is not None]
+        left = {place: int(MOST_SHARE * there) - taken[place] for place, there in free.items() if there is not None}
+        most = [f"{size(max(0, room))} {PLACES[place]}" for place, room in left.items()]
         if at_once.may_use_disk:
-            most.append(f"{size(free_on_disk(directory))} on disk, where their files need {size(files)} too")
+            most.append(f"{size(free_on_disk(directory) - files)} on disk, beside their files")
         raise ValueError(
-            f"the replays of {_of(at_once, jobs)} need {size(at_once.replay)}, but free are {' and '.join(most)}: "
-            "train fewer runs at once (--jobs, --seeds), shorter ones (--frames), or with a smaller --replay-capacity"
+            f"for the replays of {_of(at_once, jobs)}, {size(at_once.replay)} are needed, but there is room for "
+            f"{' and '.join(most)}: train fewer at once (--jobs, --seeds), shorter ones (--frames), or with a smaller "
+            "--replay-capacity"
         )
-    check_files(at_once, directory, place=found)
     all_files = sum(each.files for each in cohorts) + at_once.until_done
     return Room(found, at_once, process_bytes, all_files, free_on_disk(directory))
 
@@ -127,7 +130,8 @@ def check_files(needs: Needs, directory: Path, *, place: str) -> None:
     if needed > free:
         raise ValueError(
             f"the files of {counted(needs.runs, 'run')} will need {size(needed)} on disk, but free are {size(free)} in "
-            f"{directory}: train fewer runs at once (--jobs, --seeds), shorter ones (--frames), or choose another --out"
+            f"{directory}: make room there, train fewer runs at once (--jobs, --seeds) or shorter ones (--frames), or "
+            "choose another --out"
         )
 
 
