@@ -131,6 +131,15 @@ def test_what_was_found_wrong_is_said_here_too(tmp_path, capsys):
     assert "on minigrid/Unlock; --overlay-task says" in shown
 
 
+def test_a_column_without_numbers_is_refused(tmp_path, capsys):
+    make_runs(tmp_path)
+    for path in tmp_path.glob("runs/*/train.csv"):
+        path.write_text("frame,success_rate,bonus_mean\n100,0.25,\n200,0.5,\n")
+    assert main(["report", str(tmp_path), "--column", "bonus_mean"]) == 1
+    assert capsys.readouterr().err.endswith("--column bonus_mean holds no number in any of 2 runs\n")
+    assert not (tmp_path / "report-bonus_mean").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -211,10 +211,13 @@ def check_overlay_task(name: str, found: Sequence[Found]) -> None:
 
 
 def check_column(name: str, found: Sequence[Found]) -> None:
-    """Refuse a column that no run has."""
-    names = dict.fromkeys(column for each in found for run in each.runs for column in run.columns)
+    """Refuse a column that no run has, or that is empty in all of them."""
+    runs = [run for each in found for run in each.runs]
+    names = dict.fromkeys(column for run in runs for column in run.columns)
     if name not in names:
         raise ValueError(f"--column must be one of {', '.join(names)}, got {name!r}")
+    if not any(np.isfinite(run.columns[name]).any() for run in runs if name in run.columns):
+        raise ValueError(f"--column {name} holds no number in any of {counted(len(runs), 'run')}")
 
 
 def make_section(
