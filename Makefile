@@ -22,6 +22,7 @@ $(READY): pyproject.toml constraints.txt
 		apt-get install -y -qq --no-install-recommends libegl1 libgl1-mesa-dri >/dev/null 2>&1 || \
 		echo "no library that draws could be installed: see vcse doctor"; fi
 	@touch $@
+	@echo "ready: source $(VENV)/bin/activate, and vcse --help lists the commands"
 
 demo: $(READY) ## Train A2C with no bonus, SE and VCSE on LavaGapS7, 16 seeds each: out/demo/index.html
 	$(BIN)/python examples/headline.py --out out/demo

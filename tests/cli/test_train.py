@@ -539,7 +539,10 @@ def test_a_run_that_another_process_writes_is_refused(copy, capsys):
     held = RunDirectory(copy / RUN, read_config(copy / RUN))
     assert train(copy, "--frames", "80") == 1
     held.close()
-    assert capsys.readouterr().err == f"vcse: {copy / RUN} is being written by another process\n"
+    assert (
+        capsys.readouterr().err
+        == f"vcse: {copy / RUN} is being written by another process: wait until that is done, or stop it\n"
+    )
     assert read_config(copy / RUN).frames == 48
 
 

@@ -84,7 +84,9 @@ class RunDirectory:
             except OSError as error:
                 if time.monotonic() > until:
                     self._lock.close()
-                    raise RuntimeError(f"{self.path} is being written by another process") from error
+                    raise RuntimeError(
+                        f"{self.path} is being written by another process: wait until that is done, or stop it"
+                    ) from error
                 time.sleep(0.02)
             else:
                 return
