@@ -356,17 +356,6 @@ class TestWorkers:
             environments.send(actions)
         environments.close()
 
-    def test_the_death_of_one_in_a_step_is_told(self):
-        environments = DMCStates(["hopper_stand"] * 2, processes=2)
-        environments.reset([0, 1])
-        victim = environments._simulators._workers[0].process
-        os.kill(victim.pid, signal.SIGSTOP)
-        environments.send(np.zeros((2, 4), dtype=np.float32))
-        os.kill(victim.pid, signal.SIGKILL)
-        with pytest.raises(RuntimeError, match="worker process of environments 0 ended unexpectedly"):
-            environments.receive()
-        assert not multiprocessing.active_children()
-
     @pytest.mark.parametrize("processes", [1, 2])
     def test_a_simulation_that_diverges_is_told(self, processes):
         environments = DMCStates(["lqr_lqr_2_1"] * 4, processes=processes)

@@ -241,18 +241,6 @@ class TestWorkers:
             environments.send(actions)
         environments.close()
 
-    def test_the_death_of_one_in_a_step_is_told_to_those_that_spin(self):
-        tasks = ["dmc-pixels/pendulum_swingup"] * 2
-        environments = Pixels(tasks, rendering="fast", processes=2, spins=True)
-        environments.reset([0, 1])
-        victim = environments._simulators._workers[0].process
-        os.kill(victim.pid, signal.SIGSTOP)
-        environments.send(np.zeros((2, 1), dtype=np.float32))
-        os.kill(victim.pid, signal.SIGKILL)
-        with pytest.raises(RuntimeError, match="worker process of environments 0 ended unexpectedly"):
-            environments.receive()
-        assert not multiprocessing.active_children()
-
     def test_a_simulation_that_diverges_is_told_and_nothing_is_left_behind(self):
         shared = set(Path("/dev/shm").glob("*")) if Path("/dev/shm").exists() else set()
         environments = Pixels(["dmc-pixels/lqr_lqr_2_1"] * 2, rendering="fast")

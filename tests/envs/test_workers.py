@@ -1,11 +1,14 @@
 import multiprocessing
 import os
+import signal
 import threading
 import time
 
+import numpy as np
 import pytest
 
-from vcse.envs.workers import _read
+from vcse.envs.dmc import simulate
+from vcse.envs.workers import Batch, _read
 
 
 @pytest.fixture
@@ -43,3 +46,19 @@ def test_that_nobody_is_left_to_talk_to_is_noticed(spins):
     with pytest.raises(EOFError):
         _read(here, spins=spins)
     here.close()
+
+
+@pytest.mark.parametrize("spins", [False, True])
+def test_the_death_of_a_worker_in_a_step_is_told(spins):
+    outcome = [("observation", np.float32, (3,)), ("reward", np.float32)]
+    outcome += [("terminated", np.bool_), ("truncated", np.bool_)]
+    names = ["dmc/pendulum_swingup"] * 2
+    batch = Batch(names, simulate, action_size=1, outcome=outcome, processes=2, spins=spins)
+    batch._begin([0, 1])
+    victim = batch._simulators._workers[0].process
+    os.kill(victim.pid, signal.SIGSTOP)
+    batch.send(np.zeros((2, 1), dtype=np.float32))
+    os.kill(victim.pid, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="worker process of environments 0 ended unexpectedly"):
+        batch._arrive()
+    assert not multiprocessing.active_children()

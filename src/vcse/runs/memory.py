@@ -1,7 +1,7 @@
 """What runs take of a machine, and whether it is there for all that are trained at once."""
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,14 +105,15 @@ def find_room(cohorts: Sequence[Needs], directory: Path, *, device: str, jobs: i
                 f"free are {size(there)}: train fewer at once (--jobs, --seeds), smaller networks, or with a smaller "
                 "--batch-size"
             )
-    found = _place(at_once.replay, taken, free)
+    # Beside what is taken there; None where the system does not say what is free.
+    left = {place: None if there is None else int(MOST_SHARE * there) - taken[place] for place, there in free.items()}
+    found = next((place for place, room in left.items() if room is None or at_once.replay <= room), None)
     files = at_once.files + at_once.until_done
     if found is None and at_once.may_use_disk and at_once.replay + files <= free_on_disk(directory):
         found = DISK
     check_files(at_once, directory, place=found or "")
     if found is None:
-        left = {place: int(MOST_SHARE * there) - taken[place] for place, there in free.items() if there is not None}
-        most = [f"{size(max(0, room))} {PLACES[place]}" for place, room in left.items()]
+        most = [f"{size(max(0, room))} {PLACES[place]}" for place, room in left.items() if room is not None]
         if at_once.may_use_disk:
             most.append(f"{size(free_on_disk(directory) - files)} on disk, beside their files")
         raise ValueError(
@@ -151,14 +152,6 @@ def free_on_disk(directory: Path) -> int:
     """Give the bytes that are free on the disk on which a directory lies, or will lie."""
     there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
     return shutil.disk_usage(there).free
-
-
-def _place(replay: int, taken: Mapping[str, int], free: Mapping[str, int | None]) -> str | None:
-    """Give the first place in whose memory a replay fits beside what is taken there; None where in none."""
-    for place, there in free.items():
-        if there is None or taken[place] + replay <= MOST_SHARE * there:
-            return place
-    return None
 
 
 def _of(needs: Needs, jobs: int) -> str:
