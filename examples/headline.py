@@ -20,16 +20,16 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from vcse.envs.minigrid import fastest_backend
+from vcse.agents.settings import a2c_config
+from vcse.envs.minigrid.names import fastest_backend
+from vcse.launch.cohorts import StoppedError
+from vcse.launch.processes import suitable_jobs, train_in_jobs
+from vcse.play.video import Moment
+from vcse.play.watch import watch_run
+from vcse.reports.demo_page import Row, Story, percent, write_page
 from vcse.runs.config import RunConfig
-from vcse.runs.films import Moment
-from vcse.runs.jobs import suitable_jobs, train_in_jobs
-from vcse.runs.launch import StoppedError
 from vcse.runs.machine import cores
 from vcse.runs.progress import TrainingProgress
-from vcse.runs.readings import a2c_config
-from vcse.runs.watch import watch_run
-from vcse.studies.page import Row, Story, percent, write_page
 
 TASK = "minigrid/LavaGapS7"
 BONUSES = ("none", "se", "vcse")

@@ -13,12 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from vcse.runs.checkpoint import write_atomically
-from vcse.studies import plots
-from vcse.studies.curves import Curves, lines
-from vcse.studies.gathered import gather
-from vcse.studies.judge import FEWEST_EPISODES
-from vcse.studies.statistics import (
+from vcse.reports import figures
+from vcse.reports.demo_curves import Curves, lines
+from vcse.reports.loaded_runs import gather
+from vcse.reports.statistics import (
     Aggregate,
     Scores,
     area_under_curve,
@@ -27,6 +25,8 @@ from vcse.studies.statistics import (
     interquartile_mean,
     mean,
 )
+from vcse.reports.verdicts import FEWEST_EPISODES
+from vcse.runs.checkpoint import write_atomically
 
 HERE = Path(__file__).parent
 PAGE, FIGURE = HERE / "README.md", HERE / "success.png"
@@ -119,7 +119,7 @@ def main() -> int:
     study = read_study()
     curves = {arm: Curves(runs.frames, runs.success, runs.seeds) for arm, runs in study.items()}
     drawn = lines(curves, np.random.default_rng(SEED))
-    write_atomically(FIGURE, plots.to_png(plots.success_curves(drawn)))
+    write_atomically(FIGURE, figures.to_png(figures.success_curves(drawn)))
     judged = judge(study)
     parts = {
         "size": size(study),

@@ -4,12 +4,12 @@ import dataclasses
 
 import torch
 
-from vcse.agents.a2c import A2C, A2CConfig, A2CSpec
-from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Config, DrQv2Spec
-from vcse.agents.sac import DRAWS, SAC, SACConfig, SACSpec
-from vcse.bonuses.named import BonusChoice
-from vcse.nets.augment import SHIFTS
-from vcse.replay.frames import Between, PictureBatch
+from vcse.agents.a2c.agent import A2C, A2CConfig, A2CSpec
+from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Config, DrQv2Spec
+from vcse.agents.sac.agent import DRAWS, SAC, SACConfig, SACSpec
+from vcse.bonuses.registry import BonusChoice
+from vcse.nets.random_shift import SHIFTS
+from vcse.replay.images import Between, PictureBatch
 from vcse.replay.rollouts import Rollout
 from vcse.replay.transitions import Batch
 

@@ -3,16 +3,16 @@ import dataclasses
 import pytest
 import torch
 
-from vcse.agents.a2c import A2C, A2CConfig, A2CSpec
-from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
-from vcse.agents.sac import DRAWS, SAC, SACConfig, SACSpec
-from vcse.bonuses.named import BonusChoice
-from vcse.nets.augment import SHIFTS
+from vcse.agents.a2c.agent import A2C, A2CConfig, A2CSpec
+from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
+from vcse.agents.sac.agent import DRAWS, SAC, SACConfig, SACSpec
+from vcse.agents.settings import drqv2_config
+from vcse.bonuses.registry import BonusChoice
 from vcse.nets.perceptrons import Perceptrons
-from vcse.replay.frames import PictureBatch
+from vcse.nets.random_shift import SHIFTS
+from vcse.replay.images import PictureBatch
 from vcse.replay.rollouts import Rollout
 from vcse.replay.transitions import Batch
-from vcse.runs.readings import drqv2_config
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

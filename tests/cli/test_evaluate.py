@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import tyro
 
+from vcse.agents.entry import AGENTS
+from vcse.agents.settings import a2c_config
 from vcse.cli import main
 from vcse.cli.evaluate import evaluate_runs
-from vcse.runs.agents import AGENTS
+from vcse.launch.cohorts import train_runs
 from vcse.runs.config import RunConfig
-from vcse.runs.launch import train_runs
+from vcse.runs.directory import RunDirectory, read_config, read_rows
 from vcse.runs.progress import TrainingProgress
-from vcse.runs.readings import a2c_config
-from vcse.runs.store import RunDirectory, read_config, read_rows
 
 
 def make_config(bonus, seed, eval_episodes=6):

@@ -159,7 +159,7 @@ def test_doctor_fails_where_the_simulator_does(capsys, monkeypatch):
 
 def test_doctor_says_what_to_install_where_nothing_draws(capsys, monkeypatch):
     monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"dmc": ("dm_control", "mujoco")})
-    monkeypatch.setattr("vcse.envs.rendering._loads", lambda _library: False)
+    monkeypatch.setattr("vcse.envs.mujoco.rendering._loads", lambda _library: False)
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     assert main(["doctor", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)[-1]
@@ -194,7 +194,7 @@ def test_doctor_fails_where_drawing_is_turned_off(capsys, monkeypatch):
 
 def test_doctor_says_what_to_install_where_what_mujoco_gl_names_is_not_here(capsys, monkeypatch):
     monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"dmc": ("dm_control", "mujoco")})
-    monkeypatch.setattr("vcse.envs.rendering._loads", lambda _library: False)
+    monkeypatch.setattr("vcse.envs.mujoco.rendering._loads", lambda _library: False)
     monkeypatch.setenv("MUJOCO_GL", "osmesa")
     assert main(["doctor", "--json"]) == 1
     row = json.loads(capsys.readouterr().out)[-1]

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from vcse.cli import main
-from vcse.studies.gathered import gather
-from vcse.studies.study_file import read_study_file
+from vcse.reports.loaded_runs import gather
+from vcse.studies.manifest import read_study_file
 
 
 @pytest.mark.usefixtures("without_type_checks")

@@ -4,9 +4,9 @@ import json
 import numpy as np
 import pytest
 
-from vcse.cli.main import main
+from vcse.agents.settings import a2c_config
+from vcse.cli import main
 from vcse.runs.config import RunConfig
-from vcse.runs.readings import a2c_config
 
 
 def make_runs(out, task="minigrid/Unlock", metric="success_rate"):

@@ -13,9 +13,9 @@ from runs.small import assert_same_run
 
 import vcse
 from vcse.cli import main
-from vcse.runs import memory
-from vcse.runs.store import run_directories
-from vcse.studies.catalog import CATALOG
+from vcse.runs import resources
+from vcse.runs.directory import run_directories
+from vcse.studies.catalog.entries import CATALOG
 
 SMALL = ["--seeds", "2", "--frames", "2000", "--bonuses", "vcse-k3", "vcse-k5"]
 
@@ -32,9 +32,9 @@ def _without_type_checks():
 def _two_cores_and_room(monkeypatch):
     """A dry run says what this machine would do, which is not always the same one."""
     monkeypatch.setattr("vcse.cli.study.cores", lambda: 2)
-    monkeypatch.setattr("vcse.cli.plans.cores", lambda: 2)
-    monkeypatch.setattr(memory, "free_bytes", lambda device: 10**12)
-    monkeypatch.setattr(memory, "free_on_disk", lambda directory: 10**12)
+    monkeypatch.setattr("vcse.cli.dry_run.cores", lambda: 2)
+    monkeypatch.setattr(resources, "free_bytes", lambda device: 10**12)
+    monkeypatch.setattr(resources, "free_on_disk", lambda directory: 10**12)
 
 
 def test_list_names_every_study_and_what_is_missing(capsys):
@@ -73,7 +73,7 @@ def dry_run(out, study, *options):
 @pytest.mark.usefixtures("_two_cores_and_room")
 def test_a_dry_run_says_how_much_and_does_nothing(tmp_path, capsys, monkeypatch):
     out = tmp_path / "runs"
-    monkeypatch.setattr(memory, "free_on_disk", lambda directory: 5 * 10**9)
+    monkeypatch.setattr(resources, "free_on_disk", lambda directory: 5 * 10**9)
     assert dry_run(out, "minigrid-k", *SMALL) == 0
     shown = capsys.readouterr().out
     assert "4 of 4 runs to train, 8,000 frames" in shown
@@ -131,8 +131,8 @@ def test_a_dry_run_tells_the_frames_and_the_methods_that_are_left(tmp_path, caps
 
 
 def test_a_dry_run_ends_with_a_refusal_where_there_is_no_room(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(memory, "free_bytes", lambda device: 10**11)
-    monkeypatch.setattr(memory, "free_on_disk", lambda directory: 10**10)
+    monkeypatch.setattr(resources, "free_bytes", lambda device: 10**11)
+    monkeypatch.setattr(resources, "free_on_disk", lambda directory: 10**10)
     assert dry_run(tmp_path, "dmc-pixels", "--tasks", "hopper_stand", "--jobs", "2") == 1
     shown = capsys.readouterr()
     assert "runs to train" in shown.out
@@ -211,7 +211,7 @@ def test_a_study_may_be_evaluated_at_other_frames_and_says_so(tmp_path):
 @pytest.mark.parametrize(("study", "drawn"), [("dmc-pixels", True), ("dmc-states", False)])
 def test_what_draws_is_part_of_the_command_where_it_was_said(tmp_path, monkeypatch, study, drawn):
     monkeypatch.setenv("MUJOCO_GL", "EGL")
-    monkeypatch.setattr("vcse.envs.rendering._loads", lambda _library: True)
+    monkeypatch.setattr("vcse.envs.mujoco.rendering._loads", lambda _library: True)
     monkeypatch.setattr("vcse.cli.study.check_drawing", lambda *_: None)
     monkeypatch.setattr("vcse.cli.study.run_locally", lambda *_, **_settings: {})
     small = ["--tasks", "hopper_stand", "--seeds", "1", "--bonuses", "none", "--frames", "10", "--out", str(tmp_path)]

@@ -22,7 +22,7 @@ def test_tasks_whose_mission_changes_are_named_once(capsys):
 
 
 def test_a_family_that_lacks_few_of_those_before_names_these_alone(capsys, monkeypatch):
-    monkeypatch.setattr("vcse.envs.minigrid.lacks_patterns", lambda: True)
+    monkeypatch.setattr("vcse.envs.minigrid.names.lacks_patterns", lambda: True)
     assert main(["tasks"]) == 0
     told = capsys.readouterr().out
     assert "\n  as minigrid/NAME, without WFC-DungeonMazeScaled WFC-MazeSimple " in told
@@ -37,7 +37,7 @@ def test_rows_name_the_whole_task(capsys):
 
 
 def test_what_is_not_installed_is_said_once(capsys, monkeypatch):
-    monkeypatch.setattr("vcse.envs.dmc._installed", lambda: False)
+    monkeypatch.setattr("vcse.envs.mujoco.dmc._installed", lambda: False)
     assert main(["tasks"]) == 0
     told = capsys.readouterr().out
     assert told.count("dm_control is not installed: ") == 1

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from vcse.agents.settings import a2c_config, drqv2_config, sac_config
 from vcse.cli import main
 from vcse.envs.tasks import state_spec
-from vcse.runs import checkpoint, memory
-from vcse.runs.readings import a2c_config, drqv2_config, sac_config
-from vcse.runs.store import RunDirectory, read_config, read_rows
+from vcse.runs import checkpoint, resources
+from vcse.runs.directory import RunDirectory, read_config, read_rows
 
 TASK = "minigrid/Empty-5x5"
 PENDULUM = "dmc/pendulum_swingup"
@@ -94,8 +94,8 @@ def test_the_help_has_the_options_of_each_agent_together(capsys):
 
 
 def test_a_dry_run_says_how_much_and_does_nothing(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("vcse.cli.plans.cores", lambda: 2)
-    monkeypatch.setattr(memory, "free_on_disk", lambda directory: 5 * 10**9)
+    monkeypatch.setattr("vcse.cli.dry_run.cores", lambda: 2)
+    monkeypatch.setattr(resources, "free_on_disk", lambda directory: 5 * 10**9)
     out = tmp_path / "runs"
     assert train(out, "--seeds", "3", "--jobs", "2", "--dry-run") == 0
     said = capsys.readouterr().out.splitlines()
@@ -350,7 +350,7 @@ def test_bad_input_for_sac_is_one_clear_line_and_writes_nothing(tmp_path, capsys
 
 
 def test_without_the_simulator_of_a_task_the_extra_is_named(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("vcse.envs.dmc._installed", lambda: False)
+    monkeypatch.setattr("vcse.envs.mujoco.dmc._installed", lambda: False)
     assert main(["train", "--task", PENDULUM, "--out", str(tmp_path / "out")]) == 1
     told = capsys.readouterr().err
     assert told == (

@@ -9,27 +9,27 @@ import tyro
 from gl import needs_gl
 from PIL import Image
 
-from vcse.agents.a2c import A2C, A2CSpec
-from vcse.agents.drqv2 import DrQv2, DrQv2Config, DrQv2Spec
-from vcse.agents.sac import SAC, SACConfig, SACSpec
+from vcse.agents.a2c.agent import A2C, A2CSpec
+from vcse.agents.drqv2.agent import DrQv2, DrQv2Config, DrQv2Spec
+from vcse.agents.sac.agent import SAC, SACConfig, SACSpec
+from vcse.agents.settings import a2c_config
 from vcse.cli.watch import first_runs, watch
-from vcse.envs.crossing import MAPS
-from vcse.envs.dmc import DMCStates
-from vcse.envs.filmed import FilmedStep, Sight
-from vcse.envs.minigrid import ReferenceMiniGrid
+from vcse.envs.minigrid.crossing import MAPS
+from vcse.envs.minigrid.reference import ReferenceMiniGrid
+from vcse.envs.mujoco.dmc import DMCStates
+from vcse.envs.mujoco.recording import FilmedStep, Sight
 from vcse.envs.tasks import task_spec
+from vcse.play.load import NO_BONUS, POLICY_ALONE
+from vcse.play.video import OUTCOME_COLOURS, Moment, caption, write_film
+from vcse.play.watch import play, play_simulation
 from vcse.runs.config import RunConfig
-from vcse.runs.films import OUTCOME_COLOURS, Moment, caption, write_film
-from vcse.runs.load import NO_BONUS, POLICY_ALONE
-from vcse.runs.readings import a2c_config
-from vcse.runs.store import RunDirectory
-from vcse.runs.watch import play, play_simulation
+from vcse.runs.directory import RunDirectory
 
 
 @pytest.fixture(autouse=True)
 def _small_pictures(monkeypatch):
     """Draw fast."""
-    monkeypatch.setattr("vcse.runs.watch.MAP_PIXELS", 64)
+    monkeypatch.setattr("vcse.play.watch.MAP_PIXELS", 64)
 
 
 def make_config(task="minigrid/LavaGapS5", method="vcse", seed=0):
@@ -151,7 +151,7 @@ class NineSteps:
     [("metaworld/door-open", ["goal", "out of time"]), ("dmc-pixels/hopper_stand", ["out of time", "out of time"])],
 )
 def test_the_end_of_a_simulation_is_shown_and_says_whether_there_was_a_goal(monkeypatch, task, outcomes):
-    monkeypatch.setattr("vcse.runs.watch.Filmed", NineSteps)
+    monkeypatch.setattr("vcse.play.watch.Filmed", NineSteps)
     settings = DrQv2Config(bonus=NO_BONUS, hidden_units=8, features=4)
     config = RunConfig(
         task=task,
@@ -282,7 +282,7 @@ def test_what_cannot_be_filmed_is_refused(tmp_path, monkeypatch, settings, messa
         (tmp_path / folder).mkdir()
     (tmp_path / "file").touch()
     # Whoever runs the tests may write everywhere, perhaps.
-    monkeypatch.setattr("vcse.runs.films.os.access", lambda place, mode: place.name != "sealed")
+    monkeypatch.setattr("vcse.play.video.os.access", lambda place, mode: place.name != "sealed")
     if "out" in settings:
         settings = {"out": tmp_path / settings["out"]}
     with pytest.raises(ValueError, match=message):
@@ -290,7 +290,7 @@ def test_what_cannot_be_filmed_is_refused(tmp_path, monkeypatch, settings, messa
 
 
 def test_a_map_that_the_minigrid_package_has_no_files_for_is_not_filmed(tmp_path, monkeypatch):
-    monkeypatch.setattr("vcse.envs.minigrid.lacks_patterns", lambda: True)
+    monkeypatch.setattr("vcse.envs.minigrid.names.lacks_patterns", lambda: True)
     run = make_run(tmp_path, task="minigrid/WFC-MazeSimple")
     with pytest.raises(RuntimeError, match="WFC-MazeSimple cannot be filmed, "):
         watch(run)

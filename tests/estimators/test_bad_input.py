@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from estimators.samples import gaussians
 from vcse.estimators import (
     CONDITIONAL_READINGS,
     STATE_ENTROPY_READINGS,
@@ -21,8 +22,6 @@ from vcse.estimators import (
     value_conditional_reward,
     value_conditional_terms,
 )
-
-from .draws import gaussians
 
 pytestmark = pytest.mark.usefixtures("without_type_checks")
 

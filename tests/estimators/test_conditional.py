@@ -6,6 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from estimators import brute_force
+from estimators.samples import gaussians, lattice, problems
 from vcse.estimators import (
     kl_entropy,
     ksg_conditional_entropy,
@@ -14,9 +16,6 @@ from vcse.estimators import (
     value_conditional_reward,
     value_conditional_terms,
 )
-
-from . import brute_force
-from .draws import gaussians, lattice, problems
 
 # N, d_S, ρ, k, and the means of five draws: KL, full KSG, lower bound, n_v at the joint radius, and with self.
 REFERENCE = {

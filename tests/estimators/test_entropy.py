@@ -5,11 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from estimators import brute_force
+from estimators.samples import gaussians, lattice, mixed_learners, problems
 from vcse.estimators import kl_entropy, log_unit_ball, state_entropy_reward, state_entropy_terms
 from vcse.estimators.entropy import digamma
-
-from . import brute_force
-from .draws import gaussians, lattice, mixed_learners, problems
 
 
 def gaussian_entropy(dimensions, scale=1.0):

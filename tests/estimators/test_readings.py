@@ -6,6 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from estimators import brute_force
+from estimators.samples import gaussians, problems
 from vcse.estimators import (
     CONDITIONAL_READINGS,
     STATE_ENTROPY_READINGS,
@@ -15,9 +17,6 @@ from vcse.estimators import (
     value_conditional_reward,
     value_conditional_terms,
 )
-
-from . import brute_force
-from .draws import gaussians, problems
 
 # Written out once more on purpose: a reading must not change unnoticed.
 STATE_ENTROPY = {  # self_in_k, average, doubled

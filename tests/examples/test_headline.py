@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from vcse.cli import main
-from vcse.runs.store import read_config, run_directories
+from vcse.runs.directory import read_config, run_directories
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "headline.py"
 OPTIONS = {"seeds": 2, "frames": 640, "eval_episodes": 2, "quiet": True}

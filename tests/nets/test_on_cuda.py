@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from vcse.nets.augment import SHIFTS, shifted
-from vcse.nets.pixels import FEATURES, PictureEncoder
-from vcse.nets.wide_linear import wide_linear
+from vcse.agents.drqv2.networks import FEATURES, PictureEncoder
+from vcse.nets.cuda.wide_linear import wide_linear
+from vcse.nets.random_shift import SHIFTS, shifted
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

@@ -2,11 +2,11 @@
 
 import torch
 
+from vcse.agents.settings import a2c_config
+from vcse.launch.cohorts import train_runs
 from vcse.runs import checkpoint
 from vcse.runs.config import RunConfig
-from vcse.runs.launch import train_runs
 from vcse.runs.progress import TrainingProgress
-from vcse.runs.readings import a2c_config
 
 EMPTY, LAVA = "minigrid/Empty-5x5", "minigrid/LavaGapS5"
 FRAMES_PER_UPDATE = 32
@@ -82,3 +82,7 @@ def assert_same(one, other, name="state"):
 
 def half_written(directory):
     return [path for path in directory.rglob("*") if path.name.endswith(".tmp")]
+
+
+def newest_frame(out):
+    return max((int(path.stem.removeprefix("frame")) for path in out.rglob("frame*.pt")), default=0)

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from agents.contract import assert_same_state
 
-from vcse.envs.pixels import Pixels, pixel_spec
-from vcse.runs import from_pixels, pixel_costs
+from runs.small import newest_state, train
+from vcse.agents.drqv2 import cohort, costs
+from vcse.agents.settings import drqv2_config
+from vcse.envs.mujoco.pixels import Pixels, pixel_spec
 from vcse.runs.config import RunConfig
-from vcse.runs.readings import drqv2_config
-
-from .small import newest_state, train
 
 PENDULUM, DOOR = "dmc-pixels/pendulum_swingup", "metaworld/door-open"
 EPISODE = 30  # steps, where episodes are cut short
@@ -74,12 +73,12 @@ class Lending:
 
 def shorten(patch, pixels):
     """Let episodes be short, and every frame be reported."""
-    patch.setattr(from_pixels, "Pixels", pixels)
-    patch.setattr("vcse.runs.evaluate.Pixels", pixels)
+    patch.setattr(cohort, "Pixels", pixels)
+    patch.setattr("vcse.play.evaluate.Pixels", pixels)
     patch.setattr("vcse.cli.evaluate.cores", lambda: 1)
-    for room in (from_pixels, pixel_costs):
+    for room in (cohort, costs):
         patch.setattr(room, "pixel_spec", lambda task: dataclasses.replace(pixel_spec(task), most_steps=EPISODE))
-    patch.setattr(from_pixels, "SECONDS_BETWEEN_REPORTS", -1)
+    patch.setattr(cohort, "SECONDS_BETWEEN_REPORTS", -1)
 
 
 def smaller(settings, **changes):

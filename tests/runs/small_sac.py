@@ -3,10 +3,9 @@
 import numpy as np
 from agents.contract import assert_same_state
 
+from runs.small import newest_state
+from vcse.agents.settings import sac_config
 from vcse.runs.config import RunConfig
-from vcse.runs.readings import sac_config
-
-from .small import newest_state
 
 PENDULUM, CARTPOLE = "dmc/pendulum_swingup", "dmc/cartpole_swingup"
 EPISODE = 100  # frames, where episodes are cut short

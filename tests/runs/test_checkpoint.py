@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from runs.small import assert_same, half_written
 from vcse.runs import checkpoint
 from vcse.runs.checkpoint import MAGIC, CorruptCheckpointError
-
-from .small import assert_same, half_written
 
 STATE = {
     "update": 3,

@@ -3,11 +3,10 @@ import json
 
 import pytest
 
-from vcse.bonuses.named import BonusChoice
+from runs.small import make_config
+from vcse.agents.settings import drqv2_config
+from vcse.bonuses.registry import BonusChoice
 from vcse.runs.config import RunConfig, difference, marker_of
-from vcse.runs.readings import drqv2_config
-
-from .small import make_config
 
 
 @pytest.mark.parametrize("bonus", ["none", "vcse"])

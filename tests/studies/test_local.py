@@ -11,13 +11,13 @@ from rich.console import Console
 from runs import small_pixels
 from runs.small import LAVA, assert_same_run, make_config, train
 
-from vcse.runs.launch import StoppedError
-from vcse.runs.readings import a2c_config
-from vcse.runs.store import RunDirectory, done_frame
+from vcse.agents.settings import a2c_config
+from vcse.launch.cohorts import StoppedError
+from vcse.runs.directory import RunDirectory, done_frame
 from vcse.studies import local
 from vcse.studies.local import StudyProgress, check_out, form_cohorts, run_locally, take_out
+from vcse.studies.manifest import StudyFile, read_study_file
 from vcse.studies.status import locked, read_failures, study_status
-from vcse.studies.study_file import StudyFile, read_study_file
 
 FILE = StudyFile("minigrid-k", 2, 0, None, ["minigrid/Empty-5x5"], ["vcse"], "vcse study run minigrid-k")
 

@@ -8,7 +8,7 @@ import jaxtyping
 import pytest
 from runs.small import assert_same_run, make_config, train
 
-from vcse.runs.launch import StoppedError
+from vcse.launch.cohorts import StoppedError
 from vcse.studies import on_ray
 from vcse.studies.local import form_cohorts
 from vcse.studies.status import study_status

@@ -14,17 +14,17 @@ from typing import NamedTuple, get_args
 
 import torch
 
-from vcse.agents.drqv2 import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Config, DrQv2Spec
+from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Config, DrQv2Spec
+from vcse.agents.drqv2.cohort import PixelCohort
+from vcse.agents.settings import drqv2_config
 from vcse.bench.sac import duration
-from vcse.envs.pixels import Pixels, pixel_spec
-from vcse.envs.rendering import Rendering
-from vcse.nets.augment import SHIFTS
-from vcse.replay.frames import STACK, PictureBatch
+from vcse.envs.mujoco.pixels import Pixels, pixel_spec
+from vcse.envs.mujoco.rendering import Rendering
+from vcse.nets.random_shift import SHIFTS
+from vcse.replay.images import STACK, PictureBatch
 from vcse.runs.arithmetic import computing_as
 from vcse.runs.config import RunConfig
-from vcse.runs.from_pixels import PixelCohort
-from vcse.runs.readings import drqv2_config
-from vcse.runs.store import RunDirectory
+from vcse.runs.directory import RunDirectory
 
 SECONDS = 4.0  # for each of the two measurements of a case
 WARM_UP = 6

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from vcse.envs.minigrid import TASKS
+from vcse.agents.a2c.cohort import OnPolicyCohort
+from vcse.agents.settings import a2c_config
+from vcse.envs.minigrid.names import TASKS
+from vcse.launch.processes import suitable_jobs
 from vcse.runs.config import RunConfig
-from vcse.runs.jobs import suitable_jobs
-from vcse.runs.on_policy import OnPolicyCohort
-from vcse.runs.readings import a2c_config
-from vcse.runs.store import RunDirectory
+from vcse.runs.directory import RunDirectory
 
 WARM_UP_UPDATES = 84  # fills the memory of 10,000 features that SE has, and captures what is captured
 SECONDS = 10.0

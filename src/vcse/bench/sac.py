@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from vcse.agents.sac import DRAWS, SAC, SACSpec
-from vcse.nets.capture import Captured
+from vcse.agents.sac.agent import DRAWS, SAC, SACSpec
+from vcse.agents.sac.cohort import OffPolicyCohort
+from vcse.agents.settings import sac_config
+from vcse.nets.cuda.graphs import Captured
 from vcse.replay.transitions import Batch
 from vcse.runs.arithmetic import computing_as
 from vcse.runs.config import RunConfig
-from vcse.runs.off_policy import OffPolicyCohort
-from vcse.runs.readings import sac_config
-from vcse.runs.store import RunDirectory
+from vcse.runs.directory import RunDirectory
 
 SECONDS = 4.0  # for each of the three measurements of a case
 TASK = "dmc/hopper_stand"

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vcse.bonuses.bonus import learner_shape
+from vcse.bonuses.base import learner_shape
 from vcse.estimators.checks import check_all_finite, check_points, whole_number
-from vcse.estimators.rows import row_bytes
+from vcse.estimators.neighbors.rows import row_bytes
 
 # Keeping track of which features are different pays in a large memory where few of them are.
 LEAST_CAPACITY = 1024

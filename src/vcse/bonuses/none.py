@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vcse.bonuses.bonus import Bonus, BonusOutput, PerFeature
+from vcse.bonuses.base import Bonus, BonusOutput, PerFeature
 
 
 class NoBonus(Bonus):

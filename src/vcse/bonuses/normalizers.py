@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vcse.bonuses.bonus import learner_shape
-from vcse.estimators.distances import power_of_two_scale
+from vcse.bonuses.base import learner_shape
+from vcse.estimators.neighbors.differences import power_of_two_scale
 
 PerLearner = Float[Tensor, "*learners"]
 Batch = Float[Tensor, "*learners n"]

@@ -4,13 +4,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vcse.bonuses.bonus import Bonus, BonusOutput, PerFeature, paying_k
+from vcse.bonuses.base import Bonus, BonusOutput, PerFeature, paying_k
 from vcse.bonuses.memory import FeatureMemory
 from vcse.bonuses.normalizers import Normalizer
 from vcse.bonuses.readings import make_normalizer, state_entropy_use
 from vcse.estimators.checks import check_booleans, check_instance, check_k, checks_run
 from vcse.estimators.entropy import log_of_distance, state_entropy_terms
-from vcse.estimators.neighbors import kth_neighbor_distance
+from vcse.estimators.neighbors.search import kth_neighbor_distance
 from vcse.estimators.readings import (
     ConditionalReading,
     StateEntropyReading,

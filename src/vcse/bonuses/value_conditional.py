@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vcse.bonuses.bonus import Bonus, BonusOutput, PerFeature, paying_k
+from vcse.bonuses.base import Bonus, BonusOutput, PerFeature, paying_k
 from vcse.bonuses.normalizers import ValueNormalizer
 from vcse.bonuses.readings import make_value_normalizer
 from vcse.estimators.checks import (

@@ -13,8 +13,8 @@ from rich.table import Table
 
 from vcse.bench import drqv2, estimator, minigrid, sac
 from vcse.cli.devices import Device, resolve_device
-from vcse.cli.kinds import NumberIfGiven, Whole, WholeIfGiven, if_given, one_of
-from vcse.envs.rendering import Rendering
+from vcse.cli.option_types import NumberIfGiven, Whole, WholeIfGiven, if_given, one_of
+from vcse.envs.mujoco.rendering import Rendering
 from vcse.runs.machine import cores
 
 

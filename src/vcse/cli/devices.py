@@ -7,11 +7,11 @@ from typing import Literal
 
 import torch
 
-from vcse.envs.rendering import gl_backend_for
-from vcse.runs.agents import AGENTS
+from vcse.agents.entry import AGENTS
+from vcse.envs.mujoco.rendering import gl_backend_for
+from vcse.launch.cohorts import saved_frame
 from vcse.runs.config import RunConfig
-from vcse.runs.launch import saved_frame
-from vcse.runs.store import begun_on
+from vcse.runs.directory import begun_on
 
 Device = Literal["auto", "cpu", "cuda"]
 

@@ -17,9 +17,9 @@ from rich.markup import escape
 from rich.table import Table
 
 import vcse
-from vcse.envs.dmc import DMCStates
-from vcse.envs.pixels import Pixels
-from vcse.envs.rendering import missing_library, named_backend
+from vcse.envs.mujoco.dmc import DMCStates
+from vcse.envs.mujoco.pixels import Pixels
+from vcse.envs.mujoco.rendering import missing_library, named_backend
 from vcse.estimators import value_conditional_reward
 from vcse.extras import install
 

@@ -12,15 +12,15 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from vcse.agents.entry import AGENTS
 from vcse.cli.devices import Device, resolve_device
-from vcse.cli.kinds import WholeIfGiven
-from vcse.runs.agents import AGENTS
+from vcse.cli.option_types import WholeIfGiven
+from vcse.play.evaluate import TwoEvaluations, evaluate_policies
+from vcse.play.load import load_policies
 from vcse.runs.config import RunConfig
-from vcse.runs.evaluate import TwoEvaluations, evaluate_policies
-from vcse.runs.load import load_policies
+from vcse.runs.directory import has_saved, readable_runs, run_directories
+from vcse.runs.formatting import counted
 from vcse.runs.machine import cores
-from vcse.runs.store import has_saved, readable_runs, run_directories
-from vcse.runs.words import counted
 
 
 @dataclass(frozen=True)

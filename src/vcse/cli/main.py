@@ -17,7 +17,7 @@ from vcse.cli.tasks import tasks
 from vcse.cli.train import resume, train
 from vcse.cli.verbs import Verb, run_verb
 from vcse.cli.watch import watch
-from vcse.runs.launch import StoppedError
+from vcse.launch.cohorts import StoppedError
 
 VERBS: dict[str, Verb] = {
     "train": train,

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
-from vcse.agents.a2c import Injection, TimeLimit
-from vcse.agents.drqv2 import CuriosityPair, ReturnInjection
-from vcse.cli.kinds import (
+from vcse.agents.a2c.agent import Injection, TimeLimit
+from vcse.agents.drqv2.agent import CuriosityPair, ReturnInjection
+from vcse.agents.drqv2.networks import Precision
+from vcse.agents.entry import AgentSettings
+from vcse.cli.option_types import (
     CountIfGiven,
     Frames,
     FramesIfGiven,
@@ -23,9 +25,7 @@ from vcse.cli.kinds import (
     one_of,
     whole_of,
 )
-from vcse.envs.rendering import Rendering
-from vcse.nets.pixels import Precision
-from vcse.runs.agents import AgentSettings
+from vcse.envs.mujoco.rendering import Rendering
 from vcse.runs.config import ValueSource
 from vcse.settings import ValueCritic
 

@@ -8,14 +8,14 @@ from typing import Annotated
 
 import tyro
 
-from vcse.cli.kinds import Names, if_given
+from vcse.cli.option_types import Names, if_given
+from vcse.reports.archive import CURVES, write_archive
+from vcse.reports.loaded_run import GatheredRun, called
+from vcse.reports.loaded_runs import gather, joined
 from vcse.runs.checkpoint import write_atomically
-from vcse.runs.store import check_no_file
-from vcse.runs.words import counted
-from vcse.studies.archive import CURVES, write_archive
-from vcse.studies.gathered import gather, joined
-from vcse.studies.gathered_run import GatheredRun, called
-from vcse.studies.study_file import STUDY_FILE, StudyFile, asked_in, read_study_file
+from vcse.runs.directory import check_no_file
+from vcse.runs.formatting import counted
+from vcse.studies.manifest import STUDY_FILE, StudyFile, asked_in, read_study_file
 
 PUBLISHED_COLUMNS = (
     "episodes",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from vcse.cli.kinds import NameIfGiven, PathIfGiven, Whole, if_given
+from vcse.cli.option_types import NameIfGiven, PathIfGiven, Whole, if_given
 from vcse.extras import install
 
 
@@ -40,8 +40,8 @@ def report(
         overlay_frames_per_step: How many frames a step takes in files that count steps: the action repeat.
     """
     try:
-        from vcse.studies.foreign import join_runs, read_foreign
-        from vcse.studies.report import write_report
+        from vcse.reports.external_curves import join_runs, read_foreign
+        from vcse.reports.report import write_report
     except ImportError as error:  # jinja2 and matplotlib are wanted here alone
         raise RuntimeError(f"the report needs {error.name}: {install('report')}") from error
     if overlay_frames_per_step < 1:

@@ -4,7 +4,7 @@ import json as json_format
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from vcse.envs.minigrid import CHOOSING_MISSIONS, NAMING_MISSIONS
+from vcse.envs.minigrid.names import CHOOSING_MISSIONS, NAMING_MISSIONS
 from vcse.envs.tasks import AGENT_OF_FAMILY, known_tasks
 
 SHOWS = {

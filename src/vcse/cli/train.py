@@ -11,9 +11,12 @@ from typing import Annotated, Literal, NamedTuple
 import tyro
 from tyro.conf import OmitArgPrefixes
 
-from vcse.bonuses.named import BONUS_NAMES, ValueNormalization, make_bonus
+from vcse.agents.entry import AGENTS
+from vcse.agents.settings import HEEDED_BY, Reading
+from vcse.bonuses.registry import BONUS_NAMES, ValueNormalization, make_bonus
 from vcse.cli.devices import Device, check_drawing, device_for
-from vcse.cli.kinds import (
+from vcse.cli.dry_run import say_what_would_run
+from vcse.cli.option_types import (
     Frames,
     FramesIfGiven,
     NameIfGiven,
@@ -33,17 +36,11 @@ from vcse.cli.options import (
     naming_options,
     with_numbers,
 )
-from vcse.cli.plans import say_what_would_run
 from vcse.envs.tasks import agent_of, task_spec
-from vcse.runs.agents import AGENTS
+from vcse.launch.cohorts import COHORTS, alike, unfinished_runs, warn_of
+from vcse.launch.processes import deal_out, suitable_jobs, train_in_jobs
 from vcse.runs.config import RunConfig, ValueSource, backend_of, marker_of, settings_of
-from vcse.runs.divergence import Diverged, DivergedError
-from vcse.runs.jobs import deal_out, suitable_jobs, train_in_jobs
-from vcse.runs.launch import COHORTS, alike, unfinished_runs, warn_of
-from vcse.runs.machine import cores
-from vcse.runs.progress import TrainingProgress
-from vcse.runs.readings import HEEDED_BY, Reading
-from vcse.runs.store import (
+from vcse.runs.directory import (
     check_config,
     check_no_file,
     done_frame,
@@ -51,7 +48,10 @@ from vcse.runs.store import (
     run_directories,
     those_without_problems,
 )
-from vcse.runs.words import counted
+from vcse.runs.divergence import Diverged, DivergedError
+from vcse.runs.formatting import counted
+from vcse.runs.machine import cores
+from vcse.runs.progress import TrainingProgress
 
 
 def train(

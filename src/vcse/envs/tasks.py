@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from vcse.envs import dmc, metaworld, minigrid, pixels
-from vcse.envs.dmc import StateSpec
-from vcse.envs.protocol import Environments
+from vcse.envs import minigrid
+from vcse.envs.interface import Environments
+from vcse.envs.minigrid import names as minigrid_names
+from vcse.envs.mujoco import dmc, metaworld, pixels
+from vcse.envs.mujoco.dmc import StateSpec
 
 # Which agent each family of tasks is for.
 AGENT_OF_FAMILY = {
@@ -26,14 +28,14 @@ class TaskSpec:
     actions: int
     most_steps: int
     rewards_only_the_goal: bool  # conditioning on the reward says nothing there
-    mission: minigrid.Mission  # what its text, which is not shown, says that the image does not
+    mission: minigrid_names.Mission  # what its text, which is not shown, says that the image does not
 
 
 def check_task(task: str) -> None:
     """Refuse a task that does not exist, and say which do."""
     family, _, name = task.partition("/")
-    if task.startswith(minigrid.ID_PREFIX):
-        minigrid.check_task(task)
+    if task.startswith(minigrid_names.ID_PREFIX):
+        minigrid_names.check_task(task)
     if family not in AGENT_OF_FAMILY or not name:
         raise ValueError(
             f"task {task!r} does not exist; tasks are written family/name, {_meant(family, name)} (vcse tasks lists "
@@ -46,7 +48,7 @@ def check_task(task: str) -> None:
     elif family in pixels.FAMILIES:
         pixels.check_task(family, name)
     else:
-        minigrid.check_task(name, family=family)
+        minigrid_names.check_task(name, family=family)
 
 
 def _meant(family: str, name: str) -> str:
@@ -80,7 +82,7 @@ def known_tasks(family: str) -> tuple[str, ...]:
     elif family in ("dmc", "dmc-pixels"):
         names = dmc.registered_tasks()
     else:
-        names = minigrid.buildable_tasks(full=family == "minigrid-full")
+        names = minigrid_names.buildable_tasks(full=family == "minigrid-full")
     return tuple(f"{family}/{name}" for name in names)
 
 
@@ -104,15 +106,15 @@ def task_spec(task: str) -> TaskSpec:
         observation_shape=environments.observation_shape,
         actions=environments.actions,
         most_steps=environments.most_steps,
-        rewards_only_the_goal=minigrid.rewards_only_the_goal(name),
-        mission=minigrid.mission_of(name),
+        rewards_only_the_goal=minigrid_names.rewards_only_the_goal(name),
+        mission=minigrid_names.mission_of(name),
     )
     environments.close()
     return spec
 
 
 def make_environments(
-    task: str, seeds: Sequence[int], *, backend: minigrid.Backend = "auto", threads: int = 1
+    task: str, seeds: Sequence[int], *, backend: minigrid_names.Backend = "auto", threads: int = 1
 ) -> Environments:
     """Make one environment of a task per seed.
 
@@ -126,7 +128,7 @@ def make_environments(
     check_task(task)
     family, _, name = task.partition("/")
     if family == "minigrid-table":
-        from vcse.envs.crossing import TableCrossing
+        from vcse.envs.minigrid.crossing import TableCrossing
 
         return TableCrossing(seeds, fixed_map=_table_map(name))
     return minigrid.make(name, seeds, full=family == "minigrid-full", backend=backend, threads=threads)

@@ -15,7 +15,7 @@ from vcse.estimators.entropy import (
     state_entropy_reward,
     state_entropy_terms,
 )
-from vcse.estimators.neighbors import JointNeighbors, count_within, joint_neighbors, kth_neighbor_distance
+from vcse.estimators.neighbors.search import JointNeighbors, count_within, joint_neighbors, kth_neighbor_distance
 from vcse.estimators.readings import (
     CONDITIONAL_READINGS,
     STATE_ENTROPY_READINGS,

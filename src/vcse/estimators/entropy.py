@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vcse.estimators.checks import check_above_zero, check_pays, checks_run, is_finite
-from vcse.estimators.neighbors import kth_neighbor_distance
+from vcse.estimators.neighbors.search import kth_neighbor_distance
 from vcse.estimators.readings import ConditionalReading, StateEntropyReading, state_entropy_reading, with_overrides
 
 # What helps where duplicates make an entropy minus infinity: of m equal points, each has m − 1 others at distance 0.

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vcse.nets.device_code import device_code, masked_gradient, product_precision
+from vcse.nets.cuda.device_code import device_code, masked_gradient, product_precision
 
 FEW_INPUTS = 128  # that one program of a GPU holds at once
 TILE_ROWS, TILE_UNITS = 64, 128

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from vcse.runs.agents import AGENTS, Arithmetic
+from vcse.agents.entry import AGENTS, Arithmetic
 
 ON_CPU = Arithmetic("highest", cudnn_benchmark=False)
 

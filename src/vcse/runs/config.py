@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vcse.agents.a2c import A2CConfig
-from vcse.agents.drqv2 import DrQv2Config
-from vcse.agents.sac import SACConfig
-from vcse.bonuses.named import BonusChoice
-from vcse.envs.minigrid import fastest_backend
-from vcse.envs.rendering import Rendering
+from vcse.agents.a2c.agent import A2CConfig
+from vcse.agents.drqv2.agent import DrQv2Config
+from vcse.agents.entry import AGENTS, AgentSettings
+from vcse.agents.sac.agent import SACConfig
+from vcse.agents.settings import Reading
+from vcse.bonuses.registry import BonusChoice
+from vcse.envs.minigrid.names import fastest_backend
+from vcse.envs.mujoco.rendering import Rendering
 from vcse.envs.tasks import agent_of
-from vcse.runs.agents import AGENTS, AgentSettings
-from vcse.runs.readings import Reading
 
 SCHEMA_VERSION = 1
 LARGEST_SEED = 10**9  # those of a run's environments follow from it, and simulators take up to 2^31

@@ -13,7 +13,7 @@ import torch
 
 from vcse import __version__
 from vcse.runs.arithmetic import arithmetic_of
-from vcse.runs.groups import cores_in_groups
+from vcse.runs.cgroups import cores_in_groups
 
 PACKAGES = ("torch", "numpy", "envpool", "minigrid", "gymnasium", "dm_control", "mujoco", "metaworld")
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.text import Text
 
 from vcse.runs.config import RunConfig
-from vcse.runs.words import duration
+from vcse.runs.formatting import duration
 
 SECONDS_BETWEEN_LINES = 10
 RECENT_SECONDS = 15.0  # over which the pace is taken,

@@ -16,18 +16,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
-from vcse.runs.agents import AGENTS
+from vcse.agents.entry import AGENTS
+from vcse.launch.cohorts import StoppedError, alike, stop_on_signals, unfinished_runs
+from vcse.launch.processes import Job, Note, end_jobs, start_job, tell_to_stop
+from vcse.reports.archive import CURVES
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
+from vcse.runs.directory import check_config, check_no_file, done_frame, has_saved, readable_runs
 from vcse.runs.divergence import DivergedError
-from vcse.runs.jobs import Job, Note, end_jobs, start_job, tell_to_stop
-from vcse.runs.launch import StoppedError, alike, stop_on_signals, unfinished_runs
+from vcse.runs.formatting import counted
 from vcse.runs.progress import Status
-from vcse.runs.store import check_config, check_no_file, done_frame, has_saved, readable_runs
-from vcse.runs.words import counted
-from vcse.studies.archive import CURVES
+from vcse.studies.manifest import STUDY_FILE, StudyFile, read_study_file
 from vcse.studies.status import StudyStatus, add_failures, forget_failures, locked, study_status, wait_until_free
-from vcse.studies.study_file import STUDY_FILE, StudyFile, read_study_file
 
 ATTEMPTS = 2
 SECONDS_BETWEEN_LINES = 10.0

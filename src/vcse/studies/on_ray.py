@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from vcse.extras import install
+from vcse.launch.cohorts import StoppedError, stop_on_signals, train_runs
 from vcse.runs.config import RunConfig
+from vcse.runs.directory import done_frame
 from vcse.runs.divergence import DivergedError
-from vcse.runs.launch import StoppedError, stop_on_signals, train_runs
 from vcse.runs.progress import TrainingProgress
-from vcse.runs.store import done_frame
 from vcse.studies.status import add_failures, wait_until_free
 
 INSTALL = f"Ray is not installed: {install('ray')}"

@@ -16,8 +16,8 @@ from rich.table import Table
 
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
-from vcse.runs.store import done_frame
-from vcse.runs.words import counted, duration
+from vcse.runs.directory import done_frame
+from vcse.runs.formatting import counted, duration
 
 State = Literal["done", "running", "waiting", "failed"]
 STATES: tuple[State, ...] = ("done", "running", "waiting", "failed")

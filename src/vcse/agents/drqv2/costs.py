@@ -1,0 +1,78 @@
+"""What a run that learns from pictures takes of a machine: time, memory and disk, reckoned before it begins."""
+
+from vcse.agents.drqv2.agent import TWIN
+from vcse.agents.drqv2.networks import FEATURES
+from vcse.envs.mujoco.pixels import ACTION_REPEAT, Pixels, pixel_spec
+from vcse.envs.mujoco.rendering import Rendering
+from vcse.nets.optimizers import ADAM_AVERAGES
+from vcse.nets.perceptrons import Perceptrons
+from vcse.replay.images import STACK, frame_bytes
+from vcse.replay.transitions import FLOAT_BYTES
+from vcse.runs.checkpoint import KEPT
+from vcse.runs.config import RunConfig
+from vcse.runs.resources import CHECKPOINT_COPIES, Needs
+
+GPU_FRAMES_PER_S = 500.0  # measured on an H200, with evaluations
+# Measured on one core, where updates take most of the time.
+LEARNED_SECONDS = 6.2e-3  # of an update, for each of its transitions
+TIMES_WITH_BONUS = {"none": 1.0, "vcse": 1.25}
+TIMES_WITH_OTHER_BONUS = 1.13
+LOOKED_AT_SECONDS = 1.5e-3  # of an update, for each that serves the bonus alone
+ACT_SECONDS = 5e-3
+DRAWN_SECONDS: dict[Rendering, float] = {"faithful": 20e-3, "light": 6e-3, "fast": 1e-3}  # of a step
+TIMES_IN_METAWORLD = 6.0
+DRAWN_BYTES = 2_000_000  # of a transition in an update: its pictures, what the encoder makes of them, and gradients
+
+
+def steps_of(config: RunConfig) -> int:
+    """Give the steps of a run, the last of which is made whole."""
+    return -(-config.frames // ACTION_REPEAT)
+
+
+def capacity_of(config: RunConfig) -> int:
+    """Give the steps that the replay keeps."""
+    return min(config.drqv2.replay_capacity, steps_of(config))
+
+
+def expected_seconds(config: RunConfig, device: str) -> float:
+    """Give about how long a run takes: updates, and whatever is played and drawn; on a GPU, by one pace for all."""
+    if device == "cuda":
+        return config.frames / GPU_FRAMES_PER_S
+    settings, steps = config.drqv2, steps_of(config)
+    updates = max(0, steps - settings.seed_frames // ACTION_REPEAT) // settings.steps_per_update
+    update = settings.batch_size * LEARNED_SECONDS
+    update *= TIMES_WITH_BONUS.get(settings.bonus.name, TIMES_WITH_OTHER_BONUS)
+    update += (settings.drawn - settings.batch_size) * LOOKED_AT_SECONDS
+    evaluations = 1 + (-(-config.frames // config.eval_every_frames) if config.eval_every_frames else 0)
+    played = steps + evaluations * config.eval_episodes * pixel_spec(config.task).most_steps
+    drawn = DRAWN_SECONDS[config.picture_quality]
+    drawn *= TIMES_IN_METAWORLD if config.task.startswith("metaworld/") else 1
+    return updates * update + played * (drawn + ACT_SECONDS)
+
+
+def needs_of_run(config: RunConfig) -> Needs:
+    """Give about what a run takes of memory and disk: on disk every frame, and two checkpoints."""
+    most_steps, checkpoint = pixel_spec(config.task).most_steps, _checkpoint_bytes(config)
+    frames = frame_bytes(steps_of(config), most_steps, Pixels.frame_shape)
+    return Needs(
+        working=CHECKPOINT_COPIES * checkpoint + config.drqv2.drawn * DRAWN_BYTES,
+        replay=frame_bytes(capacity_of(config), most_steps, Pixels.frame_shape),
+        files=KEPT * checkpoint + (frames if config.keeps_replay else 0),
+        until_done=0 if config.keeps_replay else frames,
+        may_use_disk=True,
+    )
+
+
+def _checkpoint_bytes(config: RunConfig) -> int:
+    """Give about the bytes of a checkpoint: networks, what Adam keeps of them, target critics, acting policy."""
+    settings, action_size = config.drqv2, pixel_spec(config.task).action_size
+    features, hidden = settings.features, settings.hidden_units
+    encoder = 9 * 32 * (STACK * Pixels.frame_shape[0] + 3 * 32)  # weights of four convolutions, 3 x 3
+    trunk = (FEATURES + 3) * features
+    actor = trunk + Perceptrons(features, hidden, action_size).parameter_count
+    critic = trunk + TWIN * Perceptrons(features + action_size, hidden, 1).parameter_count
+    curiosity = trunk + hidden * (4 * features + 2 * action_size)  # two networks of one hidden layer
+    learned = encoder + actor + critic + critic * settings.has_extrinsic_critic + curiosity * settings.has_bonus
+    targets = critic + critic * settings.has_extrinsic_critic
+    acting = encoder + actor
+    return FLOAT_BYTES * ((1 + ADAM_AVERAGES) * learned + targets + acting)

@@ -1,0 +1,409 @@
+"""SAC (soft actor-critic) with an exploration bonus, for a cohort of learners at once.
+
+Every tensor has a leading learner axis `l`; learners share operations, never numbers. The critics are one stack of
+networks, whose rows are, where only the second of two learners has a bonus that wants values:
+
+    0, 1: twins of the first    2, 3: twins of the second    4, 5: extrinsic twins of the second
+
+What papers call s' is `arrived` here, γ(1 - done) is `goes_on`, and Q of a batch is what critics `judged`.
+
+The critic learns the task's rewards plus the bonus, which is computed anew for each batch. The extrinsic critic
+learns the task's rewards alone: it is the value that VCSE conditions on, and the bonus cannot reach it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from vcse.bonuses.registry import BonusChoice
+from vcse.bonuses.stacked import CohortBonus
+from vcse.nets.cuda.graphs import Captured, CapturedCall
+from vcse.nets.optimizers import adam_state, make_adam
+from vcse.nets.perceptrons import Perceptrons
+from vcse.nets.tanh_normal import mean_and_log_std, squashed_sample
+from vcse.replay.transitions import Batch
+from vcse.settings import (
+    ValueCritic,
+    check_at_least_one,
+    check_cohort,
+    check_holds_batch,
+    check_neighbors,
+    check_not_negative,
+    check_positive,
+    check_shares,
+)
+from vcse.streams import torch_generator
+
+TWIN = 2
+DRAWS = 3  # normal numbers of an update: the next action of each critic, and the actor's own
+
+
+@dataclass(frozen=True)
+class SACConfig:
+    """One learner's settings. Defaults are the release's; there, learners with a bonus have a temperature of 0.001."""
+
+    bonus: BonusChoice
+    beta: float = 0.1  # weight of the bonus
+    temperature: float | None = None  # weight of the policy's entropy; None: learned
+    value_critic: ValueCritic = "target"  # whose value VCSE conditions on
+    extrinsic_entropy: bool = False  # the extrinsic critic's target counts the policy's entropy too
+    hidden_units: int = 1024
+    batch_size: int = 1024
+    learning_rate: float = 1e-4  # of actor, critics and temperature
+    discount: float = 0.99
+    target_rate: float = 0.005  # how far the target critics go towards the critics
+    target_every_updates: int = 2
+    initial_temperature: float = 0.1  # where it is learned
+    seed_frames: int = 5_000  # of random actions, before the first update
+    updates_per_step: float = 1.0
+    replay_capacity: int = 600_000
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self, "hidden_units", "batch_size", "target_every_updates", "seed_frames")
+        check_not_negative(self, "beta", "updates_per_step")
+        check_positive(self, "learning_rate", "initial_temperature", "temperature")
+        check_shares(self, "discount", "target_rate")
+        check_holds_batch(self, self.batch_size)
+        if self.has_bonus:
+            check_neighbors(self.bonus.k, self.batch_size)
+
+    @property
+    def has_bonus(self) -> bool:
+        """Whether any bonus is paid."""
+        return self.bonus.pays
+
+    @property
+    def has_extrinsic_critic(self) -> bool:
+        """Whether the value of the task's own rewards is learned too."""
+        return self.bonus.needs_values
+
+
+@dataclass(frozen=True)
+class SACSpec:
+    """What the agent must know of its environments. Actions lie between -1 and 1."""
+
+    observation_size: int
+    action_size: int
+
+
+class SAC:
+    """A cohort of SAC learners.
+
+    Args:
+        spec: Sizes of observations and actions, the same for all learners.
+        configs: The settings of each learner. `SHARED` ones must agree; all else may differ.
+        seeds: The seed of each learner's parameters.
+        device: Where everything lives.
+        check_finite: Let the bonus refuse NaN and infinity; on CUDA this waits for the device.
+    """
+
+    SHARED = ("hidden_units", "batch_size", "learning_rate", "target_every_updates")
+    METRICS = (
+        "batch_reward",
+        "critic_loss",
+        "extrinsic_critic_loss",
+        "critic_mean",
+        "actor_loss",
+        "policy_entropy",
+        "temperature",
+    )
+
+    def __init__(
+        self,
+        spec: SACSpec,
+        configs: Sequence[SACConfig],
+        seeds: Sequence[int],
+        *,
+        device: torch.device | str = "cpu",
+        check_finite: bool = False,
+    ) -> None:
+        check_cohort(configs, seeds, self.SHARED)
+        self.device = torch.device(device)
+        self.configs = tuple(configs)
+        self.spec = spec
+        self.updates = 0
+        common = configs[0]
+        learners = len(configs)
+        valued = [learner for learner, config in enumerate(configs) if config.has_extrinsic_critic]
+        paid = [learner for learner, config in enumerate(configs) if config.has_bonus]
+        self.valued = torch.tensor(valued, dtype=torch.int64, device=self.device)
+        self.paid = torch.tensor(paid, dtype=torch.int64, device=self.device)
+
+        # A generator per learner and kind of network, so that having a bonus does not change a learner's policy.
+        self.actor_net = Perceptrons(spec.observation_size, common.hidden_units, 2 * spec.action_size)
+        self.critic_net = Perceptrons(spec.observation_size + spec.action_size, common.hidden_units, 1)
+        generators = [torch_generator(seed, "parameters") for seed in seeds]
+        actor = self.actor_net.initial(generators)
+        twins = [generator for generator in generators for _ in range(TWIN)]
+        extrinsic = [generators[learner] for learner in valued for _ in range(TWIN)]
+        critic = self.critic_net.initial(twins + extrinsic)
+        self.twin_rows = TWIN * learners  # rows of the stack; the extrinsic ones come after
+        self.actor = [each.to(self.device).requires_grad_() for each in actor]
+        self.critic = [each.to(self.device).requires_grad_() for each in critic]
+        self.target_critic = [each.detach().clone() for each in self.critic]
+        first_temperatures = torch.tensor([config.temperature or config.initial_temperature for config in configs])
+        self.log_temperature = first_temperatures.log().to(self.device).requires_grad_()
+        rate = common.learning_rate
+        self.actor_adam = make_adam(self.actor, rate, self.device)
+        self.critic_adam = make_adam(self.critic, rate, self.device)
+        self.temperature_adam = make_adam([self.log_temperature], rate, self.device)
+
+        self.bonus = CohortBonus(
+            [configs[learner].bonus for learner in paid],
+            dimensions=spec.observation_size,
+            check_finite=check_finite,
+        ).to(self.device)
+
+        self.discount = self._per_learner("discount")[:, None]
+        self.beta = self._per_learner("beta")[self.paid, None]
+        self.learns_temperature = torch.tensor([config.temperature is None for config in configs], device=self.device)
+        counts_entropy = torch.tensor([config.extrinsic_entropy for config in configs], device=self.device)
+        self.extrinsic_entropy = counts_entropy[self.valued, None].float()
+        from_target = torch.tensor([config.value_critic == "target" for config in configs], device=self.device)
+        self.values_from_target = from_target[self.valued, None]
+        self.any_value_online = any(configs[learner].value_critic == "online" for learner in valued)
+        rates = self._per_learner("target_rate")
+        network_rates = torch.cat((rates, rates[self.valued])).repeat_interleave(TWIN)
+        self.target_rates = [network_rates.view(-1, *[1] * (each.ndim - 1)) for each in self.critic]
+        self.target_entropy = -float(spec.action_size)
+        self._captured_update: Captured[dict[str, Tensor]] | None = None
+        self._captured_acts: dict[tuple[int, ...], CapturedCall[Tensor]] = {}
+
+    @property
+    def learners(self) -> int:
+        """How many there are."""
+        return len(self.configs)
+
+    @torch.no_grad()
+    def act(self, observations: Float[Tensor, "l n d"], noise: Float[Tensor, "l n a"] | None) -> Float[Tensor, "l n a"]:
+        """Choose an action for every environment.
+
+        Args:
+            observations: What the environments show, on the host or the device.
+            noise: Standard normal numbers, which draw the actions; None for the mean of the policy.
+        """
+        if self._captured_update is None or noise is None:
+            noise = None if noise is None else noise.to(self.device)
+            return self._act(observations.to(self.device), noise)
+        shape = tuple(observations.shape)
+        if shape not in self._captured_acts:
+            self._captured_acts[shape] = CapturedCall(self._act, observations, noise, device=self.device)
+        return self._captured_acts[shape](observations, noise)
+
+    def _act(
+        self, observations: Float[Tensor, "l n d"], noise: Float[Tensor, "l n a"] | None
+    ) -> Float[Tensor, "l n a"]:
+        mean, log_std = self._policy(observations)
+        return mean.tanh() if noise is None else squashed_sample(mean, log_std, noise)[0]
+
+    def update(self, batch: Batch, noise: Float[Tensor, "l 3 n a"]) -> dict[str, Float[Tensor, " l"]]:
+        """Learn from a batch; what is returned is overwritten by the next update.
+
+        Args:
+            batch: Transitions of every learner.
+            noise: Standard normal numbers for `DRAWS` actions of each transition.
+
+        Returns:
+            Numbers to log, one per learner.
+        """
+        metrics = self._update(batch, noise) if self._captured_update is None else self._captured_update()
+        if self.updates % self.configs[0].target_every_updates == 0:
+            for target, each, rate in zip(self.target_critic, self.critic, self.target_rates, strict=True):
+                target.lerp_(each.detach(), rate)
+        self.updates += 1
+        return metrics
+
+    def capture(self, batch: Batch, noise: Float[Tensor, "l 3 n a"]) -> None:
+        """Replay updates from this memory, and the choice of actions, as CUDA graphs from now on."""
+        self._captured_update = Captured(lambda: self._update(batch, noise))
+
+    def _update(self, batch: Batch, noise: Float[Tensor, "l 3 n a"]) -> dict[str, Float[Tensor, " l"]]:
+        next_noise, next_extrinsic_noise, own_noise = noise.unbind(1)
+        temperature = self.log_temperature.exp()
+        # The policy at s_t, once: its mean for the value, and a sample for the actor's loss, which comes last.
+        mean, log_std = self._policy(batch.observations)
+
+        with torch.no_grad():
+            # The bonus of s_t joins the task's reward, weighted by beta.
+            bonus = self.weighted_bonus(batch, self._values(batch.observations, mean.tanh()))
+            rewards = batch.rewards + bonus
+            targets = self._targets(batch, rewards, temperature, next_noise, next_extrinsic_noise)
+
+        # Every critic of every learner takes one step towards its own target.
+        guesses = self._criticise(self.critic, batch.observations, batch.actions, batch.actions)
+        critic_losses = (guesses - targets).square().mean(-1)
+        self._step(self.critic_adam, self.critic, critic_losses.sum())
+
+        # The actor goes where the critics, as they are now, see most reward and entropy.
+        action, log_probability = squashed_sample(mean, log_std, own_noise)
+        frozen = [each.detach()[: self.twin_rows] for each in self.critic]
+        inputs = torch.cat((batch.observations, action), -1).repeat_interleave(TWIN, 0)
+        seen = self._lower(self.critic_net(frozen, inputs)[..., 0])
+        actor_loss = (temperature.detach()[:, None] * log_probability - seen).mean(-1)
+        self._step(self.actor_adam, self.actor, actor_loss.sum())
+
+        # The temperature, where it is learned, rises while the policy has less entropy than wanted.
+        entropy = -log_probability.detach().mean(-1)
+        temperature_loss = temperature * (entropy - self.target_entropy) * self.learns_temperature
+        self._step(self.temperature_adam, [self.log_temperature], temperature_loss.sum())
+        losses = critic_losses.detach()
+        return {
+            "batch_reward": batch.rewards.mean(-1),
+            "critic_loss": losses[: self.twin_rows].view(-1, TWIN).sum(-1),
+            "extrinsic_critic_loss": self._to_all(losses[self.twin_rows :].view(-1, TWIN).sum(-1), self.valued),
+            "critic_mean": guesses.detach()[: self.twin_rows].view(self.learners, -1).mean(-1),
+            "actor_loss": actor_loss.detach(),
+            "policy_entropy": entropy,
+            "temperature": temperature.detach(),
+        }
+
+    def _policy(self, observations: Float[Tensor, "l n d"]) -> tuple[Float[Tensor, "l n a"], Float[Tensor, "l n a"]]:
+        return mean_and_log_std(self.actor_net(self.actor, observations))
+
+    def _criticise(
+        self,
+        critic: Sequence[Tensor],
+        observations: Float[Tensor, "l n d"],
+        actions: Float[Tensor, "l n a"],
+        extrinsic_actions: Float[Tensor, "l n a"],
+    ) -> Float[Tensor, "networks n"]:
+        """Let every network of a whole stack judge its learner's actions; the two kinds may judge different ones."""
+        inputs = torch.cat((observations, actions), -1)
+        if len(self.valued):
+            extrinsic = torch.cat((observations, extrinsic_actions), -1)
+            inputs = torch.cat((inputs, self._of(self.valued, extrinsic)))
+        return self.critic_net(critic, inputs.repeat_interleave(TWIN, 0))[..., 0]
+
+    def _values(self, observations: Float[Tensor, "l n d"], actions: Float[Tensor, "l n a"]) -> Float[Tensor, "l n"]:
+        """Give the extrinsic value of states, at the policy's mean action; 0 for learners that have none."""
+        if not len(self.valued):
+            return torch.zeros(observations.shape[:-1], device=self.device)
+        inputs = self._of(self.valued, torch.cat((observations, actions), -1)).repeat_interleave(TWIN, 0)
+        values = self._lower(self.critic_net([each[self.twin_rows :] for each in self.target_critic], inputs)[..., 0])
+        if self.any_value_online:
+            online = self._lower(self.critic_net([each[self.twin_rows :] for each in self.critic], inputs)[..., 0])
+            values = torch.where(self.values_from_target, values, online)
+        return self._to_all(values, self.valued)
+
+    def weighted_bonus(self, batch: Batch, values: Float[Tensor, "l n"]) -> Float[Tensor, "l n"]:
+        """Give beta times the bonus of each state, and keep what it was made of; zeros for learners without."""
+        if not len(self.paid):
+            return torch.zeros_like(values)
+        # The state is its own feature, divided by its dimension, as the release has it.
+        features = self._of(self.paid, batch.observations) / self.spec.observation_size
+        self.bonus_output = self.bonus(
+            features, values=self._of(self.paid, values), rewards=self._of(self.paid, batch.rewards)
+        )
+        return self._to_all(self.beta * self.bonus_output.reward, self.paid)
+
+    def _targets(
+        self,
+        batch: Batch,
+        rewards: Float[Tensor, "l n"],
+        temperature: Float[Tensor, " l"],
+        noise: Float[Tensor, "l n a"],
+        extrinsic_noise: Float[Tensor, "l n a"],
+    ) -> Float[Tensor, "networks n"]:
+        """Give what each network of the stack is to learn: the reward and the discounted value of what follows."""
+        mean, log_std = self._policy(batch.arrived)
+        action, log_probability = squashed_sample(mean, log_std, noise)
+        extrinsic_action, extrinsic_log_probability = squashed_sample(mean, log_std, extrinsic_noise)
+        judged = self._lower(self._criticise(self.target_critic, batch.arrived, action, extrinsic_action))
+        goes_on = self.discount * (1 - batch.terminated)
+        soft = judged[: self.learners] - temperature[:, None] * log_probability
+        targets = rewards + goes_on * soft
+        if len(self.valued):
+            who = self.valued
+            entropy = -temperature[who, None] * self._of(who, extrinsic_log_probability)
+            extrinsic = judged[self.learners :] + self.extrinsic_entropy * entropy
+            extrinsic_targets = self._of(who, batch.rewards) + self._of(who, goes_on) * extrinsic
+            targets = torch.cat((targets, extrinsic_targets))
+        return targets.repeat_interleave(TWIN, 0)
+
+    def _step(self, adam: torch.optim.Adam, parameters: Sequence[Tensor], loss: Float[Tensor, ""]) -> None:
+        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, list(parameters)), strict=True):
+            parameter.grad = gradient
+        adam.step()
+
+    @staticmethod
+    def _lower(judged: Float[Tensor, "networks n"]) -> Float[Tensor, "pairs n"]:
+        """Give the lower of each two twins."""
+        return judged.view(-1, TWIN, judged.shape[-1]).amin(1)
+
+    def _of(self, who: Int[Tensor, " m"], tensor: Shaped[Tensor, "l ..."]) -> Shaped[Tensor, "m ..."]:
+        """Give the rows of some learners, without a copy where these are all."""
+        return tensor if len(who) == self.learners else tensor[who]
+
+    def _to_all(self, rows: Float[Tensor, "m ..."], who: Int[Tensor, " m"]) -> Float[Tensor, "l ..."]:
+        """Give rows of some learners their place among all; the others have zeros."""
+        if len(who) == self.learners:
+            return rows
+        return rows.new_zeros(self.learners, *rows.shape[1:]).index_copy(0, who, rows)
+
+    def _per_learner(self, name: str) -> Float[Tensor, " l"]:
+        return torch.tensor([float(getattr(config, name)) for config in self.configs], device=self.device)
+
+    def learner_state(self, learner: int) -> dict[str, Any]:
+        """Give everything of one learner that a restart needs; it does not depend on the rest of the cohort."""
+        state: dict[str, Any] = {"updates": self.updates}
+        for name, (tensors, rows) in self._learner_tensors(learner).items():
+            state[name] = [each[rows].detach().cpu().clone() for each in tensors]
+        for row in (self.paid == learner).nonzero().flatten().tolist():
+            state["bonus"] = self.bonus.learner_state(row)
+        return state
+
+    @torch.no_grad()
+    def load_learner_state(self, learner: int, state: dict[str, Any]) -> None:
+        """Take one learner's state back; all learners of a cohort have had as many updates."""
+        mine, theirs = sorted(self.learner_state(learner)), sorted(state)
+        if mine != theirs:
+            raise ValueError(f"the learner has {mine}, but the checkpoint holds {theirs}")
+        self.updates = state["updates"]
+        for name, (tensors, rows) in self._learner_tensors(learner).items():
+            for each, saved in zip(tensors, state[name], strict=True):
+                each[rows] = saved.to(self.device)
+        for adam in (self.actor_adam, self.critic_adam, self.temperature_adam):
+            for each in adam.state.values():
+                each["step"].fill_(self.updates)
+        for row in (self.paid == learner).nonzero().flatten().tolist():
+            self.bonus.load_learner_state(row, state["bonus"])
+
+    @torch.no_grad()
+    def load_policy(self, learner: int, state: dict[str, Any]) -> None:
+        """Take the policy alone from one learner's state, whatever its critics and its bonus were."""
+        for each, saved in zip(self.actor, state["actor"], strict=True):
+            each[learner] = saved[0].to(self.device)
+
+    def _learner_tensors(self, learner: int) -> dict[str, tuple[list[Tensor], list[int]]]:
+        """Give all tensors that a learner has a part of, by name, and the rows of each that are its own."""
+        twins = [TWIN * learner + twin for twin in range(TWIN)]
+        rows = (self.valued == learner).nonzero().flatten().tolist()
+        extrinsic = [self.twin_rows + TWIN * row + twin for row in rows for twin in range(TWIN)]
+        found: dict[str, tuple[list[Tensor], list[int]]] = {
+            "actor": (self.actor, [learner]),
+            "critic": (self.critic, twins + extrinsic),
+            "target_critic": (self.target_critic, twins + extrinsic),
+            "log_temperature": ([self.log_temperature], [learner]),
+        }
+        for name, adam in (
+            ("actor", self.actor_adam),
+            ("critic", self.critic_adam),
+            ("log_temperature", self.temperature_adam),
+        ):
+            parameters, mine = found[name]
+            for moment in ("exp_avg", "exp_avg_sq"):
+                found[f"{name}.{moment}"] = ([adam_state(adam, each)[moment] for each in parameters], mine)
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """Give the state of every learner."""
+        return {str(learner): self.learner_state(learner) for learner in range(self.learners)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take the state of every learner back."""
+        for learner in range(self.learners):
+            self.load_learner_state(learner, state[str(learner)])

@@ -1,0 +1,128 @@
+"""Kinds of options: several names, what need not be given, and numbers, a wrong one of which is told in words of ours.
+
+Numbers that count frames may be written as people write large numbers: 100000, 100_000, 1e5, 100k, 1M.
+"""
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import tyro
+from tyro.constructors import PrimitiveConstructorSpec
+
+from vcse.agents.drqv2.agent import NoiseSchedule
+
+_WRITTEN = re.compile(r"(-?(?:\d{1,3}(?:[_,]\d{3})+|\d+)(?:\.\d+)?(?:[eE]\+?\d{1,2})?)([kM]?)")
+_FACTORS = {"": 1, "k": 1_000, "M": 1_000_000}
+
+
+def count_of(text: str) -> int:
+    """Read a number that may be large, above all of frames."""
+    found = _WRITTEN.fullmatch(text)
+    number = None if found is None else Decimal(re.sub("[_,]", "", found[1])) * _FACTORS[found[2]]
+    if number is None or number != int(number):
+        raise ValueError(f"such a number is written like 100000, 100_000, 1e5, 100k or 1M, got {text!r}")
+    return int(number)
+
+
+def whole_of(text: str) -> int:
+    """Read a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"it must be a whole number, got {text!r}") from None
+
+
+def number_of(text: str, otherwise: str = "") -> float:
+    """Read a number; what else might have been written is named."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"it must be a number{otherwise}, got {text!r}") from None
+
+
+def temperature_of(text: str) -> float | Literal["learned"]:
+    """Read a number, or learned."""
+    return "learned" if text == "learned" else number_of(text, " or learned")
+
+
+def truth_of(text: str) -> bool:
+    """Read True or False."""
+    if text not in ("True", "False"):
+        raise ValueError(f"it must be True or False, got {text!r}")
+    return text == "True"
+
+
+def names_of(texts: list[str]) -> tuple[str, ...]:
+    """Read one name or several: none at all is what an empty variable of a shell leaves."""
+    if not texts:
+        raise ValueError("it needs at least one name")
+    return tuple(texts)
+
+
+def noise_of(texts: list[str]) -> float | NoiseSchedule:
+    """Read a deviation that stays, or two, with the steps that it takes from the first to the second."""
+    if len(texts) == 1:
+        return number_of(texts[0])
+    if len(texts) != 3:
+        raise ValueError(f"it must be one number, or two and a number of steps, got {' '.join(texts)!r}")
+    first, last, steps = texts
+    return number_of(first), number_of(last), count_of(steps)
+
+
+def _read_by(read: Callable[[str], Any], metavar: str) -> Any:
+    """Let an option be read by a function; it may be left out, whatever it is."""
+    return _read_together_by(lambda texts: read(texts[0]), metavar, 1)
+
+
+def _read_together_by(
+    read: Callable[[list[str]], Any], metavar: str, count: int | tuple[int, ...] | Literal["*"]
+) -> Any:
+    """Let an option of several words, of which there may be so many, be read by a function."""
+    return PrimitiveConstructorSpec[Any](
+        nargs=count,
+        metavar=metavar,
+        instance_from_str=read,
+        is_instance=lambda value: value is None or isinstance(value, int | float | str | tuple),
+        str_from_instance=lambda value: list(map(str, value)) if isinstance(value, tuple) else [str(value)],
+    )
+
+
+def if_given(metavar: str | None = None) -> Any:
+    """Let an option not be given, and show no "(default: None)": what happens then is for its help to say."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
+
+
+def one_of(kind: Any) -> Any:
+    """Let an option be one of some words; with `if_given` it need not be any."""
+    words = get_args(kind)
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"it must be one of {', '.join(words)}, got {text!r}")
+        return text
+
+    return _read_by(read, f"{{{','.join(words)}}}")
+
+
+Frames = Annotated[int, _read_by(count_of, "FRAMES")]
+Whole = Annotated[int, _read_by(whole_of, "INT")]
+# Not `Frames | None` and so on, which tell of a wrong number in the words of the types that were tried.
+FramesIfGiven = Annotated[int | None, _read_by(count_of, "FRAMES"), if_given()]
+WholeIfGiven = Annotated[int | None, _read_by(whole_of, "INT"), if_given()]
+CountIfGiven = Annotated[int | None, _read_by(count_of, "COUNT"), if_given()]
+NumberIfGiven = Annotated[float | None, _read_by(number_of, "FLOAT"), if_given()]
+TemperatureIfGiven = Annotated[float | Literal["learned"] | None, _read_by(temperature_of, "FLOAT|learned"), if_given()]
+NoiseIfGiven = Annotated[
+    float | NoiseSchedule | None, _read_together_by(noise_of, "FLOAT | FROM TO STEPS", (1, 3)), if_given()
+]
+NameIfGiven = Annotated[str | None, if_given("NAME")]
+TruthIfGiven = Annotated[bool | None, _read_by(truth_of, "{True,False}"), if_given()]
+PathIfGiven = Annotated[Path | None, if_given("PATH")]
+Names = Annotated[tuple[str, ...], _read_together_by(names_of, "NAME [NAME ...]", "*")]
+NamesIfGiven = Annotated[Names, if_given()]
+NumbersIfGiven = Annotated[
+    tuple[str, ...], _read_together_by(names_of, "NAME=NUMBER [NAME=NUMBER ...]", "*"), if_given()
+]

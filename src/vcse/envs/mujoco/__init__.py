@@ -1,0 +1,1 @@
+"""Simulated robots: DeepMind Control and Meta-World, from states and from images."""

@@ -1,0 +1,253 @@
+"""DeepMind Control from states: joint positions and velocities in, forces out, rewards from 0 to 1.
+
+All tasks of `dm_control.suite` are here, named `domain_task` as in hopper_stand, and two whose rewards are 0 below a
+threshold. Every episode lasts at most 1000 steps of the simulator's control loop, and depends on its seed and on its
+actions alone: not on what was played before, nor on the other environments, nor on how many processes simulate them.
+
+The simulator takes most of a step's time and holds Python's lock for much of it, so that threads would not help:
+environments can be dealt to worker processes instead, which share one table with this one.
+"""
+
+import importlib.util
+import math
+import os
+import types
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from vcse.envs.mujoco.rendering import named_backend
+from vcse.envs.nearest import nearest
+from vcse.envs.processes import Batch
+from vcse.extras import install
+
+MOST_STEPS = 1000
+INSTALL = install("dmc")
+# Tasks that pay nothing where the task that they are made of pays less than this in one control step.
+SPARSE = {"walker_walk_sparse": ("walker_walk", 0.7), "cheetah_run_sparse": ("cheetah_run", 0.25)}
+
+# lqr draws the stiffness of its springs when it is built: with one seed for all, it is always the same system.
+_BUILDING_SEED = 0
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """What is known of a task before it runs."""
+
+    observation_size: int
+    action_size: int
+    most_steps: int  # the time limit of an episode
+
+
+class StateStep(NamedTuple):
+    """What one action of every environment led to. Nothing is reset: that is up to whoever acts."""
+
+    arrived: Float[np.ndarray, "n d"]
+    rewards: Float[np.ndarray, " n"]
+    terminated: Bool[np.ndarray, " n"]  # the task is over
+    truncated: Bool[np.ndarray, " n"]  # the time limit, and nothing else, ended the episode
+
+    @property
+    def ended(self) -> Bool[np.ndarray, " n"]:
+        """Whether an episode ended here, for whatever reason."""
+        ended: Bool[np.ndarray, " n"] = np.logical_or(self.terminated, self.truncated)
+        return ended
+
+
+def registered_tasks() -> tuple[str, ...]:
+    """Give the names of all tasks, without their family."""
+    if not _installed():
+        raise RuntimeError(f"dm_control is not installed: {INSTALL}")
+    return tuple(_tasks())
+
+
+def check_task(name: str, *, family: str = "dmc") -> None:
+    """Refuse a task that does not exist, and name those that are written most like it."""
+    if not _installed():
+        raise RuntimeError(f"dm_control, which simulates {family}/{name}, is not installed: {INSTALL}")
+    known = registered_tasks()
+    if name not in known:
+        likest = ", ".join(f"{family}/{each}" for each in nearest(name, known))
+        raise ValueError(
+            f"task '{family}/{name}' does not exist; nearest are {likest} (vcse tasks lists all {len(known)})"
+        )
+
+
+@cache
+def state_spec(name: str) -> StateSpec:
+    """Look a task up."""
+    check_task(name)
+    environment = simulate(name)
+    return StateSpec(environment.begin(0).size, environment.action_size, MOST_STEPS)
+
+
+def simulate(task: str, *, observes: bool = True) -> "_Environment":
+    """Build the simulation of a task, whose name may have a family before it.
+
+    Args:
+        task: The name.
+        observes: Give the state at each step; whoever looks at pictures can do without, and saves time.
+    """
+    return _Environment(task.rpartition("/")[2], observes=observes)
+
+
+class DMCStates(Batch):
+    """A batch of environments, each with a task and episodes of its own, seen as states.
+
+    Args:
+        tasks: One name per environment, without family, such as hopper_stand. They may differ, as long as their
+            observations and their actions are of the same size.
+        processes: That simulate. With 1 it is this one; with more, each is a new one, and this one waits.
+    """
+
+    most_steps = MOST_STEPS
+
+    def __init__(self, tasks: Sequence[str], *, processes: int = 1) -> None:
+        if len(tasks) < 1:
+            raise ValueError("at least one environment is needed, got no tasks")
+        if processes < 1:
+            raise ValueError(f"processes must be at least 1, got {processes}")
+        first = state_spec(tasks[0])
+        for name in tasks:
+            spec = state_spec(name)
+            if spec != first:
+                raise ValueError(
+                    f"tasks must agree in size, but dmc/{tasks[0]} has observations of {first.observation_size} and "
+                    f"actions of {first.action_size} numbers, and dmc/{name} of {spec.observation_size} and "
+                    f"{spec.action_size}"
+                )
+        self.observation_size = first.observation_size
+        super().__init__(
+            [f"dmc/{name}" for name in tasks],
+            simulate,
+            action_size=first.action_size,
+            outcome=[
+                ("observation", np.float32, (first.observation_size,)),
+                ("reward", np.float32),
+                ("terminated", np.bool_),
+                ("truncated", np.bool_),
+            ],
+            processes=processes,
+        )
+
+    def reset(self, seeds: Sequence[int | None]) -> Float[np.ndarray, "n d"]:
+        """Begin an episode with each seed; None leaves an environment as it is, and shows what it showed last."""
+        return self._begin(seeds)
+
+    def receive(self) -> StateStep:
+        """Wait until the step is done."""
+        return StateStep(*self._arrive())
+
+
+class _Environment:
+    """One environment of the suite, with this library's range of actions, time limit and sparse rewards."""
+
+    constants: Mapping[str, Any] = types.MappingProxyType({})
+
+    def __init__(self, name: str, *, observes: bool = True) -> None:
+        import mujoco
+
+        self.name = name
+        domain, task, self._least_reward = _tasks()[name]
+        self._simulator: Any = _suite().load(domain, task, task_kwargs={"random": _BUILDING_SEED})
+        physics = self._simulator.physics
+        physics.__class__ = _without_pictures(type(physics))
+        if not observes:
+            self._simulator.task.get_observation = _nothing
+        bounds = self._simulator.action_spec()
+        [self.action_size] = bounds.shape
+        is_bounded = (bounds.minimum > -mujoco.mjMAXVAL) & (bounds.maximum < mujoco.mjMAXVAL)
+        self._middle = np.where(is_bounded, (bounds.minimum + bounds.maximum) / 2, 0)
+        self._reach = np.where(is_bounded, (bounds.maximum - bounds.minimum) / 2, 1)
+        self._steps = 0
+
+    @property
+    def model(self) -> Any:
+        """MuJoCo's own model, for whoever draws it."""
+        return self._simulator.physics.model.ptr
+
+    @property
+    def data(self) -> Any:
+        """MuJoCo's own data, for whoever draws it."""
+        return self._simulator.physics.data.ptr
+
+    def begin(self, seed: int) -> Float[np.ndarray, " d"]:
+        """Begin the episode of a seed. The simulator resets all else that an episode depends on."""
+        self._steps = 0
+        self._simulator.task.random.seed(seed)
+        return _flat(self._simulator.reset().observation)
+
+    def step(self, action: Float[np.ndarray, " a"]) -> tuple[Float[np.ndarray, " d"], float, bool, bool]:
+        """Act, and give the observation, the reward, and whether the episode was terminated or truncated."""
+        told = self._simulator.step(self._middle + self._reach * action)
+        self._steps += 1
+        reward = float(told.reward)
+        terminated = bool(told.last() and told.discount == 0)
+        truncated = not terminated and (told.last() or self._steps >= MOST_STEPS)  # lqr has no time limit of its own
+        return _flat(told.observation), reward if reward >= self._least_reward else 0.0, terminated, truncated
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _nothing(physics: Any) -> dict[str, np.ndarray]:
+    """Observe nothing."""
+    del physics
+    return {"nothing": np.zeros(0)}
+
+
+def _flat(observation: Mapping[str, np.ndarray]) -> Float[np.ndarray, " d"]:
+    parts = [np.ravel(part) for part in observation.values()]
+    flat: Float[np.ndarray, " d"] = np.concatenate(parts, dtype=np.float32, casting="same_kind")
+    return flat
+
+
+class _Task(NamedTuple):
+    """A task as the suite knows it, and below which reward of a step it pays nothing."""
+
+    domain: str
+    task: str
+    least_reward: float
+
+
+@cache
+def _tasks() -> dict[str, _Task]:
+    """Give all tasks. Domains and tasks both have names with `_`, so that a name cannot be taken apart."""
+    tasks = {f"{domain}_{task}": _Task(domain, task, -math.inf) for domain, task in _suite().ALL_TASKS}
+    for name, (dense, least_reward) in SPARSE.items():
+        tasks[name] = tasks[dense]._replace(least_reward=least_reward)
+    return tasks
+
+
+@cache
+def _suite() -> Any:
+    """Import the suite, which takes a second."""
+    backend = named_backend()  # which refuses, in our words, what the suite would not import with
+    if backend is not None:
+        os.environ["MUJOCO_GL"] = backend  # as the suite writes it
+    with warnings.catch_warnings():
+        # It looks for a display, to draw on, and warns where there is none. Nothing is drawn here.
+        warnings.filterwarnings("ignore", module="glfw")
+        from dm_control import suite
+    if not hasattr(np, "in1d"):
+        # NumPy 2.4 has no in1d any more, which dm_control 1.0.28 uses in this place alone.
+        suite.quadruped.np = types.SimpleNamespace(**{**vars(np), "in1d": np.isin})
+    return suite
+
+
+def _without_pictures(physics: type) -> type:
+    """Derive physics that cannot draw.
+
+    quadruped_escape asks at each reset whether its terrain must be drawn anew, and asking alone would open a window
+    of OpenGL, which fails where there is no display.
+    """
+    return type(physics.__name__, (physics,), {"contexts": None})
+
+
+def _installed() -> bool:
+    return importlib.util.find_spec("dm_control") is not None

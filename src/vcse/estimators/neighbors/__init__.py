@@ -1,0 +1,1 @@
+"""Exact neighbour search: the same distances by several algorithms, chosen by device and size."""

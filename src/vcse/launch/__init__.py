@@ -1,0 +1,1 @@
+"""Many runs: which train together, in which processes, and whether there is room for them."""

@@ -1,0 +1,282 @@
+"""Training many runs: which are done, which go on from where, which share a cohort; and stopping cleanly."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from vcse.agents.a2c.cohort import OnPolicyCohort
+from vcse.agents.drqv2.cohort import PixelCohort
+from vcse.agents.sac.cohort import OffPolicyCohort
+from vcse.runs import checkpoint
+from vcse.runs.arithmetic import computing_as
+from vcse.runs.checkpoint import Checkpoint
+from vcse.runs.cohort import Cohort
+from vcse.runs.config import RunConfig
+from vcse.runs.directory import RunDirectory, bytes_on_disk, check_config, done_frame
+from vcse.runs.divergence import Diverged, DivergedError
+from vcse.runs.formatting import counted
+from vcse.runs.progress import TrainingProgress
+from vcse.runs.resources import Needs, Room, check_files, find_room, together
+
+# Which loop trains each agent. The table of agents cannot say: the loops read what reads the table.
+COHORTS: dict[str, type[Cohort]] = {"a2c": OnPolicyCohort, "sac": OffPolicyCohort, "drqv2": PixelCohort}
+
+
+class StoppedError(Exception):
+    """Training was asked to stop, and did so with everything saved."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}, everything is saved")
+        self.number = number
+
+    def __reduce__(self) -> tuple[type["StoppedError"], tuple[int]]:
+        """Let it pass from process to process, by what it was made of."""
+        return type(self), (self.number,)
+
+
+class Plan(NamedTuple):
+    """Runs that can be trained together, and what each starts from."""
+
+    directories: list[RunDirectory]
+    checkpoints: list[Checkpoint | None]
+
+    @property
+    def frame(self) -> int:
+        """Where they start."""
+        first = self.checkpoints[0]
+        return 0 if first is None else first.frame
+
+
+def train_runs(
+    configs: Sequence[RunConfig],
+    out: Path,
+    *,
+    device: str,
+    threads: int,
+    progress: TrainingProgress,
+    tensorboard: bool = False,
+    replay_place: str | None = None,
+) -> list[Path]:
+    """Train runs to their last frame, in as few cohorts as possible, and give their directories.
+
+    Finished runs are skipped and unfinished ones go on from their last checkpoint. One that diverges is given up, the
+    others of its cohort go on from theirs without it, and it is told of in the end.
+
+    Args:
+        configs: The runs.
+        out: Where they are written.
+        device: Where the networks live.
+        threads: For the environments.
+        progress: That is told.
+        tensorboard: Write for TensorBoard too.
+        replay_place: Where replays lie, as whoever trains others at the same time has chosen it; None: nobody does.
+    """
+    names = [config.name for config in configs]
+    if len(set(names)) < len(names):
+        raise ValueError(f"several runs have the name {next(name for name in names if names.count(name) > 1)}")
+    for config in configs:
+        check_config(out / config.name, config)  # all of them, before anything is written
+    if replay_place is None:
+        room = room_for(alike(unfinished_runs(configs, out)), out, device=device, jobs=1)
+        replay_place = room.place
+        if said := room.describe():
+            progress.note(said)
+    with ExitStack() as stack:
+        unfinished: dict[str, RunDirectory] = {}
+        for config in configs:
+            directory = RunDirectory(out / config.name, config, tensorboard=tensorboard, device=device)
+            stack.callback(directory.close)
+            if directory.done_frame >= config.frames:
+                print(f"{directory.path} is done: {directory.done_frame:,} frames", file=sys.stderr)
+            else:
+                unfinished[config.name] = directory
+        cohorts = alike([directory.config for directory in unfinished.values()])
+        built = {"device": device, "threads": threads, "replay_place": replay_place}
+        given_up: dict[str, Diverged] = {}
+        with stop_on_signals() as stopped:
+            while cohorts:
+                cohort = cohorts.pop(0)
+                check_files(needs_of(cohort, out), out, place=replay_place)  # others may have filled the disk since
+                waiting = sum(map(len, cohorts))
+                mine = [unfinished[config.name] for config in cohort]
+                try:
+                    with computing_as(cohort[0].agent, device):
+                        _train_cohort(mine, built, waiting=waiting, progress=progress, stopped=stopped)
+                except DivergedError as error:
+                    given_up |= error.runs
+                    if left := _give_up(error, cohort, out, progress):
+                        cohorts.insert(0, left)
+    if given_up:
+        raise DivergedError(given_up)
+    return [out / name for name in names]
+
+
+def _give_up(
+    error: DivergedError, cohort: Sequence[RunConfig], out: Path, progress: TrainingProgress
+) -> list[RunConfig]:
+    """Say which runs of a cohort diverged, and give those that go on without them."""
+    # Runs that had other checkpoints may be done: they must not go back with the rest.
+    left = [config for config in unfinished_runs(cohort, out) if config.name not in error.runs]
+    others = "the other goes" if len(left) == 1 else f"the {len(left)} others go"
+    progress.drop(list(error.runs))
+    progress.note(f"{error}: given up" + (f"; {others} on from the last checkpoint" if left else ""))
+    return left
+
+
+def unfinished_runs(configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:
+    """Give the runs that are not done."""
+    return [config for config in configs if done_frame(out / config.name) < config.frames]
+
+
+def saved_frame(config: RunConfig, out: Path) -> int:
+    """Give the frame of a run's newest checkpoint, which is where it goes on if that is whole."""
+    return min(config.frames, max(checkpoint.frames(out / config.name / "checkpoint"), default=0))
+
+
+def warn_of(configs: Sequence[RunConfig]) -> None:
+    """Say of which runs hardly anybody can want what they do, each reason once."""
+    warned: dict[str, list[RunConfig]] = {}
+    for config in configs:
+        if reason := COHORTS[config.agent].warning(config):
+            warned.setdefault(reason, []).append(config)
+    for reason, runs in warned.items():
+        more = f" and {counted(len(runs) - 1, 'other')}" if len(runs) > 1 else ""
+        print(f"vcse: warning, {runs[0].name}{more}: {reason}", file=sys.stderr)
+
+
+def room_for(cohorts: Sequence[Sequence[RunConfig]], out: Path, *, device: str, jobs: int) -> Room:
+    """Find room for the replays and files of cohorts, of which so many are trained at once; refuse what has none."""
+    return find_room([needs_of(cohort, out) for cohort in cohorts], out, device=device, jobs=jobs)
+
+
+def needs_of(configs: Sequence[RunConfig], out: Path) -> Needs:
+    """Give about what runs take that are trained together; what they have on disk already is not taken again."""
+    needs = []
+    for config in configs:
+        mine, there = COHORTS[config.agent].needs(config), bytes_on_disk(out / config.name)
+        left = max(0, mine.until_done - there)
+        needs.append(mine._replace(until_done=left, files=max(0, mine.files + mine.until_done - there - left)))
+    return together(needs)
+
+
+def _train_cohort(
+    directories: Sequence[RunDirectory],
+    built: Mapping[str, Any],
+    *,
+    waiting: int,
+    progress: TrainingProgress,
+    stopped: Callable[[], int],
+) -> None:
+    """Train runs that fit one cohort, together as far as their checkpoints allow."""
+    left = len(directories)
+    for plan in _plans(directories):
+        if stopped():
+            raise StoppedError(stopped())
+        left -= len(plan.directories)
+        _train(plan, built, waiting=waiting + left, progress=progress, stopped=stopped)
+
+
+def _train(
+    plan: Plan, built: Mapping[str, Any], *, waiting: int, progress: TrainingProgress, stopped: Callable[[], int]
+) -> None:
+    """Train a plan, in a cohort that is built with these keywords, while so many runs wait."""
+    configs = [directory.config for directory in plan.directories]
+    frames = configs[0].frames
+    tasks = {config.task for config in configs}
+    what = tasks.pop() if len(tasks) == 1 else f"{len(tasks)} tasks"
+    runs = counted(len(configs), "run") + (f", {waiting} more to come" if waiting else "")
+    if plan.frame >= frames:
+        for directory in plan.directories:  # nothing but the mark is missing: the last checkpoint is written after all
+            directory.finish(plan.frame)
+        return
+    names = [config.name for config in configs]
+    progress.start(f"{what}, {configs[0].agent}, {runs}", frames, plan.frame, runs=names)
+    cohort_class = COHORTS[configs[0].agent]
+    cohort = cohort_class(plan.directories, **built)
+    try:
+        states = [found.state for found in plan.checkpoints if found is not None]
+        cohort.cut(states)
+        if plan.frame > 0:
+            cohort.load(states)
+    except BaseException:
+        cohort.close()
+        raise
+    if said := cohort.describe():
+        progress.note(said)
+    try:
+        finished = cohort.train(frames, report=progress.report, should_stop=lambda: stopped() != 0)
+    except OSError as error:  # a full disk, most of all
+        raise RuntimeError(
+            f"{error}; stopped at frame {cohort.frame:,}: once that is mended, the same command, or vcse resume, goes "
+            "on from the last checkpoint"
+        ) from error
+    if not finished:
+        raise StoppedError(stopped())
+
+
+def cohort_key(config: RunConfig) -> Hashable:
+    """Give what runs must have in common to be trained in one cohort."""
+    return (
+        (config.agent, config.frames, config.backend, *COHORTS[config.agent].in_common(config)),
+        (config.row_every_frames, config.eval_every_frames, config.eval_episodes),
+        (config.checkpoint_every_frames, config.visits_every_frames),
+    )
+
+
+def alike(configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
+    """Sort runs into those that fit one cohort; within it, runs of one task stand side by side."""
+    groups: dict[Hashable, list[RunConfig]] = {}
+    for config in configs:
+        groups.setdefault(cohort_key(config), []).append(config)
+    return [sorted(group, key=lambda config: config.task) for group in groups.values()]
+
+
+def _plans(directories: Sequence[RunDirectory]) -> Iterator[Plan]:
+    """Let runs that stopped at the same frame go on together.
+
+    A process that dies while it writes checkpoints leaves some runs one checkpoint ahead of others: those go back
+    to the one before, or from their first to the start, which gives the same numbers again, so that all can stay
+    together. Runs that have not begun yet, such as those of more seeds, send nobody back.
+    """
+    newest = {directory.path: directory.newest_checkpoint() for directory in directories}
+    all_began = all(found is not None or (path / "train.csv").exists() for path, found in newest.items())
+    last = min(0 if found is None else found.frame for found in newest.values())
+    for path, found in newest.items():
+        if found is not None and found.frame > last:
+            before = checkpoint.load_at(path / "checkpoint", last)
+            from_the_start = all_began and last == 0 and len(checkpoint.frames(path / "checkpoint")) == 1
+            if before is not None or from_the_start:
+                newest[path] = before
+    for frame in sorted({0 if found is None else found.frame for found in newest.values()}):
+        mine = [each for each in directories if (newest[each.path] or Checkpoint(0, {})).frame == frame]
+        yield Plan(mine, [newest[each.path] for each in mine])
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Callable[[], int]]:
+    """Turn SIGTERM and Ctrl-C into a wish to stop; a second Ctrl-C interrupts at once.
+
+    Outside the main thread signals cannot be taken: there nothing stops.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: 0
+        return
+    received: list[int] = []
+
+    def wish(number: int, frame: FrameType | None) -> None:
+        del frame
+        if number == signal.SIGINT and received:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    before = {number: signal.signal(number, wish) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield lambda: received[0] if received else 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

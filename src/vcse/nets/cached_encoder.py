@@ -1,0 +1,105 @@
+"""Features of an encoder that is never trained, computed once for each different observation.
+
+In a grid world the same few hundred observations come again and again: on a CPU, looking one up takes a fraction of the
+time of encoding it. New ones are encoded in blocks of one size, so that the bits of a learner's features depend neither
+on the other learners nor on how many are new, and what is remembered is part of a checkpoint.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from vcse.estimators.neighbors.rows import row_bytes, rows_at
+from vcse.nets.encoders import GridEncoder
+from vcse.nets.stacked import Pieces
+
+BLOCK = 16  # observations that are encoded together
+MOST_REMEMBERED = 2048  # by a learner, which then starts anew
+
+
+class RememberedEncoder:
+    """An encoder with fixed parameters that remembers what it has encoded, for each learner.
+
+    Args:
+        encoder: What encodes.
+        prepared: Its parameters, in the form that is applied; a learner each.
+        learners: How many there are.
+    """
+
+    def __init__(self, encoder: GridEncoder, prepared: Pieces, learners: int) -> None:
+        self.encoder = encoder
+        self.prepared = prepared
+        self.places: list[dict[bytes, int]] = [{} for _ in range(learners)]
+        self.table = torch.zeros(learners, 256, encoder.features)
+
+    @torch.no_grad()
+    def __call__(self, observations: UInt8[Tensor, "l n h w c"]) -> Float[Tensor, "l n f"]:
+        """Look features up, and encode what is new."""
+        count = observations.shape[1]
+        rows = np.ascontiguousarray(observations.numpy()).reshape(len(observations), count, -1)
+        places = np.empty((len(rows), count), dtype=np.int64)
+        fresh: list[list[int]] = []
+        for learner in range(len(rows)):
+            if len(self.places[learner]) > MOST_REMEMBERED - count:
+                self.places[learner].clear()
+            places[learner], new = self._look_up(self.places[learner], rows[learner])
+            fresh.append(new)
+        if any(fresh):
+            self._encode(observations, places, fresh)
+        return rows_at(self.table, torch.from_numpy(places))
+
+    def learner_state(self, learner: int) -> dict[str, Tensor]:
+        """Give what is remembered of one learner, in the order in which it was met."""
+        known = b"".join(self.places[learner])  # a dictionary keeps its order
+        return {
+            "observations": torch.frombuffer(bytearray(known), dtype=torch.uint8) if known else torch.empty(0),
+            "features": self.table[learner, : len(self.places[learner])].clone(),
+        }
+
+    def load_learner_state(self, learner: int, state: Mapping[str, Tensor]) -> None:
+        """Take it back."""
+        count = len(state["features"])
+        known = state["observations"].numpy().tobytes() if count else b""
+        size = len(known) // max(count, 1)
+        self.places[learner] = {known[place * size : (place + 1) * size]: place for place in range(count)}
+        self._make_room(count)
+        self.table[learner, :count] = state["features"]
+
+    def _look_up(
+        self, places: dict[bytes, int], rows: UInt8[np.ndarray, "n size"]
+    ) -> tuple[Int[np.ndarray, " n"], list[int]]:
+        """Give the place of each observation, and which of them are the first of their kind."""
+        keys = row_bytes(rows)
+        new = []
+        found = list(map(places.get, keys))
+        if None in found:
+            for row, key in enumerate(keys):
+                if key not in places:
+                    places[key] = len(places)
+                    new.append(row)
+            found = list(map(places.get, keys))
+        return np.array(found, dtype=np.int64), new
+
+    def _encode(
+        self, observations: UInt8[Tensor, "l n h w c"], places: Int[np.ndarray, "l n"], fresh: list[list[int]]
+    ) -> None:
+        self._make_room(max(map(len, self.places)))
+        for start in range(0, max(map(len, fresh)), BLOCK):
+            learners = [learner for learner, rows in enumerate(fresh) if len(rows) > start]
+            block = observations.new_zeros(len(learners), BLOCK, *observations.shape[2:])
+            for number, learner in enumerate(learners):
+                rows = fresh[learner][start : start + BLOCK]
+                block[number, : len(rows)] = observations[learner, rows]
+            everyone = len(learners) == len(fresh)
+            prepared = {name: piece if everyone else piece[learners] for name, piece in self.prepared.items()}
+            features = self.encoder(prepared, block)
+            for number, learner in enumerate(learners):
+                rows = fresh[learner][start : start + BLOCK]
+                self.table[learner, places[learner, rows]] = features[number, : len(rows)]
+
+    def _make_room(self, count: int) -> None:
+        while self.table.shape[1] < count:
+            self.table = torch.cat((self.table, torch.zeros_like(self.table)), 1)

@@ -1,0 +1,1 @@
+"""Trained policies: loaded, evaluated and filmed."""

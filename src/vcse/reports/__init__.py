@@ -1,0 +1,1 @@
+"""Reports: runs read back, statistics, verdicts, figures and pages."""

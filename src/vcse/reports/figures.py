@@ -1,0 +1,299 @@
+"""Figures: they draw what they are given, in one look, for light and for dark pages."""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Shaped
+from matplotlib import rc_context
+from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+
+from vcse.reports.demo_curves import Line
+
+# A method has the same colour in every figure. They can be told apart with any kind of colour vision, and on white as
+# well as on black; the controls are quiet, the method under study is not.
+METHOD_COLOURS = {"none": "#8b929c", "se": "#2f8fd8", "vcse": "#e2500f", "se-matched": "#b07aa8", "rcse": "#12a07a"}
+OTHER_COLOURS = (
+    "#a67c00",
+    "#6f7fe0",
+    "#2b95a6",
+    "#a0785a",
+    "#8b3dff",
+    "#d633a8",
+    "#5d8c1f",
+    "#a34766",
+    "#1466cc",
+    "#ad4700",
+)
+LABEL_GAP = 0.075  # between two labels, of the height of the axes
+MOST_LABELS, LONGEST_LABEL = 6, 14  # beside the lines; where there are more or longer ones, a legend stands below
+MOST_COLUMNS = 3
+
+ThemeName = Literal["light", "dark"]
+
+
+@dataclass(frozen=True)
+class Theme:
+    """The colours around the data."""
+
+    background: str
+    text: str
+    faint: str
+    grid: str
+    wall: str
+    visits: tuple[str, ...]  # from never to most often
+
+
+THEMES: dict[ThemeName, Theme] = {
+    "light": Theme("#ffffff", "#1d2129", "#626b78", "#e6e8ec", "#b9bfc9", ("#f6f4f1", "#fbc58f", "#e2500f", "#5b1606")),
+    "dark": Theme("#14171c", "#e6e8ec", "#98a1ae", "#2a2f38", "#596170", ("#1d2127", "#7a2f10", "#e2500f", "#ffe3b8")),
+}
+
+
+def method_colour(method: str, methods: Sequence[str]) -> str:
+    """Give the colour of a method; those without one of their own take one by their place among the methods."""
+    if method in METHOD_COLOURS:
+        return METHOD_COLOURS[method]
+    others = [each for each in methods if each not in METHOD_COLOURS]
+    return OTHER_COLOURS[others.index(method) % len(OTHER_COLOURS)]
+
+
+def success_curves(
+    tasks: Mapping[str, Mapping[str, Line]],
+    theme: ThemeName = "light",
+    *,
+    label: str = "success of training episodes",
+    is_share: bool = True,
+) -> Figure:
+    """Draw success, or another measure, over training: a panel per task, a line per method, a band for its interval.
+
+    Args:
+        tasks: The lines of each task, by method.
+        theme: For a light or a dark page.
+        label: What the lines show.
+        is_share: Whether that is a share, from 0 to 100 %.
+    """
+    if not tasks:
+        raise ValueError("tasks must hold at least one task, got none")
+    columns = min(MOST_COLUMNS, len(tasks))
+    rows = -(-len(tasks) // columns)
+    alone = len(tasks) == 1
+    figure = Figure(figsize=(7.0, 4.0) if alone else (5.0 * columns, 3.3 * rows), layout="constrained")
+    look = THEMES[theme]
+    figure.set_facecolor(look.background)
+    methods = list(dict.fromkeys(method for lines in tasks.values() for method in lines))
+    colours = {method: method_colour(method, methods) for method in methods}
+    is_labelled = len(methods) <= MOST_LABELS and max(map(len, methods), default=0) <= LONGEST_LABEL
+    with rc_context({"font.size": 12 if alone else 10}):  # one panel is also read on a telephone
+        panels = figure.subplots(rows, columns, squeeze=False).flatten()
+        for panel, (task, lines) in zip(panels, tasks.items(), strict=False):
+            _draw_success(panel, task, lines, colours, look, is_share=is_share, is_labelled=is_labelled)
+        for panel in panels[len(tasks) :]:
+            panel.set_visible(False)
+        for panel in panels[::columns]:
+            panel.set_ylabel(label, color=look.faint)
+        if not is_labelled:
+            shown = [Line2D([], [], color=colours[method], linewidth=2.6) for method in methods]
+            figure.legend(
+                shown, methods, loc="outside lower center", ncols=columns, frameon=False, labelcolor=look.text
+            )
+    return figure
+
+
+def visit_maps(
+    visits: Mapping[str, Shaped[np.ndarray, "snapshots width height"]],
+    walls: Bool[np.ndarray, "width height"],
+    beyond: Bool[np.ndarray, "width height"],
+    *,
+    frames_per_snapshot: int,
+    theme: ThemeName = "light",
+) -> Figure:
+    """Draw where agents were: a row per method, a column per snapshot, and the share of visits beyond a wall.
+
+    All maps share one scale, so that the rows can be compared.
+
+    Args:
+        visits: How often each cell was entered in each snapshot, by method.
+        walls: Cells that cannot be entered.
+        beyond: Cells on the far side of the wall.
+        frames_per_snapshot: How many frames a snapshot lasted.
+        theme: For a light or a dark page.
+    """
+    snapshots = _snapshots(visits, walls, beyond)
+    look, side = THEMES[theme], 1.15
+    figure = Figure(figsize=(side * snapshots + 1.5, (side + 0.3) * len(visits) + 0.4), layout="constrained")
+    figure.set_facecolor(look.background)
+    panels = figure.subplots(len(visits), snapshots, squeeze=False)
+    shares = {method: shares_of_visits(each) for method, each in visits.items()}
+    # The square root shows seldom visited cells beside the start, where every episode begins.
+    scale = PowerNorm(0.5, vmin=0, vmax=max(each[:, ~walls].max() for each in shares.values()) or 1)
+    palette = LinearSegmentedColormap.from_list("visits", look.visits).with_extremes(bad=look.wall)
+    drawn: Any = None
+    for place, panel in enumerate(panels[0]):
+        begin, end = place * frames_per_snapshot, (place + 1) * frames_per_snapshot
+        panel.set_title(f"{_thousands(begin)} to {_thousands(end)}", color=look.faint, fontsize=9)
+    for row, (method, share) in zip(panels, shares.items(), strict=True):
+        for place, panel in enumerate(row):
+            # x goes right and y goes down, as MiniGrid draws its maps.
+            cells = np.ma.masked_array(share[place], mask=walls).T
+            drawn = panel.imshow(cells, cmap=palette, norm=scale, interpolation="nearest")
+            panel.set_xticks([])
+            panel.set_yticks([])
+            panel.spines[:].set_visible(False)
+            far = share[place][beyond].sum()
+            panel.set_xlabel(f"{far:.0%} beyond", color=look.text, fontsize=9, labelpad=3)
+        colour = method_colour(method, list(visits))
+        row[0].set_ylabel(method, color=colour, fontsize=12, fontweight="bold", labelpad=8)
+    bar = figure.colorbar(drawn, ax=panels, shrink=0.75, aspect=25, pad=0.01)
+    bar.ax.yaxis.set_major_locator(MaxNLocator(5))
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
+    bar.ax.tick_params(colors=look.faint, labelsize=8, length=0)
+    bar.outline.set_visible(False)
+    bar.set_label("share of a snapshot's visits", color=look.faint, fontsize=9)
+    return figure
+
+
+def shares_of_visits(
+    visits: Shaped[np.ndarray, "snapshots width height"],
+) -> Float[np.ndarray, "snapshots width height"]:
+    """Divide the visits of each snapshot by their number; zeros where there were none."""
+    total = visits.sum((1, 2), keepdims=True)
+    shares: Float[np.ndarray, "snapshots width height"] = visits / np.maximum(total, 1)
+    return shares
+
+
+def to_png(figure: Figure, dots_per_inch: int = 160) -> bytes:
+    """Give a figure as the content of a PNG file."""
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=dots_per_inch, facecolor=figure.get_facecolor())
+    return content.getvalue()
+
+
+def spread(places: Sequence[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:
+    """Move places apart until no two are nearer than a gap, as little as possible, and keep them inside bounds.
+
+    Places that touch form a block around the mean of where they wanted to be.
+    """
+    blocks: list[list[int]] = []
+    for index in sorted(range(len(places)), key=lambda each: places[each]):
+        blocks.append([index])
+        while len(blocks) > 1 and _start(blocks[-1], places, gap, low, high) < (
+            _start(blocks[-2], places, gap, low, high) + gap * len(blocks[-2])
+        ):
+            last = blocks.pop()
+            blocks[-1] += last
+    moved = [0.0] * len(places)
+    for block in blocks:
+        start = _start(block, places, gap, low, high)
+        for rank, index in enumerate(block):
+            moved[index] = start + rank * gap
+    return moved
+
+
+def _start(block: Sequence[int], places: Sequence[float], gap: float, low: float, high: float) -> float:
+    """Give where the first of a block stands when the block is centred, inside the bounds, on what it wanted."""
+    length = gap * (len(block) - 1)
+    centred = sum(places[index] for index in block) / len(block) - length / 2
+    return min(max(centred, low), max(low, high - length))
+
+
+def _draw_success(
+    panel: Any,
+    task: str,
+    lines: Mapping[str, Line],
+    colours: Mapping[str, str],
+    look: Theme,
+    *,
+    is_share: bool,
+    is_labelled: bool,
+) -> None:
+    panel.set_facecolor(look.background)
+    low, high = (0.0, 1.0) if is_share else _reach(lines)
+    ends = []
+    for method, line in lines.items():
+        colour = colours[method]
+        strong = method == "vcse"
+        look_of_line = {"color": colour, "linewidth": 2.6 if strong else 1.9, "zorder": 3 if strong else 2}
+        whole = np.ones(len(line.frames), dtype=np.bool_) if line.is_of_all is None else line.is_of_all
+        panel.fill_between(line.frames, line.low, line.high, where=whole, color=colour, alpha=0.2, linewidth=0)
+        panel.plot(line.frames, np.where(whole, line.middle, np.nan), **look_of_line)
+        if not whole.all():  # a line is of others where some runs have ended, and dotted from the last point of all
+            beside = ~whole | np.pad(~whole, (0, 1))[1:] | np.pad(~whole, (1, 0))[:-1]
+            panel.plot(line.frames, np.where(beside, line.middle, np.nan), linestyle=":", **look_of_line)
+        alone = _alone(line.middle)  # which a line does not show
+        if alone.any():
+            panel.plot(line.frames[alone], line.middle[alone], "o", color=colour, clip_on=False)
+        known = line.middle[~np.isnan(line.middle)]
+        ends.append(float(known[-1]) if known.size else 0.0)
+    places = spread(ends, LABEL_GAP * (high - low), low, high) if is_labelled else ()
+    for (method, line), end, place in zip(lines.items(), ends, places, strict=False):
+        panel.annotate(
+            f"{method}  {end:.0%}" if is_share else f"{method}  {end:.3g}",
+            (line.frames[-1], place),
+            xytext=(8, 0),
+            textcoords="offset points",
+            color=colours[method],
+            fontweight="bold",
+            va="center",
+            annotation_clip=False,
+        )
+    panel.set_title(task, loc="left", color=look.text, fontweight="bold", pad=12)
+    panel.set_ylim(low - 0.02 * (high - low), high + 0.02 * (high - low))
+    panel.set_xlim(0, max(1, *(int(line.frames[-1]) for line in lines.values())))
+    if is_share:
+        panel.set_yticks([0, 0.25, 0.5, 0.75, 1])
+        panel.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    panel.xaxis.set_major_locator(MaxNLocator(5, min_n_ticks=3))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda frames, _: _thousands(frames)))
+    panel.set_xlabel("frames", color=look.faint)
+    panel.grid(axis="y", color=look.grid, linewidth=1)
+    panel.set_axisbelow(True)
+    panel.tick_params(colors=look.faint, length=0)
+    panel.spines[["top", "right", "left"]].set_visible(False)
+    panel.spines["bottom"].set_color(look.grid)
+
+
+def _alone(middle: Float[np.ndarray, " points"]) -> Bool[np.ndarray, " points"]:
+    """Tell the points that are known and have no known neighbour."""
+    known = np.pad(~np.isnan(middle), 1)
+    alone: Bool[np.ndarray, " points"] = known[1:-1] & ~known[:-2] & ~known[2:]
+    return alone
+
+
+def _reach(lines: Mapping[str, Line]) -> tuple[float, float]:
+    """Give from where to where lines and bands go; from 0 where they stay above."""
+    numbers = np.concatenate([each for line in lines.values() for each in (line.middle, line.low, line.high)])
+    known = numbers[~np.isnan(numbers)]
+    low, high = (min(0.0, float(known.min())), float(known.max())) if known.size else (0.0, 1.0)
+    return low, high if high > low else low + 1.0
+
+
+def _thousands(frames: int | float) -> str:
+    if frames >= 1e6:
+        return f"{frames / 1e6:g}M"
+    return f"{frames / 1e3:g}K" if frames >= 1e3 else f"{frames:g}"
+
+
+def _snapshots(
+    visits: Mapping[str, Shaped[np.ndarray, "snapshots width height"]],
+    walls: Bool[np.ndarray, "width height"],
+    beyond: Bool[np.ndarray, "width height"],
+) -> int:
+    """Check that all maps fit each other, and give how many snapshots there are."""
+    if not visits:
+        raise ValueError("visits must hold at least one method, got none")
+    snapshots = len(next(iter(visits.values())))
+    expected = (snapshots, *walls.shape)
+    for method, each in visits.items():
+        if each.shape != expected:
+            raise ValueError(f"visits of {method} must have the shape {expected} of the others, got {each.shape}")
+        if each[:, walls].any():
+            raise ValueError(f"visits of {method} has {each[:, walls].sum()} visits on cells that are walls")
+    if beyond.shape != walls.shape:
+        raise ValueError(f"beyond must have the shape of walls, {walls.shape}, got {beyond.shape}")
+    return snapshots

@@ -1,0 +1,234 @@
+"""All runs below a directory, in memory: what is whole is read, and what is not is named and left out."""
+
+import csv
+import io
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from vcse.reports.archive import CURVES, read_archive
+from vcse.reports.loaded_run import KEYS, GatheredRun, called, read_json, reason_of, to_columns
+from vcse.runs.config import SCHEMA_VERSION, flat
+from vcse.runs.directory import done_frame
+from vcse.runs.formatting import counted
+from vcse.studies.manifest import STUDY_FILE, Identity
+
+
+class NoRunError(ValueError):
+    """There is no run where one was looked for."""
+
+
+class _NoRowError(ValueError):
+    """A curve that has no row yet."""
+
+
+class Gathered(NamedTuple):
+    """What was found below a directory."""
+
+    runs: list[GatheredRun]
+    problems: list[str]  # a sentence each
+
+
+def study_directories(directory: Path) -> list[Path]:
+    """Give the studies below a directory, or the one that it is."""
+    found = []
+    for path, names in _walk(directory):
+        if STUDY_FILE in names:
+            found.append(path)
+    return found
+
+
+def gather(directory: Path, *, without: Collection[Path] = ()) -> Gathered:
+    """Read all runs below a directory, or the archive that lies there.
+
+    What cannot be read is named and left out, so that one torn file does not hide a night of runs.
+
+    Args:
+        directory: A run, a directory of runs, or an archive.
+        without: Directories below it that are left alone.
+    """
+    if not directory.is_dir():
+        raise ValueError(f"{directory} is not a directory")
+    found: dict[Identity, tuple[str, GatheredRun]] = {}
+    problems: list[str] = []
+    without_row: dict[str, list[str]] = {}  # why, and the runs, of which there may be very many
+    is_empty = True
+    for path, names in _walk(directory, without):
+        name = str(path.relative_to(directory)) if path != directory else path.resolve().name
+        if CURVES in names:
+            read = read_archive(path, name, problems)
+        elif "config.json" in names or "train.csv" in names:
+            run = _read_run(path, name, problems, without_row)
+            read = [] if run is None else [(name, run)]
+        else:
+            continue
+        is_empty = False
+        for label, run in read:
+            if run.identity in found:
+                problems.append(_told_twice(label, run, *found[run.identity]))
+            else:
+                found[run.identity] = (label, run)
+    if is_empty:
+        raise NoRunError(f"{directory} holds no run: there is no config.json and no {CURVES} below it")
+    for reason, labels in without_row.items():
+        more = f" and {counted(len(labels) - 1, 'other')} are" if len(labels) > 1 else " is"
+        problems.append(f"{labels[0]}{more} left out: {reason}.")
+    return Gathered([run for _, run in found.values()], problems)
+
+
+def joined(parts: Sequence[Gathered], directories: Sequence[Path]) -> Gathered:
+    """Put the runs of one study together that were trained in different places.
+
+    Args:
+        parts: What was gathered in each place.
+        directories: Their names.
+    """
+    found: dict[Identity, GatheredRun] = {}
+    where: dict[Identity, Path] = {}
+    quality: dict[Any, Path] = {}  # of pictures, and where it was found first
+    for directory, part in zip(directories, parts, strict=True):
+        for run in part.runs:
+            if run.identity in found:
+                both = f"{where[run.identity]} and {directory} both hold {called(run.identity)}"
+                raise ValueError(f"{both}: one of them must be left out")
+            found[run.identity], where[run.identity] = run, directory
+            quality.setdefault(run.config.get("rendering"), directory)
+    if len(quality) > 1:
+        shown = " and ".join(f"{name} in {directory}" for name, directory in quality.items())
+        raise ValueError(f"the runs of a study must see pictures of one quality, got {shown}")
+    problems = [problem for part in parts for problem in part.problems]
+    for setting in ("frames", "eval_every_frames"):
+        by_task: dict[str, dict[Any, Path]] = {}
+        for identity, run in found.items():
+            by_task.setdefault(run.task, {}).setdefault(run.config.get(setting), where[identity])
+        for task, values in by_task.items():
+            if len(values) > 1:
+                shown = " and ".join(f"{value} in {directory}" for value, directory in values.items())
+                problems.append(f"The runs of {task} differ in {setting}: {shown}.")
+    return Gathered(list(found.values()), problems)
+
+
+def _walk(directory: Path, without: Collection[Path] = ()) -> Iterator[tuple[Path, set[str]]]:
+    """Give directories from the top, in order; what lies inside a run or an archive is its own business."""
+    skipped = {each.resolve() for each in without}
+    for root, directories, files in os.walk(directory):
+        path = Path(root)
+        if skipped and path.resolve() in skipped:
+            directories.clear()
+            continue
+        names = set(files)
+        if names & {"config.json", "train.csv", CURVES}:
+            directories.clear()
+        directories.sort(key=_in_order)
+        yield path, names
+
+
+def _in_order(name: str) -> tuple[str, int, str]:
+    """Sort seed10 after seed9."""
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or -1), name
+
+
+def _read_run(path: Path, name: str, problems: list[str], without_row: dict[str, list[str]]) -> GatheredRun | None:
+    """Read a run's directory; None, and a sentence or a run without a row more, where there is nothing to show."""
+    config: dict[str, Any] = {}
+    try:
+        config = read_json(path / "config.json")
+        identity = _identity(config)
+        frames, columns, text = _read_curve(path / "train.csv", name, problems)
+    except _NoRowError as error:
+        without_row.setdefault(f"{error}{_first_row(config)}", []).append(name)
+        return None
+    except (OSError, ValueError) as error:
+        problems.append(f"{name} is left out: {reason_of(error)}.")
+        return None
+    meta: dict[str, Any] = {}
+    evaluation: dict[str, float] = {}
+    visits = None
+    try:
+        meta = read_json(path / "meta.json")
+    except (OSError, ValueError) as error:
+        problems.append(f"{name} does not say how it was made: {reason_of(error)}.")
+    try:
+        if (path / "eval.csv").exists():
+            evaluated, measured, _ = _read_curve(path / "eval.csv", name, problems)
+            evaluation = {"frame": float(evaluated[-1])} | {
+                column: float(each[-1]) for column, each in measured.items()
+            }
+    except (OSError, ValueError) as error:
+        problems.append(f"{name} is shown without its evaluation: {reason_of(error)}.")
+    try:
+        if (path / "visits.npy").exists():
+            visits = _checked_visits(np.load(path / "visits.npy", allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        problems.append(f"{name} is shown without its visits: visits.npy cannot be read ({error}).")
+    done = done_frame(path) >= config.get("frames", 0)
+    return GatheredRun(*identity, frames, columns, evaluation, config, meta, visits, done, text)
+
+
+def _first_row(config: Mapping[str, Any]) -> str:
+    """Say when the first row of a run comes, where its configuration does."""
+    pauses = [config.get(name) for name in ("row_every_frames", "frames")]
+    known = [pause for pause in pauses if isinstance(pause, int)]
+    return f", the first comes after about {min(known):,} frames" if len(known) == len(pauses) else ""
+
+
+def _identity(config: Mapping[str, Any]) -> Identity:
+    version = config.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise ValueError(f"config.json has schema version {version}; this release reads {SCHEMA_VERSION}")
+    task, method, seed = (config.get(name) for name in KEYS)
+    if not (isinstance(task, str) and isinstance(method, str) and isinstance(seed, int)):
+        raise ValueError("config.json does not say which task, method and seed")
+    if not isinstance(config.get("frames", 0), int):
+        raise ValueError(f"config.json must say of how many frames, got {config['frames']!r}")
+    return task, method, seed
+
+
+def _read_curve(
+    path: Path, name: str, problems: list[str]
+) -> tuple[Int[np.ndarray, " rows"], dict[str, Float[np.ndarray, " rows"]], str]:
+    """Read a CSV file of numbers up to its last whole row."""
+    try:
+        content = path.read_bytes().decode()
+    except FileNotFoundError:
+        if done_frame(path.parent) < 0:  # the first row makes the file
+            raise _NoRowError(f"{path.name} has no row yet") from None
+        raise ValueError(f"there is no {path.name}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name} cannot be read ({error})") from error
+    whole, _, torn = content.rpartition("\n")
+    if torn:
+        problems.append(f"{name}: the last row of {path.name} is half written and is left out.")
+    try:
+        header, *rows = csv.reader(io.StringIO(whole)) if whole else [[]]
+    except csv.Error as error:
+        raise ValueError(f"{path.name} cannot be read ({error})") from error
+    if not rows:
+        raise _NoRowError(f"{path.name} has no row yet")
+    if "frame" not in header:
+        raise ValueError(f"{path.name} has no column frame")
+    return to_columns(header, rows, f"{name}: {path.name}", problems)
+
+
+def _checked_visits(visits: np.ndarray) -> np.ndarray:
+    if visits.ndim != 3:
+        raise ValueError(f"it has {visits.ndim} axes instead of slices, x and y")
+    return visits
+
+
+def _told_twice(label: str, run: GatheredRun, first_label: str, first: GatheredRun) -> str:
+    """Say that two runs have one name, and whether they are one run."""
+    mine, theirs = flat(run.config), flat(first.config)
+    different = [name for name in (*mine, *(theirs.keys() - mine)) if mine.get(name) != theirs.get(name)]
+    told = [f"{name} is {theirs.get(name)} there and {mine.get(name)} here" for name in different if name != "frames"]
+    if not told:
+        return f"{label} is the same run as {first_label}, {called(run.identity)}: the second is left out."
+    return (
+        f"{label} has the name of {first_label}, {called(run.identity)}, but {'; '.join(told)}: the second is left "
+        "out. Train each with a --method of its own to see both."
+    )

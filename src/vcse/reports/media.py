@@ -1,0 +1,104 @@
+"""What a page shows beside curves: maps of where agents went, and films of them."""
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Shaped
+
+from vcse.envs.minigrid.crossing import MAPS
+from vcse.reports import figures
+from vcse.reports.loaded_run import GatheredRun
+from vcse.runs.formatting import counted
+from vcse.studies.catalog import entries
+
+MOST_FILMS, MOST_FILM_BYTES = 3, 2_000_000
+FILM_KINDS = {".gif": "image/gif", ".mp4": "video/mp4"}
+
+
+class VisitMap(NamedTuple):
+    """Where the agents went, as a picture for light and one for dark pages."""
+
+    task: str
+    light: bytes
+    dark: bytes
+
+
+class Film(NamedTuple):
+    """A film of a policy."""
+
+    name: str
+    kind: str
+    content: bytes
+
+
+def visit_maps(
+    runs: Sequence[GatheredRun], tasks: Sequence[str], methods: Sequence[str], problems: list[str]
+) -> list[VisitMap]:
+    """Draw the visits of all runs of a method together, on each task that counted them."""
+    maps = []
+    for task in tasks:
+        counted = [run for run in runs if run.task == task and run.visits is not None and len(run.visits)]
+        if not counted:
+            continue
+        slices = min(len(run.visits) for run in counted if run.visits is not None)
+        walls = _walls(task, [run.visits for run in counted if run.visits is not None])
+        width, height = walls.shape
+        visits: dict[str, Shaped[np.ndarray, "slices x y"]] = {}
+        for method in methods:
+            mine = [
+                run.visits[:slices, :width, :height]
+                for run in counted
+                if run.method == method and run.visits is not None
+            ]
+            if mine:
+                visits[method] = np.sum(mine, axis=0)
+        beyond = ~walls & (np.arange(width)[:, None] > entries.CROSSED_WALL)
+        every = int(counted[0].config.get("visits_every_frames", 0))
+        try:
+            light, dark = (
+                figures.to_png(figures.visit_maps(visits, walls, beyond, frames_per_snapshot=every, theme=theme), 110)
+                for theme in figures.THEMES
+            )
+        except ValueError as error:
+            problems.append(f"The visits on {task} are not drawn: {error}.")
+            continue
+        maps.append(VisitMap(task, light, dark))
+    return maps
+
+
+def _walls(task: str, visits: Sequence[Shaped[np.ndarray, "_ x y"]]) -> Bool[np.ndarray, "width height"]:
+    """Give the cells that cannot be entered: those of the task's map, or else those where nobody ever was."""
+    numbered = re.search(r"-map(\d+)$", task)
+    if numbered and int(numbered[1]) < len(MAPS):
+        side = 9
+        known = MAPS[int(numbered[1])]
+        return np.array([[known.is_wall(x, y) for y in range(side)] for x in range(side)])
+    entered = np.sum([each.sum(0) for each in visits], axis=0) > 0
+    places = np.argwhere(entered)
+    width, height = places.max(0) + 2 if len(places) else entered.shape
+    return np.asarray(~entered[:width, :height])
+
+
+def find_films(directory: Path, without: Sequence[Path], problems: list[str]) -> list[Film]:
+    """Read the small films that lie with the runs."""
+    skipped = {each.resolve() for each in without}
+    found = []
+    for root, directories, files in os.walk(directory):
+        directories[:] = sorted(
+            each
+            for each in directories
+            if each not in ("report", "checkpoint") and (Path(root) / each).resolve() not in skipped
+        )
+        found += [Path(root) / name for name in sorted(files) if Path(name).suffix.lower() in FILM_KINDS]
+    small = [path for path in found if path.stat().st_size < MOST_FILM_BYTES]
+    if len(small) < len(found):
+        large = counted(len(found) - len(small), "film")
+        problems.append(f"{large} of {MOST_FILM_BYTES / 1e6:.0f} MB or more: not shown here.")
+    return [
+        Film(str(path.relative_to(directory)), FILM_KINDS[path.suffix.lower()], path.read_bytes())
+        for path in small[:MOST_FILMS]
+    ]

@@ -1,0 +1,295 @@
+"""Lines and tables of a page: the runs of a task and a method as one line, with its interval at each point."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from vcse.reports import figures
+from vcse.reports.external_curves import ForeignCurves
+from vcse.reports.loaded_run import GatheredRun
+from vcse.reports.statistics import middles, percentile_interval, resampled_middles
+from vcse.reports.verdicts import (
+    FEWEST_EPISODES,
+    metric_curve,
+    waits_for_episodes,
+)
+from vcse.runs.formatting import counted
+from vcse.studies.catalog import entries
+
+RESAMPLES = 2000
+SEED = 0  # of the bootstrap: the same runs give the same page
+MOST_POINTS = 300  # of a line: more than a panel has pixels for
+ALL = "all tasks"
+
+
+class Drawn(NamedTuple):
+    """Runs as one line, with all that is said about it at each point; NaN where a run has no score yet."""
+
+    frames: Int[np.ndarray, " points"]
+    runs: Int[np.ndarray, " points"]
+    iqm: Float[np.ndarray, " points"]
+    low: Float[np.ndarray, " points"]
+    high: Float[np.ndarray, " points"]
+    mean: Float[np.ndarray, " points"]
+    std: Float[np.ndarray, " points"]
+
+
+class Series(NamedTuple):
+    """A line's entry in the legend."""
+
+    name: str
+    explanation: str
+    colour: str
+    is_dashed: bool = False
+
+
+class Panel(NamedTuple):
+    """One task and its lines."""
+
+    task: str
+    lines: dict[str, Drawn]
+
+    @property
+    def family(self) -> str:
+        """What comes before the task's own name."""
+        family, slash, _ = self.task.rpartition("/")
+        return family + slash
+
+    @property
+    def short(self) -> str:
+        """The task's own name."""
+        return short_name(self.task)
+
+
+class Cell(NamedTuple):
+    """One method at one frame."""
+
+    task: str
+    method: str
+    frame: int
+    runs: int
+    iqm: float
+    low: float
+    high: float
+    mean: float
+
+
+class TaskTable(NamedTuple):
+    """A task's part of the table: cells by method, in the order of frames."""
+
+    task: str
+    frames: list[int]
+    rows: dict[str, list[Cell]]
+
+
+def draw(
+    frames: Int[np.ndarray, " points"],
+    scores: Float[np.ndarray, "runs points"],
+    present: Bool[np.ndarray, "runs points"],
+    tasks: Int[np.ndarray, " runs"] | None = None,
+) -> Drawn:
+    """Aggregate runs, at each point those that were there.
+
+    Args:
+        frames: Where the points are.
+        scores: NaN where a run has no score; if it was there, the point is unknown.
+        present: Which runs had begun and not ended.
+        tasks: The task of each run, where there are several; runs are drawn anew within their task.
+    """
+    tasks = np.zeros(len(scores), dtype=np.int64) if tasks is None else tasks
+    numbers = np.full((5, len(frames)), np.nan)
+    patterns, which = np.unique(present, axis=1, return_inverse=True)
+    generator = np.random.default_rng(SEED)
+    for number, there in enumerate(patterns.T):
+        points = np.flatnonzero(which.reshape(-1) == number)
+        points = points[~np.isnan(scores[there][:, points]).any(0)]
+        if not there.any() or not points.size:
+            continue
+        mine = scores[there][:, points]
+        groups = [mine[tasks[there] == task] for task in np.unique(tasks[there])]
+        interval = percentile_interval(resampled_middles(groups, generator, RESAMPLES))
+        numbers[:, points] = middles(groups), *interval, mine.mean(0), mine.std(0)
+    return Drawn(frames, present.sum(0), *numbers)
+
+
+def make_panels(
+    runs: Sequence[GatheredRun], tasks: Sequence[str], methods: Sequence[str], metric: str, problems: list[str]
+) -> list[Panel]:
+    """Make a panel of every task, with a line for each method; what cannot be drawn is added to the problems."""
+    panels = []
+    for task in tasks:
+        lines = {}
+        for method in methods:
+            mine = [run for run in runs if (run.task, run.method) == (task, method)]
+            knowing = [run for run in mine if _knows(run, metric)]
+            curves = [curve for run in knowing if (curve := metric_curve(run, metric)) is not None]
+            if len(curves) < len(mine):
+                missing = counted(len(mine) - len(curves), "run")
+                problems.append(f"{task} with {method}: {missing} without {metric}, not drawn.")
+            if curves:
+                lines[method] = draw(*_side_by_side(curves))
+                if waits_for_episodes(mine[0], metric) and np.isnan(lines[method].iqm).all():
+                    few = f"at no point have {FEWEST_EPISODES} episodes of every run ended"
+                    problems.append(f"{task} with {method}: no line, as {few}.")
+        panels.append(Panel(task, lines))
+    return panels
+
+
+def _knows(run: GatheredRun, metric: str) -> bool:
+    """Whether a column has any number in it, where it is there."""
+    return metric not in run.columns or bool(np.isfinite(run.columns[metric]).any())
+
+
+def make_aggregate(runs: Sequence[GatheredRun], tasks: Sequence[str], methods: Sequence[str], metric: str) -> Panel:
+    """Put the runs of all tasks into one line for each method, as far as the shortest task goes."""
+    lines = {}
+    for method in methods:
+        curves, places = [], []
+        for place, task in enumerate(tasks):
+            for run in runs:
+                if (run.task, run.method) == (task, method) and (curve := metric_curve(run, metric)) is not None:
+                    curves.append(curve)
+                    places.append(place)
+        if len(set(places)) == len(tasks):
+            frames, scores, present = _side_by_side(curves)
+            everyone = present.all(0)
+            lines[method] = draw(
+                frames[everyone], scores[:, everyone], present[:, everyone], np.array(places, dtype=np.int64)
+            )
+    return Panel(ALL, {method: line for method, line in lines.items() if line.frames.size})
+
+
+def _side_by_side(
+    curves: Sequence[tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]],
+) -> tuple[Int[np.ndarray, " points"], Float[np.ndarray, "runs points"], Bool[np.ndarray, "runs points"]]:
+    """Put curves on the same frames, thinned out, and say which of them were there."""
+    frames = max((frames for frames, _ in curves), key=len)
+    if not all(np.array_equal(each, frames[: len(each)]) for each, _ in curves):
+        frames = np.unique(np.concatenate([each for each, _ in curves]))
+    if len(frames) > MOST_POINTS:
+        frames = frames[np.linspace(0, len(frames) - 1, MOST_POINTS).round().astype(int)]
+    scores = np.stack([np.interp(frames, each, score) for each, score in curves])
+    present = np.stack([(each[0] <= frames) & (frames <= each[-1]) for each, _ in curves])
+    return frames, np.where(present, scores, np.nan), present
+
+
+def lay_over(
+    panels: list[Panel], overlays: Sequence[ForeignCurves], methods: Sequence[str], metric: str, problems: list[str]
+) -> list[Series]:
+    """Add other people's lines to the panels of their tasks, and give their entries of the legend."""
+    names = list(methods)
+    added: dict[str, Series] = {}
+    shown: list[tuple[ForeignCurves, list[Panel]]] = []
+    undrawn: dict[str, list[ForeignCurves]] = {}
+    for each in overlays:
+        wanted = [panel for panel in panels if each.task in (panel.task, panel.short)]
+        if wanted and each.metric == metric.removeprefix("eval_"):  # others evaluate too
+            shown.append((each, wanted))
+        else:
+            undrawn.setdefault(each.source, []).append(each)
+    drawn = {source for each, _ in shown for source in each.source.split(", ")}
+    for each, wanted in shown:
+        if each.method not in names:
+            names.append(each.method)
+        # Curves of one method are one entry of the legend, also where a file each is about another task.
+        sources = [other.source for other, _ in shown if other.method == each.method] if each.method else [each.source]
+        files = _file_names(", ".join(sources))
+        source = files if files == _file_names(each.source) else "several files"
+        name = f"{each.method}, {source}" if each.method else source
+        for panel in wanted:
+            panel.lines[name] = _foreign_line(each, _last_frame(panel))
+        added[name] = Series(name, f"read from {files}", figures.method_colour(each.method, names), is_dashed=True)
+    ours = [panel.task for panel in panels]
+    for source, curves in undrawn.items():
+        if drawn.issuperset(source.split(", ")):
+            continue
+        tasks, metrics = (
+            ", ".join(dict.fromkeys(each)) for each in zip(*((c.task, c.metric) for c in curves), strict=True)
+        )
+        here = metric
+        if not any(each.task in (task, short_name(task)) for each in curves for task in ours):
+            here += f" on {', '.join(ours)}; --overlay-task says which of these tasks it is about"
+        names_of_files = _file_names(source)
+        problems.append(f"Nothing of {names_of_files} is drawn: it has {metrics} on {tasks}, and here is {here}.")
+    return list(added.values())
+
+
+def _last_frame(panel: Panel) -> int:
+    """Give how far the lines of a panel go."""
+    return max((int(line.frames[-1]) for line in panel.lines.values() if line.frames.size), default=0)
+
+
+def _foreign_line(curves: ForeignCurves, last: int) -> Drawn:
+    """Draw other people's runs as far as ours go, which would else be hard to see; all where that is nothing."""
+    frames, scores = curves.frames, curves.scores
+    if (within := frames <= last).any():
+        frames, scores = frames[within], scores[:, within]
+    if len(frames) > MOST_POINTS:
+        kept = np.linspace(0, len(frames) - 1, MOST_POINTS).round().astype(int)
+        frames, scores = frames[kept], scores[:, kept]
+    return draw(frames.astype(np.int64), scores.astype(np.float64), ~np.isnan(scores))
+
+
+def _file_names(source: str) -> str:
+    """Name files without their folders, and those of the same name once: every run may have a monitor.csv."""
+    return ", ".join(dict.fromkeys(Path(part).name for part in source.split(", ")))
+
+
+def make_tables(
+    runs: Sequence[GatheredRun],
+    tasks: Sequence[str],
+    methods: Sequence[str],
+    metric: str,
+    entry: entries.Study | None,
+) -> list[TaskTable]:
+    """Make the part of the table that is about each task."""
+    planned = {task.name: task for task in entry.tasks} if entry else {}
+    tables = []
+    for task in tasks:
+        curves = {
+            method: [
+                curve
+                for run in runs
+                if (run.task, run.method) == (task, method) and (curve := metric_curve(run, metric)) is not None
+            ]
+            for method in methods
+        }
+        last = max((int(frames[-1]) for mine in curves.values() for frames, _ in mine), default=0)
+        end = min(last, planned[task].frames) if task in planned else last
+        frames = [frame for frame in planned[task].table_frames if frame < end] if task in planned else []
+        frames.append(end)
+        rows = {
+            method: [_cell(task, method, frame, mine) for frame in frames] for method, mine in curves.items() if mine
+        }
+        if rows:
+            tables.append(TaskTable(task, frames, rows))
+    return tables
+
+
+def _cell(
+    task: str,
+    method: str,
+    frame: int,
+    curves: Sequence[tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]],
+) -> Cell:
+    """Aggregate the runs that reach a frame, at their first row that is not before it."""
+    scores = np.array(
+        [score[np.searchsorted(frames, frame)] for frames, score in curves if frames[-1] >= frame], dtype=float
+    )
+    if not scores.size or np.isnan(scores).any():
+        return Cell(task, method, frame, scores.size, math.nan, math.nan, math.nan, math.nan)
+    groups = [scores[:, None]]
+    low = high = math.nan  # one run drawn again and again is no interval
+    if scores.size > 1:
+        interval = percentile_interval(resampled_middles(groups, np.random.default_rng(SEED)))
+        low, high = (float(each[0]) for each in interval)
+    return Cell(task, method, frame, scores.size, float(middles(groups)[0]), low, high, float(scores.mean()))
+
+
+def short_name(task: str) -> str:
+    """Give the task's own name, without that of its family."""
+    return task.rpartition("/")[2]

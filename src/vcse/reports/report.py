@@ -1,0 +1,236 @@
+"""The report of a study, or of several: one page that needs nothing but itself, with its numbers as files beside it."""
+
+import csv
+import io
+import math
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+from jaxtyping import Float
+from matplotlib import rc_context
+
+from vcse.reports import figures
+from vcse.reports.external_curves import ForeignCurves
+from vcse.reports.panels import Cell, short_name
+from vcse.reports.provenance import data_uri
+from vcse.reports.sections import Section, check_column, check_overlay_task, find_all, make_section
+from vcse.reports.statistics import FEWEST_RUNS
+from vcse.reports.verdicts import (
+    ALL_TASKS,
+    FEWEST_EPISODES,
+    JudgedClaim,
+    Judgement,
+    deciding,
+    outcome,
+)
+from vcse.runs.checkpoint import write_atomically
+from vcse.runs.directory import check_no_file
+from vcse.runs.formatting import counted
+
+MINUS = "\N{MINUS SIGN}"
+
+
+def write_report(
+    directory: Path,
+    out: Path | None = None,
+    overlays: Sequence[ForeignCurves] = (),
+    *,
+    column: str | None = None,
+    overlay_task: str | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Path:
+    """Write the page about the runs below a directory, with its figures and tables beside it, and give its path.
+
+    Args:
+        directory: A study, a directory of studies, or any runs.
+        out: Where the page goes; the folder `report`, or `report-COLUMN`, in the directory if it is not given.
+        overlays: Other people's curves, drawn as dashed lines where the task is the same.
+        column: What is shown in place of what the study is judged by, without its claims.
+        overlay_task: The task that the overlays are said to be about; refused where it is none of those that were run.
+        progress: Told what is being done, and what was found wrong.
+    """
+    if not directory.is_dir():
+        raise ValueError(f"{directory} is not a directory")
+    if out is None:
+        out = directory / ("report" if column is None else f"report-{column}")
+    # All that can be refused is, before the slow part.
+    found = find_all(directory, progress)
+    if column is not None:
+        check_column(column, found)
+    if overlay_task is not None:
+        check_overlay_task(overlay_task, found)
+    _check_writable(out)
+    sections: list[Section] = []
+    for each in found:
+        sections.append(make_section(each, overlays, column=column, taken=sections, progress=progress))
+    if len(sections) > 1:
+        titles = Counter(section.title for section in sections)
+        places = [_place(each.directory, directory) for each in found]
+        sections = [
+            replace(
+                section,
+                folder=f"{section.name}/",
+                title=f"{section.title} ({place})" if titles[section.title] > 1 else section.title,
+            )
+            for section, place in zip(sections, places, strict=True)
+        ]
+    for section in sections:
+        progress(f"{section.title}: drawing {counted(len(section.panels), 'panel')}")
+        _write_files(section, out / section.folder)
+    page = out / "index.html"
+    write_atomically(page, _render(sections, directory.resolve().name).encode())
+    return page
+
+
+def _check_writable(out: Path) -> None:
+    check_no_file(out, "the report")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"the report cannot be written to {out}: {error.strerror}; --out names another directory"
+        ) from error
+
+
+def _write_files(section: Section, out: Path) -> None:
+    """Write a study's figure and numbers as files."""
+    drawn = section.drawable
+    if drawn:
+        # Without these two, the same runs would give another file each time.
+        with rc_context({"svg.hashsalt": "vcse"}):
+            figure = figures.success_curves(
+                drawn, label=re.sub(r"the last \d+ ", "", section.label), is_share=section.is_share
+            )
+            write_atomically(out / "curves.png", figures.to_png(figure, 130))
+            if not section.is_archive:
+                picture = io.BytesIO()
+                figure.savefig(picture, format="svg", metadata={"Date": None})
+                write_atomically(out / "curves.svg", picture.getvalue())
+    for number, each in enumerate(section.maps):
+        write_atomically(out / f"visits{number or ''}.png", each.light)
+    points = (
+        (panel.task, method, *point)
+        for panel in section.panels
+        for method, each in panel.lines.items()
+        for point in zip(*(column.tolist() for column in each), strict=True)
+    )
+    if not section.is_archive:
+        _write_csv(out / "curves.csv", ("task", "method", *_CURVE_COLUMNS), points)
+    cells = (cell for table in section.tables for row in table.rows.values() for cell in row)
+    _write_csv(out / "table.csv", Cell._fields, cells)
+    judged = (
+        (claim.claim.says, "ours" if claim.claim.ours else "paper", claim.measure, *judgement)
+        for claim in section.claims
+        for judgement in claim.judgements
+    )
+    if section.claims:
+        _write_csv(out / "claims.csv", ("claim", "by", "measure", *Judgement._fields), judged)
+
+
+_CURVE_COLUMNS = ("frame", "runs", "iqm", "low", "high", "mean", "std")
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow(["" if isinstance(cell, float) and math.isnan(cell) else cell for cell in row])
+    write_atomically(path, text.getvalue().encode())
+
+
+def _render(sections: Sequence[Section], title: str) -> str:
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("vcse.reports"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters |= {"data_uri": data_uri, "thousands": _thousands, "score": _score, "gain": _gain}
+    templates.filters |= {"short": short_name, "words": _words}
+    templates.globals |= {"outcome": outcome, "deciding": deciding, "reach": _reach, "ALL_TASKS": ALL_TASKS}
+    templates.globals |= {"FEWEST_EPISODES": FEWEST_EPISODES, "FEWEST_RUNS": FEWEST_RUNS}
+    return templates.get_template("report.html").render(
+        title=sections[0].title if len(sections) == 1 else title,
+        sections=sections,
+        drawing=[_drawing(section) for section in sections],
+    )
+
+
+def _drawing(section: Section) -> dict[str, Any]:
+    """Give what the page draws from."""
+    return {
+        "name": section.name,
+        "isShare": section.is_share,
+        "series": [each._asdict() for each in section.series],
+        "panels": [
+            {
+                "task": panel.task,
+                "lines": {
+                    method: {
+                        "frames": line.frames.tolist(),
+                        "runs": line.runs.tolist() if len(set(line.runs.tolist())) > 1 else int(line.runs[0]),
+                        **{name: _rounded(getattr(line, name)) for name in ("iqm", "low", "high", "std")},
+                    }
+                    for method, line in panel.lines.items()
+                    if line.frames.size
+                },
+            }
+            for panel in section.panels
+        ],
+    }
+
+
+def _rounded(numbers: Float[np.ndarray, " points"]) -> list[float | None]:
+    """Keep as many digits as can be seen."""
+    return [None if math.isnan(each) else float(f"{each:.5g}") for each in numbers.tolist()]
+
+
+def _reach(claim: JudgedClaim) -> float:
+    """Give how far from 0 the numbers and intervals of a claim go."""
+    numbers = (end for each in claim.judgements for end in (each.difference, each.low, each.high))
+    ends = [abs(end) for end in numbers if not math.isnan(end)]
+    return max(ends, default=0.0) or 1.0
+
+
+def _score(number: float, is_share: bool, digits: int = 1) -> str:
+    if math.isnan(number):
+        return "–"
+    told = f"{100 * number:.{digits}f}%" if is_share else f"{number:.3g}" if abs(number) < 100 else f"{number:,.0f}"
+    return told.replace("-", MINUS)
+
+
+def _gain(number: float, is_share: bool, beside: float = 0.0) -> str:
+    """Write a difference with its sign; of shares in percentage points, else with three digits of the larger of two."""
+    if math.isnan(number):
+        return "–"
+    largest = max(abs(number), abs(beside))
+    digits = max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
+    told = f"{100 * number:+.1f}" if is_share else f"{number:+,.{digits}f}"
+    return told.replace("-", MINUS)
+
+
+def _thousands(frames: int) -> str:
+    if frames >= 1_000_000:
+        return f"{frames / 1e6:.3g}M"
+    return f"{frames / 1e3:.3g}K" if frames >= 1000 else str(frames)
+
+
+def _words(name: str) -> list[str]:
+    """Split a name such as SimpleCrossingS9N1 where it may go on in the next line."""
+    return re.split(r"(?<=[a-z])(?=[A-Z])", name)
+
+
+def _place(path: Path, directory: Path) -> str:
+    """Give where a study lies as seen from the directory that the page is about."""
+    return path.resolve().name if path == directory else str(path.relative_to(directory))

@@ -1,0 +1,403 @@
+"""What a page says about one study: found in its directory, judged, and put into lines, tables, maps and words."""
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vcse.reports import figures
+from vcse.reports.archive import CURVES as ARCHIVED_CURVES
+from vcse.reports.demo_curves import Line
+from vcse.reports.external_curves import ForeignCurves
+from vcse.reports.loaded_run import GatheredRun
+from vcse.reports.loaded_runs import NoRunError, gather, study_directories
+from vcse.reports.media import Film, VisitMap, find_films, visit_maps
+from vcse.reports.panels import (
+    ALL,
+    Panel,
+    Series,
+    TaskTable,
+    lay_over,
+    make_aggregate,
+    make_panels,
+    make_tables,
+    short_name,
+)
+from vcse.reports.provenance import all_of, commit, machine, versions
+from vcse.reports.verdicts import (
+    TOO_FEW,
+    JudgedClaim,
+    judge,
+    outcome,
+    waits_for_episodes,
+)
+from vcse.runs.config import flat
+from vcse.runs.formatting import counted
+from vcse.studies.catalog import entries
+from vcse.studies.manifest import StudyFile, read_study_file
+
+LABELS = {
+    "success_rate": "success of the last {recent} training episodes",
+    "return_mean": "return of the last {recent} training episodes",
+    "eval_return_mean": "return in evaluation",
+    "eval_success_rate": "success in evaluation",
+    "beyond_wall_share": "share of visits beyond the wall",
+}
+MOST_OF_FEW = 4  # runs: more than 2.5 % of all resamples have nothing but the lowest in their middle half
+SHARES = ("_rate", "_share")  # how their names end
+WORDS = {  # for one claim, and for several
+    "holds": ("holds", "hold"),
+    "contradicted": ("contradicted", "contradicted"),
+    "undecided": ("undecided", "undecided"),
+    TOO_FEW: ("with too few runs", "with too few runs"),
+    "not run": ("not run", "not run"),
+}
+# What is configured of a bonus, and says nothing of a run that has none.
+OF_BONUS = (
+    *("a2c.bonus.", "a2c.beta", "a2c.injection", "a2c.bonus_features", "values"),
+    *("sac.bonus.", "sac.beta", "sac.value_critic", "sac.extrinsic_entropy"),
+    *("drqv2.bonus.", "drqv2.beta", "drqv2.value_critic", "drqv2.curiosity_pair", "drqv2.injection"),
+    "drqv2.bonus_batch_size",
+)
+NO_SETTINGS = ("schema_version", "task", "method", "seed", "keeps_replay")
+BONUS_NAMES = ("a2c.bonus.name", "sac.bonus.name", "drqv2.bonus.name")
+
+
+@dataclass(frozen=True)
+class Section:
+    """All that the page says about one study."""
+
+    name: str
+    title: str
+    source: str
+    extent: str  # how many runs of what
+    metric: str
+    label: str
+    series: list[Series]
+    panels: list[Panel]
+    tables: list[TaskTable]
+    claims: list[JudgedClaim]
+    maps: list[VisitMap]
+    films: list[Film]
+    notes: list[str]
+    problems: list[str]
+    differences: dict[str, dict[str, str]]  # setting, method, value
+    common: dict[str, str]
+    versions: str
+    commit: str
+    machine: str
+    commands: list[str]
+    folder: str  # of its files, beside the page
+    is_archive: bool  # the curves lie beside the page already
+    is_of_episodes: bool  # the metric is known only when some episodes have ended
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the metric goes from 0 to 100 %."""
+        return self.metric.endswith(SHARES)
+
+    @property
+    def methods(self) -> list[Series]:
+        """What was run here, not by others."""
+        return [each for each in self.series if not each.is_dashed]
+
+    @property
+    def has_few_runs(self) -> bool:
+        """Whether an interval of the table is of so few runs that it can only go from the lowest to the highest."""
+        cells = (cell for table in self.tables for cells in table.rows.values() for cell in cells)
+        return any(1 < cell.runs <= MOST_OF_FEW for cell in cells)
+
+    @property
+    def files(self) -> list[str]:
+        """What lies beside the page."""
+        names = ["table.csv", *(["claims.csv"] if self.claims else []), *(["curves.png"] if self.drawable else [])]
+        if self.is_archive:
+            return names
+        return ["curves.csv", *names, *(["curves.svg"] if self.drawable else [])]
+
+    @property
+    def has_fewer_somewhere(self) -> bool:
+        """Whether a line of ours has fewer runs at some points than at others."""
+        lines = [line for lines in self.drawable.values() for line in lines.values()]
+        return any(line.is_of_all is not None and not line.is_of_all.all() for line in lines)
+
+    @property
+    def drawable(self) -> dict[str, dict[str, Line]]:
+        """Our own lines that have at least one point, by task and method."""
+        ours = [each.name for each in self.methods]
+        lines = {
+            panel.task: {
+                method: Line(each.frames, each.iqm, each.low, each.high, each.runs == each.runs.max())
+                for method, each in panel.lines.items()
+                if method in ours and np.isfinite(each.iqm).any()
+            }
+            for panel in self.panels
+        }
+        return {task: mine for task, mine in lines.items() if mine}
+
+    @property
+    def verdicts(self) -> list[tuple[str, int, str]]:
+        """How many claims came out how: the verdict, the number, the word for so many."""
+        counted: Counter[str] = Counter(outcome(claim) for claim in self.claims)
+        return [
+            (verdict, counted[verdict], one if counted[verdict] == 1 else several)
+            for verdict, (one, several) in WORDS.items()
+            if counted[verdict]
+        ]
+
+
+class Found(NamedTuple):
+    """The runs of a directory, before anything is made of them."""
+
+    directory: Path
+    without: Sequence[Path]
+    runs: list[GatheredRun]
+    problems: list[str]
+    asked: StudyFile | None
+    entry: entries.Study | None
+
+    @property
+    def tasks(self) -> list[str]:
+        """What was run, in the order of the study."""
+        return _ordered({run.task: None for run in self.runs}, self.entry.task_names if self.entry else ())
+
+    @property
+    def is_aggregated(self) -> bool:
+        """Whether a panel shows all tasks together."""
+        return self.entry is not None and self.entry.figure == "aggregate" and len(self.tasks) > 1
+
+
+def find_all(directory: Path, progress: Callable[[str], None]) -> list[Found]:
+    """Read each study below a directory, and then the runs that are of none."""
+    studies = study_directories(directory)
+    found: list[Found] = []
+    unreadable: list[ValueError] = []  # such as a study that has not begun, which does not hide the others
+    for path in studies:
+        try:
+            found.append(_find(path, progress))
+        except ValueError as error:
+            unreadable.append(error)
+    if directory not in studies:
+        try:
+            found.append(_find(directory, progress, without=studies))
+        except ValueError as error:
+            if not (studies and isinstance(error, NoRunError)):  # beside studies there need be no other runs
+                unreadable.append(error)
+    if not found:
+        raise unreadable[0]
+    for each in unreadable:
+        progress(str(each))
+    return found
+
+
+def _find(directory: Path, progress: Callable[[str], None], without: Sequence[Path] = ()) -> Found:
+    progress(f"reading {directory}")
+    runs, problems = gather(directory, without=without)
+    if not runs:
+        raise ValueError(f"{directory} holds no run that can be read: {problems[0]}")
+    return Found(directory, without, runs, problems, *_asked(directory, problems))
+
+
+def check_overlay_task(name: str, found: Sequence[Found]) -> None:
+    """Refuse a task for other people's curves that was not run here."""
+    tasks = dict.fromkeys(task for each in found for task in each.tasks)
+    shown = [*tasks, *([ALL] if any(each.is_aggregated for each in found) else [])]
+    if not any(name in (task, short_name(task)) for task in shown):
+        raise ValueError(f"--overlay-task must be one of {', '.join(shown)}, got {name!r}")
+
+
+def check_column(name: str, found: Sequence[Found]) -> None:
+    """Refuse a column that no run has, or that is empty in all of them."""
+    runs = [run for each in found for run in each.runs]
+    names = dict.fromkeys(column for run in runs for column in run.columns)
+    if name not in names:
+        raise ValueError(f"--column must be one of {', '.join(names)}, got {name!r}")
+    if not any(np.isfinite(run.columns[name]).any() for run in runs if name in run.columns):
+        raise ValueError(f"--column {name} holds no number in any of {counted(len(runs), 'run')}")
+
+
+def make_section(
+    found: Found,
+    overlays: Sequence[ForeignCurves],
+    *,
+    column: str | None,
+    taken: Sequence[Section],
+    progress: Callable[[str], None],
+) -> Section:
+    """Put together all that is said about one study; its claims are about what it is judged by, and no other column."""
+    directory, without, runs, problems, asked, entry = found
+    task_names = found.tasks
+    methods = _ordered(
+        {run.method: None for run in runs}, entry.method_names if entry else tuple(figures.METHOD_COLOURS)
+    )
+    metric = column or (entry.metric if entry else _metric(runs))
+    claimed = entry if entry and entry.claims and entry.metric == metric else None
+    progress(_extent(runs, task_names, methods))
+    problems += _gaps(runs, asked)
+    panels = make_panels(runs, task_names, methods, metric, problems)
+    if found.is_aggregated:
+        panels.insert(0, make_aggregate(runs, task_names, methods, metric))
+    explanations = {method.name: method.explanation for method in entry.methods} if entry else {}
+    drawn = [method for method in methods if any(method in panel.lines for panel in panels)] or methods
+    series = [Series(method, explanations.get(method, ""), figures.method_colour(method, methods)) for method in drawn]
+    series += lay_over(panels, overlays, methods, metric, problems)
+    if claimed:
+        progress(f"judging {counted(len(claimed.claims), 'claim')}")
+    differences, common = _settings(runs, methods)
+    section = Section(
+        name=_unique(entry.name if entry else directory.resolve().name, [each.name for each in taken]),
+        title=entry.title if entry else f"Runs in {directory.resolve().name}",
+        source=_source(entry),
+        extent=_extent(runs, task_names, methods) + ("" if column is None else f". Shown is the column {column}"),
+        metric=metric,
+        label=_label(metric, runs),
+        series=series,
+        panels=panels,
+        tables=make_tables(runs, task_names, drawn, metric, entry),
+        claims=judge(claimed, runs, asked.wanted_tasks if asked else ()) if claimed else [],
+        maps=visit_maps(runs, task_names, methods, problems) if entry and entry.figure == "visits" else [],
+        films=find_films(directory, without, problems),
+        notes=list(entry.notes) if entry else [],
+        problems=problems,
+        differences=differences,
+        common=common,
+        versions=all_of(versions(run.meta) for run in runs),
+        commit=all_of(commit(run.meta) for run in runs),
+        machine=all_of(machine(run.meta) for run in runs),
+        commands=asked.commands if asked else _commands(runs),
+        folder="",
+        is_archive=(found.directory / ARCHIVED_CURVES).exists(),
+        is_of_episodes=any(waits_for_episodes(run, metric) for run in runs),
+    )
+    for problem in problems:
+        progress(problem)
+    return section
+
+
+def _asked(directory: Path, problems: list[str]) -> tuple[StudyFile | None, entries.Study | None]:
+    """Give what was asked for, and the entry of the catalogue; neither where the directory does not say."""
+    try:
+        asked = read_study_file(directory)
+        entry = None if asked is None else entries.study(asked.study)
+    except ValueError as error:
+        problems.append(f"No claim is judged: {str(error).replace(str(directory), directory.name)}.")
+        return None, None
+    if entry is not None and asked is not None and asked.longest is not None:
+        entry = entries.narrowed(entry, frames=asked.longest)
+    return asked, entry
+
+
+def _source(entry: entries.Study | None) -> str:
+    if entry is None:
+        return ""
+    is_ours = entry.source.startswith("ours")
+    return f"O{entry.source[1:]}" if is_ours else f"In the paper: {entry.source}"
+
+
+def _extent(runs: Sequence[GatheredRun], tasks: Sequence[str], methods: Sequence[str]) -> str:
+    per_arm = Counter((run.task, run.method) for run in runs).values()
+    fewest, most = min(per_arm), max(per_arm)
+    seeds = counted(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
+    parts = [counted(len(tasks), "task"), counted(len(methods), "method"), f"{seeds} each"]
+    if len(per_arm) < len(tasks) * len(methods):
+        parts.append("not every method on every task")
+    unfinished = sum(not run.done for run in runs)
+    note = f"; {unfinished if unfinished < len(runs) else 'all'} of them not finished" if unfinished else ""
+    return f"{counted(len(runs), 'run')}: {', '.join(parts)}{note}"
+
+
+def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
+    """Say which runs are not whole or not there."""
+    said = []
+    unfinished = [run for run in runs if not run.done]
+    if unfinished:
+        one = len(unfinished) == 1
+        early = "is not finished: its curve ends early" if one else "are not finished: their curves end early"
+        said.append(f"{counted(len(unfinished), 'run')} of {len(runs)} {early}.")
+    if asked is not None:
+        there = {run.identity for run in runs}
+        missing = [each for each in asked.wanted if each not in there]
+        if missing:
+            task, method, seed = missing[0]
+            said.append(
+                f"{len(missing)} of the {counted(len(asked.wanted), 'run')} that were asked for are not here; "
+                f"the first is {task} with {method}, seed {seed}."
+            )
+    return said
+
+
+def _metric(runs: Sequence[GatheredRun]) -> str:
+    """Give what is drawn where no study says it: what most runs know, and of several the first."""
+    metrics = ("eval_success_rate", "success_rate", "eval_return_mean", "return_mean")
+    known = {
+        metric: sum(np.isfinite(run.columns.get(metric, np.full(1, np.nan))).any() for run in runs)
+        for metric in metrics
+    }
+    most = max(metrics, key=lambda metric: known[metric])
+    return most if known[most] else next(iter(runs[0].columns), "success_rate")
+
+
+def _label(metric: str, runs: Sequence[GatheredRun]) -> str:
+    """Say what a metric is."""
+    recent = {run.agent.recent_episodes for run in runs}
+    return LABELS.get(metric, f"column {metric}").format(recent=" or ".join(map(str, sorted(recent))))
+
+
+def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+    """Split the settings of runs into those in which methods differ and those that all share.
+
+    Settings of a bonus are those of the methods that have one.
+    """
+    found: dict[str, dict[str, dict[str, None]]] = {}
+    paid = {run.method for run in runs if "none" not in map(flat(run.config).get, BONUS_NAMES)}
+    for run in runs:
+        for name, value in flat(run.config).items():
+            is_of_pictures = name in ("rendering", "goal_marker")
+            if name not in NO_SETTINGS and not (is_of_pictures and value is None):
+                found.setdefault(name, {}).setdefault(run.method, {})[_shown(name, value)] = None
+    differences, common = {}, {}
+    for name, by_method in found.items():
+        is_of_bonus = name.startswith(OF_BONUS) and name not in BONUS_NAMES
+        asked = [method for method in methods if method in paid or not is_of_bonus]
+        told = {method: ", ".join(by_method.get(method, {"–": None})) for method in asked}
+        if len(set(told.values())) == 1:
+            common[name] = told[asked[0]]
+        elif told:
+            differences[name] = dict.fromkeys(methods, "–") | told
+    return differences, common
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "learned" if name == "sac.temperature" else "default"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _commands(runs: Sequence[GatheredRun]) -> list[str]:
+    """Give what the runs were made by; some may have been trained by one command and made longer by another."""
+    told = dict.fromkeys(
+        f"vcse {shlex.join(map(str, command))}" for run in runs if (command := run.meta.get("command"))
+    )
+    return list(told)
+
+
+def _ordered(found: Iterable[str], wanted: Sequence[str]) -> list[str]:
+    """Give names in the order wanted, then what else was found."""
+    names = list(found)
+    return [name for name in wanted if name in names] + [name for name in names if name not in wanted]
+
+
+def _unique(name: str, taken: Sequence[str]) -> str:
+    """Give a name that can stand in a link and name a folder, and that no other has."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "runs"
+    number, free = 2, plain
+    while free in taken:
+        free, number = f"{plain}-{number}", number + 1
+    return free

@@ -1,0 +1,399 @@
+"""A run's directory: configuration, curves, checkpoints, and the mark that it is done.
+
+config.json   everything that decides the run's numbers
+meta.json     versions, commit, machine
+train.csv     a row every so many frames            eval.csv   a row per evaluation
+timing.csv    wall clock, and frames/s since the row before; never compared
+actions.bin   A2C: every action taken, a byte each: environments that cannot be saved are replayed
+replay.bin    SAC: every transition, so that a checkpoint adds the new ones instead of writing all again
+frames.bin    DrQ-v2: every frame, for the same reason; steps.bin: what led to each
+checkpoint/   the newest two                        DONE       the frame at which the run was complete
+"""
+
+import csv
+import fcntl
+import importlib.util
+import io
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from vcse.agents.entry import AGENTS
+from vcse.extras import install
+from vcse.runs import checkpoint
+from vcse.runs.checkpoint import Checkpoint, naming, write_atomically
+from vcse.runs.config import RunConfig, difference
+from vcse.runs.machine import describe_machine
+
+CURVES = ("train.csv", "eval.csv", "timing.csv")
+# What train.csv shows of the bonus in the last batch.
+BONUS_COLUMNS = (
+    "bonus_std",
+    "bonus_min",
+    "bonus_max",
+    "radius_mean",
+    "zero_radius_share",
+    "decided_by_value_share",
+    "value_count_mean",
+    "value_mean",
+    "value_std",
+)
+# RCSE has the reward where VCSE has the value. A2C leaves these out: its tasks pay at the goal alone, and refuse RCSE.
+REWARD_COLUMNS = ("decided_by_reward_share", "reward_count_mean", "reward_mean", "reward_std")
+SHOWN_OF_BONUS = (*BONUS_COLUMNS, *REWARD_COLUMNS)
+LOGS = tuple(dict.fromkeys(name for agent in AGENTS.values() for name in agent.logs))  # that grow with a run
+LOCK_SECONDS = 0.5  # whoever looks whether a run is being written holds it for a moment
+
+
+class RunDirectory:
+    """One run on disk, locked while this object holds it."""
+
+    def __init__(self, path: Path, config: RunConfig, *, tensorboard: bool = False, device: str = "cpu") -> None:
+        if tensorboard and importlib.util.find_spec("tensorboard") is None:
+            raise RuntimeError(f"TensorBoard is not installed: {install('tensorboard')}")
+        self.path = path
+        self.config = config
+        self.device = device
+        self._has_scalars = tensorboard
+        self._scalars: Any = None
+        path.mkdir(parents=True, exist_ok=True)
+        self._lock = open(path / ".lock", "w")  # noqa: SIM115 - held until closed
+        self._take_lock()
+        try:
+            for each in (path, path / "checkpoint"):
+                checkpoint.drop_unfinished(each)
+            self._write_config()
+        except BaseException:
+            self.close()
+            raise
+
+    def _take_lock(self) -> None:
+        until = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if time.monotonic() > until:
+                    self._lock.close()
+                    raise RuntimeError(
+                        f"{self.path} is being written by another process: wait until that is done, or stop it"
+                    ) from error
+                time.sleep(0.02)
+            else:
+                return
+
+    @property
+    def done_frame(self) -> int:
+        """The frame at which the run was complete, or -1."""
+        return done_frame(self.path)
+
+    def close(self) -> None:
+        """Let others write."""
+        if self._scalars is not None:
+            self._scalars.close()
+        self._lock.close()
+
+    def newest_checkpoint(self) -> Checkpoint | None:
+        """Read the newest whole checkpoint, and say which were passed over."""
+        return checkpoint.newest(self.path / "checkpoint", otherwise="starting over from frame 0")
+
+    def save_checkpoint(self, frame: int, state: Mapping[str, Any]) -> None:
+        """Write a checkpoint, after which nothing up to this frame can be lost."""
+        for name in (*CURVES, *LOGS):
+            path = self.path / name
+            if path.exists():
+                with naming(path), open(path, "rb+") as file:
+                    os.fsync(file.fileno())
+        checkpoint.save(self.path / "checkpoint", frame, dict(state))
+
+    def cut(self, frame: int, logs: Mapping[str, int]) -> None:
+        """Drop what was written after a frame: checkpoints, rows of the curves, and all but so many bytes of logs."""
+        held = {name: _size(self.path / name) for name in logs}
+        for name, needed in logs.items():
+            if held[name] < needed:
+                raise RuntimeError(
+                    f"{self.path / name} holds {held[name]} bytes, but the checkpoint needs {needed}: remove the run "
+                    "to train it again"
+                )
+        (self.path / "DONE").unlink(missing_ok=True)
+        if self._scalars is not None:  # the next rows are those after the frame once more
+            self._scalars.close()
+            self._scalars = None
+        checkpoint.drop_after(self.path / "checkpoint", frame)  # first: they need the bytes that go next
+        for name, needed in logs.items():
+            if held[name] > needed:
+                os.truncate(self.path / name, needed)
+        for name in CURVES:
+            path = self.path / name
+            if path.exists():
+                write_atomically(path, _rows_until(frame, path.read_bytes()))
+
+    def _write_scalars(self, name: str, row: Mapping[str, Any]) -> None:
+        """Write a row for TensorBoard too; what a resumed run writes again replaces what was there."""
+        from torch.utils.tensorboard.writer import SummaryWriter
+
+        if self._scalars is None:
+            self._scalars = SummaryWriter(str(self.path / "tensorboard"), purge_step=row["frame"])
+        for column, value in row.items():
+            if column != "frame" and not (isinstance(value, float) and math.isnan(value)):
+                self._scalars.add_scalar(f"{name.removesuffix('.csv')}/{column}", value, row["frame"])
+        self._scalars.flush()
+
+    def append_row(self, name: str, row: Mapping[str, Any]) -> None:
+        """Add a row to a CSV file; the first brings the header, and a column that is new later on is added to it."""
+        path = self.path / name
+        header = _header(path)
+        columns = header + [column for column in row if column not in header]
+        if header and columns != header:  # another release began the run
+            write_atomically(path, _with_columns(path.read_bytes(), columns))
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if not header:
+            writer.writerow(columns)
+        writer.writerow([_written(row.get(column, "")) for column in columns])
+        _append(path, text.getvalue().encode())
+        if self._has_scalars and name != "timing.csv":
+            self._write_scalars(name, row)
+
+    def write_array(self, name: str, array: np.ndarray) -> None:
+        """Write an array as a file of NumPy's own kind."""
+        content = io.BytesIO()
+        np.save(content, array)
+        write_atomically(self.path / name, content.getvalue())
+
+    def append_log(self, name: str, numbers: np.ndarray) -> None:
+        """Add numbers to a file that grows with the run."""
+        _append(self.path / name, numbers.tobytes())
+
+    def read_log(self, name: str, count: int, dtype: DTypeLike) -> np.ndarray:
+        """Read its first so many numbers."""
+        path = self.path / name
+        numbers = np.fromfile(path, dtype=dtype, count=count) if path.exists() else np.zeros(0, dtype=dtype)
+        # Bytes are actions; all else that is kept are float32 numbers, also inside of records.
+        if numbers.dtype != np.uint8 and not np.isfinite(numbers.view(np.float32)).all():
+            raise ValueError(f"{path} is damaged: it holds numbers that are not finite")
+        return numbers
+
+    def add_to_meta(self, name: str, value: str) -> None:
+        """Write down what is known of the machine only once a run has begun."""
+        path = self.path / "meta.json"
+        known = json.loads(path.read_text()) if path.exists() else {}
+        if known.get(name) != value:
+            write_atomically(path, json.dumps(known | {name: value}, indent=1).encode())
+
+    def finish(self, frame: int) -> None:
+        """Mark the run as complete, and drop what only a longer one would need, where that is not kept."""
+        write_atomically(self.path / "DONE", f"{frame}\n".encode())
+        for name in () if self.config.keeps_replay else LOGS:
+            (self.path / name).unlink(missing_ok=True)
+
+    def _write_config(self) -> None:
+        there = check_config(self.path, self.config)
+        grows = there is None or there.frames < self.config.frames
+        if not grows and (there == self.config or self.done_frame >= self.config.frames):
+            return
+        if grows:  # and is not only saved more or less often
+            machine = describe_machine(self.config.agent, self.device)
+            write_atomically(self.path / "meta.json", json.dumps(machine, indent=1).encode())
+        # What makes the directory a run comes last.
+        write_atomically(self.path / "config.json", json.dumps(self.config.to_json(), indent=1).encode())
+
+
+def begun_on(path: Path) -> str | None:
+    """Give the device that a run was begun on, cpu or the name of a GPU; None where that is not known."""
+    try:
+        device = json.loads((path / "meta.json").read_text()).get("device")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return device if isinstance(device, str) else None
+
+
+def check_no_file(out: Path, what: str) -> None:
+    """Refuse an --out that is a file, or lies below one.
+
+    Args:
+        out: The directory, which need not exist yet.
+        what: That is to be written there.
+    """
+    for path in (out, *out.parents):
+        if path.is_file():
+            told = "it" if path == out else path
+            raise ValueError(f"{what} cannot be written to {out}: {told} is a file; --out names a directory")
+
+
+def check_config(path: Path, config: RunConfig) -> RunConfig | None:
+    """Refuse a directory that holds another run than this or a longer one; gives the configuration there, if any.
+
+    Another cadence of checkpoints makes no other run. One that has saved nothing, because its start failed, may be
+    replaced: the command that is mended would be refused otherwise.
+    """
+    if not (path / "config.json").exists():
+        strange = [name for name in (*CURVES, *LOGS, "checkpoint", "DONE") if (path / name).exists()]
+        if strange:
+            raise ValueError(f"{path} holds {strange[0]} but no config.json: it is no run, and nothing is overwritten")
+        return None
+    if not has_saved(path):
+        return None
+    there = read_config(path)
+    different = difference(config, there)
+    if different:
+        raise ValueError(
+            f"{path} holds another run: {different}; choose another --out, or --method in vcse train, or go on with "
+            f"that one by vcse resume {path} --frames N"
+        )
+    if 0 <= done_frame(path) < config.frames and not checkpoint.frames(path / "checkpoint"):
+        raise ValueError(
+            f"{path} is done at frame {done_frame(path):,} and its checkpoints are gone: it cannot go on to "
+            f"{config.frames:,}; choose another --out, or delete it to train it anew"
+        )
+    if 0 <= done_frame(path) < config.frames and not there.keeps_replay:
+        raise ValueError(
+            f"{path} is done at frame {done_frame(path):,} and was trained with --no-keep-replay: it cannot go on to "
+            f"{config.frames:,}; choose another --out, or delete it to train it anew"
+        )
+    if done_frame(path) < config.frames and 0 < max(checkpoint.frames(path / "checkpoint"), default=0) < config.frames:
+        gone = [name for name in AGENTS[config.agent].logs if not (path / name).exists()]
+        if gone:
+            raise ValueError(
+                f"{path / gone[0]} is missing, without which the run cannot go on to {config.frames:,} frames: choose "
+                "another --out, or delete the run to train it anew"
+            )
+    if there.frames > config.frames > done_frame(path):
+        raise ValueError(
+            f"{path} is a run of {there.frames:,} frames, which may grow but not shrink to {config.frames:,}"
+        )
+    return there
+
+
+def has_saved(path: Path) -> bool:
+    """Tell whether a run has anything to go on from."""
+    return bool(checkpoint.frames(path / "checkpoint")) or done_frame(path) >= 0
+
+
+def read_config(path: Path) -> RunConfig:
+    """Read the configuration of a run's directory."""
+    try:
+        return RunConfig.from_json(json.loads((path / "config.json").read_text()))
+    except TypeError as error:
+        what = "a setting is missing, unknown or of a wrong kind"
+        raise ValueError(f"{path / 'config.json'} cannot be read: {what} ({error})") from error
+    except (ValueError, KeyError, AttributeError) as error:
+        raise ValueError(f"{path / 'config.json'} cannot be read: {error}") from error
+
+
+def done_frame(path: Path) -> int:
+    """Give the frame at which a run was complete, or -1."""
+    try:
+        return int((path / "DONE").read_text())
+    except (FileNotFoundError, ValueError):
+        return -1
+
+
+def bytes_on_disk(path: Path) -> int:
+    """Give what all files of a run take; a checkpoint that is just being replaced counts for nothing."""
+    found = 0
+    for each in path.rglob("*"):
+        with suppress(FileNotFoundError):
+            found += each.stat().st_size if each.is_file() else 0
+    return found
+
+
+def run_directories(path: Path) -> list[Path]:
+    """Give the runs below a directory, or the one that it is."""
+    if not path.is_dir():
+        raise ValueError(f"{path} is not a directory")
+    found = sorted(each.parent for each in path.rglob("config.json"))
+    if not found:
+        raise ValueError(f"{path} holds no run: there is no config.json below it")
+    return found
+
+
+def readable_runs(path: Path) -> dict[Path, RunConfig]:
+    """Give the runs below a directory and their configurations; what cannot be read is named and left out."""
+    return those_without_problems(run_directories(path), read_config)
+
+
+def those_without_problems(paths: Iterable[Path], look: Callable[[Path], RunConfig]) -> dict[Path, RunConfig]:
+    """Look at runs; one that is refused is named and left out, and where all are, that is raised."""
+    found: dict[Path, RunConfig] = {}
+    problems: list[ValueError] = []
+    for each in paths:
+        try:
+            found[each] = look(each)
+        except ValueError as error:
+            problems.append(error)
+    if not found:
+        raise problems[0]
+    for problem in problems:
+        print(f"vcse: {problem}; the run is left out", file=sys.stderr)
+    return found
+
+
+def read_rows(path: Path) -> list[dict[str, float]]:
+    """Read a CSV file of numbers; an empty cell is NaN."""
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{name: float(cell) if cell else float("nan") for name, cell in row.items()} for row in rows]
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _append(path: Path, content: bytes) -> None:
+    """Add to a file all or nothing: a disk that fills up leaves it as it was."""
+    # Unbuffered, so that nothing tries once more when the file is closed.
+    with naming(path), open(path, "ab", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            left = memoryview(content)
+            while left:
+                left = left[file.write(left) :]
+        except BaseException:
+            file.truncate(size)
+            raise
+
+
+def _header(path: Path) -> list[str]:
+    """Give the columns of a CSV file; none where it does not exist or is empty."""
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return next(csv.reader(file), [])
+
+
+def _with_columns(content: bytes, columns: Sequence[str]) -> bytes:
+    """Give a CSV file with more columns, in which the rows that are there say nothing."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(csv.DictReader(io.StringIO(content.decode(), newline="")))
+    return text.getvalue().encode()
+
+
+def _rows_until(frame: int, content: bytes) -> bytes:
+    """Give a CSV file up to a frame; nothing, not even the header, where no row is left."""
+    header, *rows = content.splitlines(keepends=True) or [b""]
+    kept = []
+    for row in rows:
+        first = row.split(b",", 1)[0]
+        if not (row.endswith(b"\n") and first.isdigit() and int(first) <= frame):
+            break  # rows are in order, and one that was torn is the last
+        kept.append(row)
+    return b"".join([header, *kept] if kept else [])
+
+
+def _written(value: Any) -> str:
+    """Write a number so that it reads back as itself; NaN is an empty cell."""
+    if isinstance(value, float):
+        return "" if value != value else repr(value)  # noqa: PLR0124 - NaN is not itself
+    return str(value)

@@ -1,0 +1,1 @@
+"""Every experiment, as data."""

@@ -1,0 +1,43 @@
+import dataclasses
+import math
+
+import pytest
+
+from vcse.agents.drqv2.costs import capacity_of, expected_seconds, needs_of_run, steps_of
+from vcse.agents.settings import drqv2_config
+from vcse.envs.mujoco.pixels import Pixels
+from vcse.runs.config import RunConfig
+
+TASK = "dmc-pixels/walker_walk"
+SETTINGS = drqv2_config("none", task=TASK)
+USUAL = RunConfig(TASK, "drqv2", "none", 0, "release", 100_000, SETTINGS, eval_episodes=0, rendering="fast")
+
+
+def seconds(**changes):
+    return expected_seconds(dataclasses.replace(USUAL, **changes), "cpu")
+
+
+def test_the_time_that_a_run_takes_on_a_core_goes_with_what_it_learns_and_draws():
+    paid = drqv2_config("vcse", task=TASK)
+    assert 20 < seconds() / 3600 < 24  # 24,500 updates of 512 transitions, which take 3.2 s each
+    assert seconds(settings=paid) == pytest.approx(1.25 * seconds(), rel=0.01)
+    assert seconds(settings=drqv2_config("none", task=TASK, batch_size=256)) == pytest.approx(seconds() / 2, rel=0.01)
+    assert seconds(settings=dataclasses.replace(paid, bonus_batch_size=1024)) > 1.1 * seconds(settings=paid)
+    assert seconds(frames=4_000) < 60  # in which nothing is learned
+    assert seconds(eval_every_frames=10_000, eval_episodes=10) - seconds() == pytest.approx(11 * 10 * 500 * 6e-3)
+    assert seconds(rendering="faithful") > seconds()
+    assert expected_seconds(USUAL, "cuda") == 200
+
+
+def test_the_replay_holds_what_it_may_and_no_more_than_the_run_has():
+    assert (steps_of(USUAL), capacity_of(USUAL)) == (50_000, 50_000)
+    assert steps_of(dataclasses.replace(USUAL, frames=99_999)) == 50_000
+    assert capacity_of(dataclasses.replace(USUAL, frames=3_000_000)) == 1_000_000
+
+
+def test_what_a_replay_takes_that_is_not_kept_is_needed_until_a_run_is_done():
+    kept, dropped = (needs_of_run(dataclasses.replace(USUAL, keeps_replay=keeps)) for keeps in (True, False))
+    frames = steps_of(USUAL) * math.prod(Pixels.frame_shape)
+    assert frames < dropped.until_done < 1.01 * frames
+    assert dropped.files + dropped.until_done == kept.files
+    assert dropped._replace(files=kept.files, until_done=0) == kept

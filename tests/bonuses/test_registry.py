@@ -1,0 +1,77 @@
+import pytest
+import torch
+
+from vcse.bonuses.none import NoBonus
+from vcse.bonuses.normalizers import RunningStandardized
+from vcse.bonuses.registry import BONUS_NAMES, BonusChoice, make_bonus
+from vcse.bonuses.state_entropy import MatchedStateEntropy, StateEntropy
+from vcse.bonuses.value_conditional import RewardConditionalStateEntropy, ValueConditionalStateEntropy
+
+KINDS = {
+    "none": NoBonus,
+    "se": StateEntropy,
+    "vcse": ValueConditionalStateEntropy,
+    "rcse": RewardConditionalStateEntropy,
+    "se-matched": MatchedStateEntropy,
+}
+
+
+def make_batch(learners=2, points=20, dimensions=3):
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(learners, points, dimensions, generator=generator)
+    values, rewards = torch.randn(2, learners, points, generator=generator)
+    return features, values, rewards
+
+
+def test_all_names_are_tried_here():
+    assert set(BONUS_NAMES) == set(KINDS)
+
+
+@pytest.mark.parametrize("reading", ["release-a2c", "paper", "clean"])
+@pytest.mark.parametrize("name", BONUS_NAMES)
+def test_every_name_builds_a_bonus_that_pays_every_learner(name, reading):
+    bonus = make_bonus(BonusChoice(name, reading, 3), learners=2, dimensions=3)
+    assert type(bonus) is KINDS[name]
+    features, values, rewards = make_batch()
+    output = bonus(
+        features, values=values if bonus.needs_values else None, rewards=rewards if bonus.needs_rewards else None
+    )
+    assert output.reward.shape == (2, 20)
+    assert torch.isfinite(output.reward).all()
+    assert (output.reward == 0).all() == (name == "none")
+
+
+def test_settings_reach_the_bonus():
+    vcse = make_bonus(
+        BonusChoice("vcse", "release-a2c", 7, log_offset=0.5, value_normalization="running"), learners=2, dimensions=3
+    )
+    assert (vcse.k, vcse.rule.log_offset) == (7, 0.5)
+    assert isinstance(vcse.value_normalizer, RunningStandardized)
+    rcse = make_bonus(
+        BonusChoice("rcse", "release-sac", 7, log_offset=0.5, value_normalization="running"), learners=2, dimensions=3
+    )
+    assert (rcse.k, rcse.rule.log_offset) == (7, 0.5)
+    assert isinstance(rcse.reward_normalizer, RunningStandardized)
+    matched = make_bonus(BonusChoice("se-matched", "release-a2c", 4, log_offset=0.25), learners=2, dimensions=3)
+    assert (matched.k, matched.rule.log_offset) == (4, 0.25)
+    assert make_bonus(BonusChoice("vcse", "release-a2c", 3), learners=1, dimensions=3).rule.log_offset != 0.5
+
+
+def test_state_entropy_remembers_where_its_reading_says_so():
+    remembering, forgetful = (
+        make_bonus(BonusChoice("se", reading, 3), learners=2, dimensions=3) for reading in ("release-a2c", "paper")
+    )
+    assert remembering.memory.features.shape == (2, 10_000, 3)
+    assert forgetful.memory is None
+    assert BonusChoice("se", "re3", 3).memory_capacity == 10_000
+    assert BonusChoice("vcse", "release-a2c", 3).memory_capacity is None
+
+
+def test_an_unknown_name_and_no_neighbour_are_refused(without_type_checks):
+    with pytest.raises(ValueError, match="bonus must be one of none, se, vcse, rcse, se-matched, got 'curiosity'"):
+        BonusChoice("curiosity", "paper", 3)
+    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+        BonusChoice("se", "paper", 0)
+    for name in ("vcse", "se"):
+        with pytest.raises(ValueError, match="reading"):
+            make_bonus(BonusChoice(name, "mine", 3), learners=1, dimensions=3)

@@ -1,0 +1,174 @@
+import io
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
+from PIL import Image
+
+from vcse.reports.demo_curves import Line
+from vcse.reports.figures import (
+    METHOD_COLOURS,
+    OTHER_COLOURS,
+    THEMES,
+    method_colour,
+    spread,
+    success_curves,
+    to_png,
+    visit_maps,
+)
+
+
+def make_line(*middle):
+    middle = np.array(middle)
+    return Line(np.arange(1, len(middle) + 1) * 5000, middle, middle - 0.1, middle + 0.1)
+
+
+def contrast(one, other):
+    """Of WCAG: 3 is asked of graphics and of large text."""
+    lights = []
+    for colour in (one, other):
+        parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+        lights.append(0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2] + 0.05)
+    return max(lights) / min(lights)
+
+
+def test_every_method_can_be_seen_on_light_and_on_dark():
+    colours = [*METHOD_COLOURS.values(), *OTHER_COLOURS]
+    assert len(set(colours)) == len(colours)
+    for colour, theme in itertools.product(colours, THEMES.values()):
+        assert contrast(colour, theme.background) >= 3
+    for theme in THEMES.values():
+        assert contrast(theme.text, theme.background) >= 7
+        assert contrast(theme.faint, theme.background) >= 4.5
+
+
+def test_a_method_has_one_colour_whoever_else_is_there():
+    assert method_colour("vcse", ["a", "vcse"]) == METHOD_COLOURS["vcse"]
+    assert method_colour("b", ["none", "a", "b"]) == OTHER_COLOURS[1]
+    two = {"x/one": {"mine": make_line(0.1, 0.2)}, "x/two": {"other": make_line(0.1, 0.2), "mine": make_line(0.3, 0.4)}}
+    first, second = success_curves(two).axes[:2]
+    assert first.lines[0].get_color() == second.lines[1].get_color() == OTHER_COLOURS[0]
+
+
+@pytest.mark.parametrize(
+    ("middle", "points"),
+    [((0.5,), [5000]), ((0.1, 0.2), []), ((0.1, np.nan, 0.2, 0.3), [5000]), ((np.nan, 0.1, np.nan), [10_000])],
+)
+def test_a_point_that_no_line_shows_has_a_mark(middle, points):
+    (panel,) = success_curves({"minigrid/LavaGapS7": {"vcse": make_line(*middle)}}).axes
+    marked = [line for line in panel.lines if line.get_marker() == "o"]
+    assert [frame for line in marked for frame in line.get_xdata().tolist()] == points
+
+
+def test_a_run_that_has_only_begun_can_be_drawn():
+    begun = Line(np.array([0]), np.array([0.2]), np.array([0.2]), np.array([0.2]))
+    (panel,) = success_curves({"dmc-pixels/hopper_stand": {"vcse": begun}}).axes
+    assert panel.get_xlim() == (0, 1)
+
+
+def test_a_line_is_dotted_where_some_runs_have_ended():
+    whole = make_line(0.1, 0.2, 0.3, 0.4)
+    (panel,) = success_curves({"task": {"vcse": whole._replace(is_of_all=np.array([True, True, True, False]))}}).axes
+    solid, dotted = panel.lines
+    assert (solid.get_linestyle(), dotted.get_linestyle()) == ("-", ":")
+    np.testing.assert_array_equal(solid.get_ydata(), [0.1, 0.2, 0.3, np.nan])
+    np.testing.assert_array_equal(dotted.get_ydata(), [np.nan, np.nan, 0.3, 0.4])
+    (band,) = panel.collections
+    assert band.get_paths()[0].vertices[:, 0].max() == whole.frames[2]
+
+
+def test_lines_bands_and_labels_show_the_numbers():
+    lines = {"none": make_line(0.1, 0.12), "se": make_line(0.1, 0.13), "vcse": make_line(0.1, 0.9)}
+    (panel,) = success_curves({"minigrid/LavaGapS7": lines}).axes
+    assert panel.get_title(loc="left") == "minigrid/LavaGapS7"
+    for drawn, band, (method, line) in zip(panel.lines, panel.collections, lines.items(), strict=True):
+        np.testing.assert_array_equal(drawn.get_xydata(), np.stack((line.frames, line.middle), -1))
+        assert drawn.get_color() == METHOD_COLOURS[method]
+        edges = band.get_paths()[0].vertices[:, 1]
+        assert (edges.min(), edges.max()) == (line.low.min(), line.high.max())
+    assert [label.get_text() for label in panel.texts] == ["none  12%", "se  13%", "vcse  90%"]
+    heights = [label.xy[1] for label in panel.texts]
+    assert heights[1] - heights[0] == pytest.approx(0.075)  # moved apart
+    assert heights[2] == 0.9
+
+
+def test_a_label_tells_the_last_number_that_is_known():
+    (panel,) = success_curves({"task": {"vcse": make_line(0.2, 0.3, np.nan)}}).axes
+    assert [label.get_text() for label in panel.texts] == ["vcse  30%"]
+
+
+def test_panels_of_many_tasks_and_none():
+    figure = success_curves({f"task{number}": {"vcse": make_line(0.1, 0.2)} for number in range(4)}, "dark")
+    assert [panel.get_visible() for panel in figure.axes] == [True] * 4 + [False] * 2
+    with pytest.raises(ValueError, match="tasks must hold at least one task, got none"):
+        success_curves({})
+
+
+def test_a_figure_becomes_a_png_with_the_colour_of_its_page():
+    figure = success_curves({"task": {"vcse": make_line(0.1, 0.2)}}, "dark")
+    with Image.open(io.BytesIO(to_png(figure, 50))) as picture:
+        assert picture.format == "PNG"
+        assert picture.size == (350, 200)
+        corner = picture.convert("RGB").getpixel((0, 0))
+    assert corner == tuple(round(255 * part) for part in to_rgb(THEMES["dark"].background))
+
+
+@given(st.lists(st.floats(0, 1), max_size=8))
+def test_labels_never_touch_stay_inside_and_keep_their_order(places):
+    moved = spread(places, 0.1)
+    ordered = sorted(moved)
+    assert all(after - before > 0.1 - 1e-9 for before, after in itertools.pairwise(ordered))
+    assert all(-1e-9 <= place <= 1 + 1e-9 for place in moved)
+    assert sorted(range(len(places)), key=lambda i: (places[i], i)) == sorted(range(len(moved)), key=lambda i: moved[i])
+
+
+def test_labels_that_are_apart_stay_and_others_move_as_little_as_possible():
+    assert spread([0.9, 0.1], 0.1) == [0.9, 0.1]
+    assert spread([0.5, 0.5, 0.9], 0.1) == pytest.approx([0.45, 0.55, 0.9])
+    assert spread([0.0, 0.0], 0.1) == pytest.approx([0.0, 0.1])
+    assert spread([1.0, 0.95], 0.1) == pytest.approx([1.0, 0.9])
+
+
+def make_room():
+    """Give a room with a wall at x = 2 that opens at y = 3."""
+    walls = np.zeros((5, 5), dtype=bool)
+    walls[[0, -1]] = walls[:, [0, -1]] = walls[2] = True
+    walls[2, 3] = False
+    beyond = np.zeros((5, 5), dtype=bool)
+    beyond[3, 1:4] = True
+    return walls, beyond
+
+
+def test_visits_are_drawn_as_shares_with_what_lies_beyond_the_wall():
+    walls, beyond = make_room()
+    se, vcse = np.zeros((2, 5, 5), dtype=np.int64), np.zeros((2, 5, 5), dtype=np.int64)
+    se[0, 1, 1], se[0, 1, 3], se[1, 1, 1] = 30, 10, 5
+    vcse[0, 1, 1], vcse[0, 3, 2] = 3, 1
+    figure = visit_maps({"se": se, "vcse": vcse}, walls, beyond, frames_per_snapshot=10_000)
+    panels = figure.axes[:4]
+    assert [panel.get_xlabel() for panel in panels] == ["0% beyond", "0% beyond", "25% beyond", "0% beyond"]
+    assert [panel.get_title() for panel in panels] == ["0 to 10K", "10K to 20K", "", ""]
+    assert [panels[0].get_ylabel(), panels[2].get_ylabel()] == ["se", "vcse"]
+    cells = panels[2].images[0].get_array()
+    assert cells[2, 3] == 0.25  # at row y, column x
+    assert np.array_equal(cells.mask, walls.T)
+    limits = {panel.images[0].get_clim() for panel in panels}
+    assert limits == {(0, 1)}  # one scale for all, up to the last snapshot of se, spent in one cell
+
+
+def test_visits_that_do_not_fit_are_named(without_type_checks):
+    walls, beyond = make_room()
+    visits = np.ones((2, 5, 5)) * ~walls
+    with pytest.raises(ValueError, match=r"visits of b must have the shape \(2, 5, 5\) of the others, got \(1, 5, 5\)"):
+        visit_maps({"a": visits, "b": visits[:1]}, walls, beyond, frames_per_snapshot=1)
+    on_wall = visits.astype(int)
+    on_wall[:, 0, 0] = 1
+    with pytest.raises(ValueError, match="visits of a has 2 visits on cells that are walls"):
+        visit_maps({"a": on_wall}, walls, beyond, frames_per_snapshot=1)
+    with pytest.raises(ValueError, match=r"beyond must have the shape of walls, \(5, 5\), got \(4, 5\)"):
+        visit_maps({"a": visits}, walls, beyond[:4], frames_per_snapshot=1)
+    with pytest.raises(ValueError, match="visits must hold at least one method, got none"):
+        visit_maps({}, walls, beyond, frames_per_snapshot=1)

@@ -1,0 +1,202 @@
+import dataclasses
+
+import pytest
+
+from vcse.bonuses.registry import make_bonus
+from vcse.cli import main
+from vcse.envs.tasks import check_task, task_spec
+from vcse.nets.encoders import GridEncoder
+from vcse.studies.catalog import entries
+from vcse.studies.catalog.entries import CATALOG, Claim, narrowed, run_configs, study
+
+RUNNABLE = [entry for entry in CATALOG.values() if entry.is_runnable]
+PAPERS = {  # every experiment of the paper: runs per method and task
+    "minigrid": 16,
+    "minigrid-beta-se": 8,
+    "minigrid-beta-vcse": 8,
+    "minigrid-k": 8,
+    "minigrid-values": 16,
+    "minigrid-heatmap": 8,
+    "minigrid-full": 16,
+    "dmc-pixels": 16,
+    "dmc-pixels-rcse": 8,
+    "dmc-pixels-batch": 8,
+    "dmc-pixels-beta-se": 8,
+    "dmc-pixels-decay": 8,
+    "dmc-states": 16,
+    "metaworld": 16,
+    "metaworld-mwm": 16,
+}
+
+
+OURS = {"minigrid-readings", "minigrid-controls", "dmc-states-controls", "dmc-pixels-controls"}
+
+
+def test_every_experiment_of_the_paper_is_there_and_four_of_our_own():
+    assert {*PAPERS, *OURS} == set(CATALOG)
+    assert {name: CATALOG[name].seeds for name in PAPERS} == PAPERS
+
+
+@pytest.mark.parametrize("entry", CATALOG.values(), ids=list(CATALOG))
+def test_claims_are_about_methods_and_tasks_that_the_study_has(entry):
+    assert len(set(entry.method_names)) == len(entry.methods)
+    assert len(set(entry.task_names)) == len(entry.tasks)
+    assert entry.claims
+    for claim in entry.claims:
+        named = (claim.better, claim.than) if isinstance(claim, Claim) else (claim.method,)
+        assert set(named) <= set(entry.method_names)
+        assert set(claim.tasks) <= set(entry.task_names)
+    assert all(frame < task.frames for task in entry.tasks for frame in task.table_frames)
+
+
+@pytest.mark.parametrize("entry", RUNNABLE, ids=[entry.name for entry in RUNNABLE])
+def test_what_can_be_run_has_tasks_and_bonuses_that_exist(entry):
+    configs = run_configs(entry)
+    assert len(configs) == len(entry.tasks) * len(entry.methods) * entry.seeds
+    assert len({config.name for config in configs}) == len(configs)
+    for task in entry.task_names:
+        check_task(task)
+        if entry.agent == "a2c":
+            GridEncoder(*task_spec(task).observation_shape)
+    for choice in {config.settings.bonus for config in configs}:
+        make_bonus(choice, learners=2, dimensions=2)
+
+
+def test_methods_of_a_task_differ_in_more_than_their_names():
+    for entry in RUNNABLE:
+        alike = {}
+        for config in run_configs(narrowed(entry, seeds=1)):
+            settings = dataclasses.replace(config, method="any")
+            assert alike.setdefault(settings, config.method) == config.method, f"{config.name} of {entry.name}"
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("minigrid", "minigrid/LavaGapS7"),
+        ("minigrid-full", "minigrid-full/LavaGapS7"),
+        ("dmc-states", "dmc/hopper_stand"),
+        ("dmc-pixels", "dmc-pixels/walker_walk"),
+        ("metaworld", "metaworld/door-open"),
+    ],
+)
+def test_a_study_is_what_vcse_train_makes_of_the_same_names(monkeypatch, tmp_path, name, task):
+    asked = [each for each in run_configs(narrowed(study(name), seeds=2)) if each.task == task]
+    made = []
+    monkeypatch.setattr("vcse.cli.train.train_in_jobs", lambda configs, out, **settings: made.extend(configs))
+    bonuses = list(dict.fromkeys(config.settings.bonus.name for config in asked))
+    frames = str(asked[0].frames)
+    command = ["train", "--task", task, "--bonus", *bonuses, "--seeds", "2", "--frames", frames, "--quiet"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    assert made == asked
+
+
+def test_readings_set_injection_and_weight_as_their_labels_say():
+    settings = {
+        config.method: (config.a2c.bonus.reading, config.a2c.injection, config.a2c.beta)
+        for config in run_configs(narrowed(study("minigrid-readings"), seeds=1, tasks=["LavaGapS7"]))
+    }
+    assert settings["vcse-release"] == ("release-a2c", "after_gae", 0.005)
+    assert settings["vcse-release-reward-beta-0.00125"] == ("release-a2c", "reward", 0.00125)
+    assert settings["vcse-paper"] == ("paper", "reward", 0.005)
+    assert settings["vcse-clean-advantage"] == ("clean", "after_gae", 0.005)
+
+
+def test_values_are_exact_where_the_label_says_so():
+    sources = {
+        config.method: (config.values, config.a2c.bonus_features)
+        for config in run_configs(narrowed(study("minigrid-values"), seeds=1))
+    }
+    assert sources == {
+        "none": ("network", "position"),
+        "se": ("network", "position"),
+        "vcse": ("network", "position"),
+        "vcse-exact": ("exact", "position"),
+        "vcse-exact-stationary": ("exact-stationary", "position"),
+    }
+
+
+def test_sac_from_states_has_the_numbers_of_the_release():
+    assert study("dmc-states").is_runnable
+    configs = run_configs(study("dmc-states"))
+    assert len(configs) == 4 * 3 * 16
+    by_method = {config.method: config.sac for config in configs}
+    assert {method: (sac.temperature, sac.has_extrinsic_critic) for method, sac in by_method.items()} == {
+        "none": (None, False),
+        "se": (0.001, False),
+        "vcse": (0.001, True),
+    }
+    for config in configs:
+        sac = config.sac
+        assert sac == by_method[config.method]
+        assert (sac.bonus.reading, sac.bonus.k, sac.beta) == ("release-sac", 12, 0.1)
+        assert (sac.batch_size, sac.hidden_units, sac.learning_rate, sac.discount) == (1024, 1024, 1e-4, 0.99)
+        assert (sac.target_rate, sac.target_every_updates, sac.initial_temperature) == (0.005, 2, 0.1)
+        assert (sac.seed_frames, sac.updates_per_step) == (5000, 1)
+        assert (sac.value_critic, sac.extrinsic_entropy) == ("target", False)
+        assert (config.reading, config.backend, config.eval_every_frames, config.eval_episodes) == (
+            "release",
+            "dm_control",
+            10_000,
+            10,
+        )
+        assert config.frames <= sac.replay_capacity  # nothing is forgotten
+
+
+class TestNarrowed:
+    def test_seeds_frames_tasks_and_bonuses(self):
+        small = narrowed(study("minigrid"), seeds=2, frames=1000, tasks=["Unlock"], bonuses=["se"])
+        assert [config.name for config in run_configs(small, first_seed=5)] == [
+            "minigrid-Unlock/se/seed5",
+            "minigrid-Unlock/se/seed6",
+        ]
+        assert {config.frames for config in run_configs(small)} == {1000}
+
+    def test_a_bonus_names_its_methods_where_none_has_its_name(self):
+        assert narrowed(study("minigrid-k"), bonuses=["vcse"]).method_names == ("vcse-k3", "vcse-k5", "vcse-k7")
+        assert narrowed(study("minigrid-controls"), bonuses=["vcse"]).method_names == ("vcse",)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"seeds": 0}, "--seeds must be at least 1, got 0"),
+            ({"frames": -5}, "--frames must be at least 1, got -5"),
+            (
+                {"tasks": ["LavaGap7"]},
+                r"minigrid has no task 'LavaGap7'; nearest are minigrid/LavaGapS7, .*minigrid lists all 6\)",
+            ),
+            ({"tasks": ["minigird/LavaGapS7"]}, "nearest are minigrid/LavaGapS7, "),
+            ({"bonuses": ["vcse", "rnd"]}, "has the methods none, se, vcse, not 'rnd'"),
+        ],
+    )
+    def test_what_the_study_does_not_have_is_refused(self, options, message):
+        with pytest.raises(ValueError, match=message):
+            narrowed(study("minigrid"), **options)
+
+
+def test_an_unknown_study_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match=r"'dmc-state' does not exist; nearest are dmc-states, .*list lists all 19\)"):
+        study("dmc-state")
+
+
+def test_a_study_whose_agent_is_missing_says_what_it_needs():
+    with pytest.raises(ValueError, match=r"metaworld-mwm cannot be run yet; it needs the agent mwm"):
+        run_configs(study("metaworld-mwm"))
+
+
+def test_the_map_of_the_visits_has_its_wall_where_the_metric_looks():
+    from vcse.envs.minigrid.crossing import MAPS
+
+    crossed = MAPS[entries.CROSSED_MAP]
+    walls = [crossed.is_wall(entries.CROSSED_WALL, y) for y in range(1, 8)]
+    assert sum(walls) == 6
+    assert not crossed.is_wall(entries.CROSSED_WALL, 5)
+
+
+def test_the_heat_map_can_be_made_longer_and_is_drawn_of_short_runs_too():
+    entry = entries.study("minigrid-heatmap")
+    every = {
+        frames: run_configs(narrowed(entry, frames=frames))[0].visits_every_frames
+        for frames in (5_000, 100_000, 300_000)
+    }
+    assert every == {5_000: 500, 100_000: 10_000, 300_000: 10_000}
