@@ -150,7 +150,7 @@ def test_doctor_fails_where_the_simulator_does(capsys, monkeypatch):
         raise RuntimeError("Physics state is invalid")
 
     monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"dmc": ("dm_control", "mujoco")})
-    monkeypatch.setattr("vcse.cli.doctor.DMCStates", diverge)
+    monkeypatch.setattr("vcse.envs.mujoco.dmc.DMCStates", diverge)
     assert main(["doctor", "--json"]) == 1
     rows = {row["what"]: row for row in json.loads(capsys.readouterr().out)}
     row = rows["dmc/hopper_stand"]
@@ -236,7 +236,7 @@ def _off_by_log_two(points, *, k):
 
 
 def test_selftest_fails_when_an_estimator_is_off_by_log_two(capsys, monkeypatch):
-    monkeypatch.setattr(sys.modules["vcse.cli.selftest"], "kl_entropy", _off_by_log_two)
+    monkeypatch.setattr("vcse.estimators.kl_entropy", _off_by_log_two)
     assert main(["selftest", "--draws", "2"]) == 1
     assert "4 of 21 failed" in capsys.readouterr().err
 
