@@ -1,3 +1,51 @@
 """Value-conditional state entropy exploration for reinforcement learning."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from vcse.bonuses import Bonus as Bonus
+    from vcse.bonuses import BonusOutput as BonusOutput
+    from vcse.bonuses import FeatureMemory as FeatureMemory
+    from vcse.bonuses import MatchedStateEntropy as MatchedStateEntropy
+    from vcse.bonuses import NoBonus as NoBonus
+    from vcse.bonuses import RewardConditionalStateEntropy as RewardConditionalStateEntropy
+    from vcse.bonuses import StateEntropy as StateEntropy
+    from vcse.bonuses import ValueConditionalStateEntropy as ValueConditionalStateEntropy
+    from vcse.estimators import kl_entropy as kl_entropy
+    from vcse.estimators import ksg_conditional_entropy as ksg_conditional_entropy
+    from vcse.estimators import state_entropy_reward as state_entropy_reward
+    from vcse.estimators import value_conditional_reward as value_conditional_reward
+
+# Which module each public name is of; the module is imported when the name is first used.
+_HOMES = {
+    "Bonus": "vcse.bonuses",
+    "BonusOutput": "vcse.bonuses",
+    "FeatureMemory": "vcse.bonuses",
+    "MatchedStateEntropy": "vcse.bonuses",
+    "NoBonus": "vcse.bonuses",
+    "RewardConditionalStateEntropy": "vcse.bonuses",
+    "StateEntropy": "vcse.bonuses",
+    "ValueConditionalStateEntropy": "vcse.bonuses",
+    "kl_entropy": "vcse.estimators",
+    "ksg_conditional_entropy": "vcse.estimators",
+    "state_entropy_reward": "vcse.estimators",
+    "value_conditional_reward": "vcse.estimators",
+}
+__all__ = list(_HOMES)
+
+if not TYPE_CHECKING:  # a type checker would take this for any name at all
+
+    def __getattr__(name: str) -> object:
+        """Import a public name from its module, once."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'vcse' has no attribute {name!r}")
+        globals()[name] = found = getattr(import_module(_HOMES[name]), name)
+        return found
+
+
+def __dir__() -> list[str]:
+    """List what there is, with what is not imported yet."""
+    return sorted({*globals(), *__all__})

@@ -14,6 +14,7 @@ from gl import needs_gl
 from vcse import __version__
 from vcse.cli import main
 from vcse.cli.doctor import Finding
+from vcse.cli.verbs import first_line, load_verb
 from vcse.envs.tasks import state_spec
 from vcse.estimators import kl_entropy
 
@@ -65,6 +66,41 @@ def test_help_names_no_empty_default(command, capsys):
     with pytest.raises(SystemExit):
         main([*command, "--help"])
     assert "(default: )" not in capsys.readouterr().out
+
+
+def test_help_of_a_verb_among_others_is_its_first_line():
+    verbs = sys.modules["vcse.cli.main"].VERBS
+    assert {name: line for name, (_, line) in verbs.items()} == {
+        name: first_line(load_verb(verb)) for name, verb in verbs.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [(["--help"], 0), (["--version"], 0), (["trian"], 2), (["doctor", "--help"], 0), (["selftest", "--help"], 0)],
+)
+def test_what_computes_nothing_loads_nothing_that_is_slow(arguments, status):
+    told = (
+        "import atexit, sys\n"
+        "slow = {'torch', 'numpy', 'matplotlib', 'jaxtyping'}\n"
+        "atexit.register(lambda: print('slow:', *sorted(slow & sys.modules.keys())))\n"
+        f"from vcse.cli import main\nsys.exit(main({arguments}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", told],
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1].strip()) == (status, "slow:")
+
+
+def test_an_option_before_the_verb_is_told_whose_it_is(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["--json", "doctor"])
+    assert exit_.value.code == 2
+    assert "in vcse tasks --help" in capsys.readouterr().err
 
 
 def test_help_mentions_the_version(capsys):
@@ -150,7 +186,7 @@ def test_doctor_fails_where_the_simulator_does(capsys, monkeypatch):
         raise RuntimeError("Physics state is invalid")
 
     monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"dmc": ("dm_control", "mujoco")})
-    monkeypatch.setattr("vcse.cli.doctor.DMCStates", diverge)
+    monkeypatch.setattr("vcse.envs.mujoco.dmc.DMCStates", diverge)
     assert main(["doctor", "--json"]) == 1
     rows = {row["what"]: row for row in json.loads(capsys.readouterr().out)}
     row = rows["dmc/hopper_stand"]
@@ -236,7 +272,7 @@ def _off_by_log_two(points, *, k):
 
 
 def test_selftest_fails_when_an_estimator_is_off_by_log_two(capsys, monkeypatch):
-    monkeypatch.setattr(sys.modules["vcse.cli.selftest"], "kl_entropy", _off_by_log_two)
+    monkeypatch.setattr("vcse.estimators.kl_entropy", _off_by_log_two)
     assert main(["selftest", "--draws", "2"]) == 1
     assert "4 of 21 failed" in capsys.readouterr().err
 

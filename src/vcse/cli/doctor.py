@@ -10,17 +10,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-import numpy as np
-import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-import vcse
-from vcse.envs.mujoco.dmc import DMCStates
-from vcse.envs.mujoco.pixels import Pixels
-from vcse.envs.mujoco.rendering import missing_library, named_backend
-from vcse.estimators import value_conditional_reward
+from vcse import __version__
 from vcse.extras import install
 
 # Each extra of this package, and the modules that it brings.
@@ -71,7 +65,9 @@ def doctor(json: bool = False) -> int:
 
 def diagnose() -> Iterator[Finding]:
     """Give the findings one by one."""
-    yield Finding("vcse", "ok", vcse.__version__)
+    import torch
+
+    yield Finding("vcse", "ok", __version__)
     yield Finding("Python", "ok", f"{platform.python_version()} on {platform.platform(terse=True)}")
     yield Finding("PyTorch", "ok", f"{torch.__version__}, {torch.get_num_threads()} threads, {os.cpu_count()} cores")
     yield _estimators_on("cpu")
@@ -95,6 +91,10 @@ def diagnose() -> Iterator[Finding]:
 
 def _estimators_on(device: str) -> Finding:
     """Compute a reward whose value is known."""
+    import torch
+
+    from vcse.estimators import value_conditional_reward
+
     what = f"estimators on {device}"
     try:
         same = torch.ones(16, 64, device=device)
@@ -111,6 +111,8 @@ def _extra(extra: str, modules: tuple[str, ...]) -> Finding:
     if absent:
         return Finding(f"extra {extra}", "missing", f"not installed: {', '.join(absent)}", install(extra))
     if "mujoco" in modules:
+        from vcse.envs.mujoco.rendering import named_backend
+
         try:
             named_backend()
         except RuntimeError as error:
@@ -131,6 +133,10 @@ def _extra(extra: str, modules: tuple[str, ...]) -> Finding:
 
 def _step_of_hopper() -> Finding:
     """Simulate one step, without drawing it."""
+    import numpy as np
+
+    from vcse.envs.mujoco.dmc import DMCStates
+
     what = "dmc/hopper_stand"
     try:
         environments = DMCStates(["hopper_stand"])
@@ -144,6 +150,11 @@ def _step_of_hopper() -> Finding:
 
 def _picture_of(task: str, extra: str) -> Finding:
     """Draw one picture, on the GPU where there is one, in a process of its own."""
+    import torch
+
+    from vcse.envs.mujoco.pixels import Pixels
+    from vcse.envs.mujoco.rendering import missing_library
+
     device: Literal["cpu", "cuda"] = "cuda" if torch.cuda.is_available() else "cpu"
     what = PICTURE_OF + task
     # This is asked first: what fails in that process would not tell a library that is not here from one that is broken.

@@ -7,29 +7,46 @@ import sys
 from collections.abc import Sequence
 
 from vcse import __version__
-from vcse.cli.bench import bench
-from vcse.cli.doctor import doctor
-from vcse.cli.evaluate import evaluate_runs
-from vcse.cli.report import report
-from vcse.cli.selftest import selftest
-from vcse.cli.study import run_study_command, study
-from vcse.cli.tasks import tasks
-from vcse.cli.train import resume, train
-from vcse.cli.verbs import Verb, run_verb
-from vcse.cli.watch import watch
-from vcse.launch.cohorts import StoppedError
+from vcse.cli.verbs import NamedVerb, run_verb
+from vcse.runs.stopping import StoppedError
 
-VERBS: dict[str, Verb] = {
-    "train": train,
-    "resume": resume,
-    "eval": evaluate_runs,
-    "watch": watch,
-    "tasks": tasks,
-    "study": study,
-    "report": report,
-    "bench": bench,
-    "doctor": doctor,
-    "selftest": selftest,
+# Where each verb is, and the first line of its docstring; its module is imported once it is asked for.
+VERBS: dict[str, NamedVerb] = {
+    "train": (
+        "vcse.cli.train:train",
+        "Train: every task with every bonus and every seed, all at once. Unfinished runs go on, finished are skipped.",
+    ),
+    "resume": (
+        "vcse.cli.train:resume",
+        "Go on with every unfinished run below a directory. One that cannot be read is left out, "
+        "and the exit status 1.",
+    ),
+    "eval": (
+        "vcse.cli.evaluate:evaluate_runs",
+        "Play episodes with the newest policy of every run, with sampled and again with likeliest actions.",
+    ),
+    "watch": (
+        "vcse.cli.watch:watch",
+        "Film the newest policy of a run: watch.gif in its directory, or the file that --out names.",
+    ),
+    "tasks": ("vcse.cli.tasks:tasks", "List the tasks of every family, the agent that each is for, and what it sees."),
+    "study": (
+        "vcse.cli.study:study",
+        "List, show and run the studies of the catalogue: vcse study list | show | run | status | pack.",
+    ),
+    "report": (
+        "vcse.cli.report:report",
+        "Write a page about a study, about several, or about any runs: curves, numbers, and a verdict on each claim.",
+    ),
+    "bench": ("vcse.cli.bench:bench", "Measure speed and memory."),
+    "doctor": (
+        "vcse.cli.doctor:doctor",
+        "Tell which Python, PyTorch, devices and extras are here, what is missing, and the command that installs it.",
+    ),
+    "selftest": (
+        "vcse.cli.selftest:selftest",
+        "Hold the estimators against closed forms, print bias and spread, and fail outside the tolerance.",
+    ),
 }
 
 
@@ -65,6 +82,8 @@ def _run(arguments: list[str]) -> int:
         print(f"vcse {__version__}")
         return 0
     if arguments[:1] == ["study"]:  # which has verbs of its own
+        from vcse.cli.study import run_study_command
+
         return run_study_command(arguments[1:])
     description = "Value-conditional state entropy exploration. vcse --version prints the version."
     return run_verb(VERBS, arguments, prog="vcse", description=description)

@@ -5,15 +5,13 @@ import math
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
 
-from vcse.cli.devices import Device, resolve_device
-from vcse.estimators import kl_entropy, ksg_conditional_entropy, state_entropy_reward, value_conditional_reward
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,9 @@ class Check:
         return abs(self.bias) <= self.tolerance
 
 
-def selftest(json: bool = False, device: Device = "auto", draws: int = 10, seed: int = 0) -> int:
+def selftest(
+    json: bool = False, device: Literal["auto", "cpu", "cuda"] = "auto", draws: int = 10, seed: int = 0
+) -> int:
     """Hold the estimators against closed forms, print bias and spread, and fail outside the tolerance.
 
     A k-nearest-neighbour estimate is biased on finite samples, more in more dimensions; the tolerance of each line is
@@ -49,6 +49,10 @@ def selftest(json: bool = False, device: Device = "auto", draws: int = 10, seed:
         draws: Samples drawn per line; bias and spread are over these.
         seed: Seed of the samples.
     """
+    import torch
+
+    from vcse.cli.devices import resolve_device
+
     if draws < 2:
         raise ValueError(f"--draws must be at least 2, got {draws}")
     chosen = resolve_device(device)
@@ -76,8 +80,12 @@ CORRELATED = (
 )
 
 
-def run_checks(device: Literal["cpu", "cuda"], draws: int, generator: torch.Generator) -> Iterator[Check]:
+def run_checks(device: Literal["cpu", "cuda"], draws: int, generator: "torch.Generator") -> Iterator[Check]:
     """Give the checks one by one."""
+    import torch
+
+    from vcse.estimators import kl_entropy, ksg_conditional_entropy, state_entropy_reward, value_conditional_reward
+
     for d, tolerance in ((1, 0.03), (2, 0.05), (5, 0.12)):
         states = torch.randn(draws, 2000, d, generator=generator).to(device)
         yield _check("KL", f"Gaussian, {d}d", states, 5, _gaussian_entropy(d), kl_entropy(states, k=5), tolerance)
@@ -110,7 +118,13 @@ def _gaussian_entropy(dimensions: int) -> float:
 
 
 def _check(
-    estimator: str, samples: str, states: Tensor, k: int, expected: float, estimates: Tensor, tolerance: float
+    estimator: str,
+    samples: str,
+    states: "torch.Tensor",
+    k: int,
+    expected: float,
+    estimates: "torch.Tensor",
+    tolerance: float,
 ) -> Check:
     mean = float(estimates.mean())
     n, d = states.shape[-2:]

@@ -4,14 +4,16 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
+from importlib import import_module
 
 import tyro
 from tyro.extras import SubcommandApp
 
 Verb = Callable[..., int]
+NamedVerb = tuple[str, str]  # "module:function", and the first line of its docstring
 
 
-def run_verb(verbs: Mapping[str, Verb], arguments: list[str], *, prog: str, description: str) -> int:
+def run_verb(verbs: Mapping[str, Verb | NamedVerb], arguments: list[str], *, prog: str, description: str) -> int:
     """Run the verb that arguments begin with, or tell which there are; give the exit status."""
     name, rest = "".join(arguments[:1]), arguments[1:]
     # Of other options the last counts, as is usual; but people add to this one.
@@ -19,11 +21,33 @@ def run_verb(verbs: Mapping[str, Verb], arguments: list[str], *, prog: str, desc
         print("vcse: --set is given twice: write all that it sets behind one, as in --set A=1 B=2", file=sys.stderr)
         raise SystemExit(2)
     if name in verbs:  # by itself, so that what it says of a wrong call names its own help
-        return int(tyro.cli(filling_lines(verbs[name]), prog=f"{prog} {name}", args=rest) or 0)
+        return int(tyro.cli(filling_lines(load_verb(verbs[name])), prog=f"{prog} {name}", args=rest) or 0)
     app = SubcommandApp()
+    # Where an option comes first, in the wrong place or for a shell to complete, tyro looks at those of every verb.
+    needs_options = name.startswith("-") and name not in ("-h", "--help")
     for each, verb in verbs.items():
-        app.command(name=each, help=(inspect.getdoc(verb) or "").partition("\n")[0])(verb)
+        line = verb[1] if isinstance(verb, tuple) else first_line(verb)
+        app.command(name=each, help=line)(load_verb(verb) if needs_options else _stand_in)
     return int(app.cli(prog=prog, description=description, args=arguments) or 0)
+
+
+def load_verb(verb: Verb | NamedVerb) -> Verb:
+    """Import a verb that is only named."""
+    if not isinstance(verb, tuple):
+        return verb
+    module, _, function = verb[0].partition(":")
+    loaded: Verb = getattr(import_module(module), function)
+    return loaded
+
+
+def first_line(verb: Verb) -> str:
+    """Return the first line of a docstring, which is the help of a verb among others."""
+    return (inspect.getdoc(verb) or "").partition("\n")[0]
+
+
+def _stand_in() -> int:
+    """Stand for a verb of which nothing but its name and its first line is told."""
+    return 0
 
 
 def filling_lines(verb: Verb) -> Verb:

@@ -22,21 +22,10 @@ from vcse.runs.divergence import Diverged, DivergedError
 from vcse.runs.formatting import counted
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.resources import Needs, Room, check_files, find_room, together
+from vcse.runs.stopping import StoppedError as StoppedError  # noqa: PLC0414 (others import it from here)
 
 # Which loop trains each agent. The table of agents cannot say: the loops read what reads the table.
 COHORTS: dict[str, type[Cohort]] = {"a2c": OnPolicyCohort, "sac": OffPolicyCohort, "drqv2": PixelCohort}
-
-
-class StoppedError(Exception):
-    """Training was asked to stop, and did so with everything saved."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}, everything is saved")
-        self.number = number
-
-    def __reduce__(self) -> tuple[type["StoppedError"], tuple[int]]:
-        """Let it pass from process to process, by what it was made of."""
-        return type(self), (self.number,)
 
 
 class Plan(NamedTuple):

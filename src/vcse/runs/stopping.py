@@ -1,0 +1,15 @@
+"""What is raised where training was asked to stop; by itself, so that whoever catches it loads nothing else."""
+
+import signal
+
+
+class StoppedError(Exception):
+    """Training was asked to stop, and did so with everything saved."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}, everything is saved")
+        self.number = number
+
+    def __reduce__(self) -> tuple[type["StoppedError"], tuple[int]]:
+        """Let it pass from process to process, by what it was made of."""
+        return type(self), (self.number,)
