@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vcse.bonuses.registry import BonusChoice
+from vcse.bonuses.registry import BonusChoice, make_bonus
 from vcse.bonuses.stacked import StackedBonus
 
 SE = BonusChoice("se", "release-a2c", 5)
@@ -128,3 +128,36 @@ def test_only_a_full_memory_can_be_captured():
 def test_a_cohort_in_which_nobody_is_paid_is_empty():
     bonus = StackedBonus([], dimensions=4)
     assert (bonus.learners, list(bonus.parts), bonus.is_capturable) == (0, [], True)
+
+
+def test_bonuses_made_already_are_stacked_as_those_of_choices():
+    batches = make_batches(3)
+    members = [[3, 0], [1], [6, 2], [4], [5], [7]]
+    parts = [(make_bonus(CHOICES[mine[0]], learners=len(mine), dimensions=4), mine) for mine in members]
+    for one, other in zip(
+        play(StackedBonus.of(parts), batches), play(StackedBonus(CHOICES, dimensions=4), batches), strict=True
+    ):
+        assert torch.equal(one.reward, other.reward)
+        mine, theirs = one.diagnostics(), other.diagnostics()
+        assert all(torch.equal(mine[name].nan_to_num(), theirs[name].nan_to_num()) for name in theirs)
+
+
+def test_one_bonus_may_serve_all_learners_in_another_order():
+    ((features, values, rewards),) = make_batches(1, learners=3)
+    bonus = make_bonus(VCSE, learners=3, dimensions=4)
+    expected = bonus(features, values=values).reward
+    for order in ([0, 1, 2], [2, 0, 1]):
+        assert torch.equal(StackedBonus.of([(bonus, order)])(features, values=values, rewards=rewards).reward, expected)
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([[0, 1], [2]], r"ValueConditionalStateEntropy for learners \[2\] must be made with learners=1"),
+        ([[0, 1], [1, 2]], r"each learner from 0 on must have one bonus, got bonuses for learners \[0, 1, 1, 2\]"),
+        ([[0, 1], [3, 4]], r"got bonuses for learners \[0, 1, 3, 4\]"),
+    ],
+)
+def test_bonuses_that_do_not_serve_each_learner_once_are_refused(members, message):
+    with pytest.raises(ValueError, match=message):
+        StackedBonus.of([(make_bonus(VCSE, learners=2, dimensions=4), mine) for mine in members])
