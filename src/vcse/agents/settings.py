@@ -1,7 +1,7 @@
 """What each reading says of each agent's settings, and where a run deviates from it."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 from vcse.agents.a2c.agent import A2CConfig, Injection, TimeLimit
@@ -9,26 +9,24 @@ from vcse.agents.drqv2.agent import CuriosityPair, DrQv2Config, NoiseSchedule, R
 from vcse.agents.drqv2.networks import Precision
 from vcse.agents.sac.agent import SACConfig
 from vcse.bonuses.readings import NormalizerName
-from vcse.bonuses.registry import (
-    BONUS_NAMES,
-    NEEDING_VALUES,
-    PAYING,
-    READS_LOG_OFFSET,
-    READS_VALUE_NORMALIZATION,
-    BonusChoice,
-    BonusName,
-    ValueNormalization,
-)
+from vcse.bonuses.registry import BonusChoice, BonusEntry, ValueNormalization, bonus_entry, bonus_names
 from vcse.settings import ValueCritic
 
-# Deviations that not every bonus heeds, by the names of their options.
-HEEDED_BY: dict[str, tuple[BonusName, ...]] = {
-    **dict.fromkeys(("k", "beta", "beta_decay", "bonus_batch_size"), PAYING),
-    **dict.fromkeys(("injection", "return_injection", "curiosity_pair"), PAYING),
-    **dict.fromkeys(("value_critic", "extrinsic_entropy"), NEEDING_VALUES),
-    "log_offset": READS_LOG_OFFSET,
-    "value_normalization": READS_VALUE_NORMALIZATION,
+# Which bonuses heed a deviation, where not all do, by the name of its option.
+HEEDED_BY: dict[str, Callable[[BonusEntry], bool]] = {
+    **dict.fromkeys(("k", "beta", "beta_decay", "bonus_batch_size"), lambda entry: entry.pays),
+    **dict.fromkeys(("injection", "return_injection", "curiosity_pair"), lambda entry: entry.pays),
+    **dict.fromkeys(("value_critic", "extrinsic_entropy"), lambda entry: "values" in entry.needs),
+    "log_offset": lambda entry: "log_offset" in entry.heeds,
+    "value_normalization": lambda entry: "value_normalization" in entry.heeds,
 }
+
+
+def heeding(option: str) -> tuple[str, ...]:
+    """Return the names of the bonuses that heed an option."""
+    heeds = HEEDED_BY.get(option)
+    return tuple(name for name in bonus_names() if heeds is None or heeds(bonus_entry(name)))
+
 
 READINGS = ("release", "paper", "clean", "re3")
 Reading = Literal["release", "paper", "clean", "re3"]
@@ -242,7 +240,7 @@ def _of_task(task: str) -> dict[str, Any]:
 
 
 def _choice(
-    name: BonusName,
+    name: str,
     reading: str,
     k: int,
     log_offset: float | None,
@@ -251,25 +249,25 @@ def _choice(
     normalizer: NormalizerName | None = None,
 ) -> BonusChoice:
     """Choose a bonus. Of what it does not heed nothing is recorded."""
+    heeds = bonus_entry(name).heeds
     return BonusChoice(
         name=name,
         reading=reading,
         k=k,
-        log_offset=log_offset if name in READS_LOG_OFFSET else None,
-        value_normalization=value_normalization if name in READS_VALUE_NORMALIZATION else "batch",
+        log_offset=log_offset if "log_offset" in heeds else None,
+        value_normalization=value_normalization if "value_normalization" in heeds else "batch",
         normalizer=normalizer,
     )
 
 
-def _if_heeded(name: BonusName, **deviations: Any) -> Iterator[Any]:
+def _if_heeded(name: str, **deviations: Any) -> Iterator[Any]:
     """Give deviations; those that a bonus does not heed are not recorded, or it would count as another run."""
-    return (value if name in HEEDED_BY[option] else None for option, value in deviations.items())
+    return (value if name in heeding(option) else None for option, value in deviations.items())
 
 
-def _checked_name(bonus: str, reading: str, readings: Iterable[str], whose: str = "") -> BonusName:
+def _checked_name(bonus: str, reading: str, readings: Iterable[str], whose: str = "") -> str:
     """Give the bonus by its name, if there is one and the agent has the reading."""
-    if bonus not in BONUS_NAMES:
-        raise ValueError(f"bonus must be one of {', '.join(BONUS_NAMES)}, got {bonus!r}")
+    bonus_entry(bonus)
     if reading not in readings:
         raise ValueError(f"reading must be one of {', '.join(readings)}{whose}, got {reading!r}")
     return bonus

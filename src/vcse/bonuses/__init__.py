@@ -1,6 +1,6 @@
 """Exploration bonuses: modules that turn features, and values where they need them, into intrinsic rewards."""
 
-from vcse.bonuses.base import Bonus, BonusOutput
+from vcse.bonuses.base import Bonus, BonusBatch, BonusOutput
 from vcse.bonuses.memory import FeatureMemory
 from vcse.bonuses.none import NoBonus
 from vcse.bonuses.normalizers import (
@@ -23,6 +23,7 @@ __all__ = [
     "BatchStandardized",
     "BatchStd",
     "Bonus",
+    "BonusBatch",
     "BonusOutput",
     "EmaAbs",
     "FeatureMemory",

@@ -1,10 +1,11 @@
 """What a bonus is: features in, an intrinsic reward and its diagnostics out."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from vcse.estimators.checks import check_pays, check_points, whole_number
@@ -51,32 +52,56 @@ class BonusOutput:
         return shown
 
 
-class Bonus(nn.Module):
-    """Interface of a bonus. An agent asks what it needs, never which it is.
+@dataclass(frozen=True)
+class BonusBatch:
+    """Features and what else is known of the same transitions. A bonus reads what it declares to need."""
 
-    All of its state (running statistics, memory) is in its `state_dict`. With `learners`, features have a leading
-    learner axis and each learner has statistics of its own; learners never see each other.
+    features: Float[Tensor, "*learners n d"]
+    values: PerFeature | None = None  # extrinsic value of each state
+    rewards: PerFeature | None = None  # extrinsic reward of each transition
+    actions: Int[Tensor, "*learners n"] | Float[Tensor, "*learners n a"] | None = None
+    next_features: Float[Tensor, "*learners n d"] | None = None  # of the state after each action
+    episode_starts: Bool[Tensor, "*learners n"] | None = None  # whether a state is the first of its episode
+
+
+class Bonus(nn.Module):
+    """Base class of exploration bonuses.
+
+    A subclass defines `forward`, declares in class variables what it needs beside the features, and keeps all of its
+    state in its `state_dict`, as tensors with a leading learner axis; what has no axis is the same for all learners.
+    With `learners`, features have a leading learner axis too, and learners never see each other.
 
     Args:
         learners: The size of the leading learner axis, or None where there is none.
     """
 
-    needs_values: ClassVar[bool] = False  # wants the extrinsic value of each state
-    needs_rewards: ClassVar[bool] = False  # wants the extrinsic reward of each transition
+    # Each is passed to `forward` as a keyword argument of that name where it is declared, and only there.
+    needs_values: ClassVar[bool] = False
+    needs_rewards: ClassVar[bool] = False
+    needs_actions: ClassVar[bool] = False
+    needs_next_features: ClassVar[bool] = False
+    needs_episode_starts: ClassVar[bool] = False
+    learns: ClassVar[bool] = False  # defines `learn`
+
+    __call__: Callable[..., BonusOutput]  # nn.Module says Any
 
     def __init__(self, *, learners: int | None = None) -> None:
         super().__init__()
         self.learner_shape = learner_shape(learners)
 
-    def forward(
-        self,
-        features: Float[Tensor, "*learners n d"],
-        *,
-        values: PerFeature | None = None,
-        rewards: PerFeature | None = None,
-    ) -> BonusOutput:
-        """Give the reward of each feature, with no gradient."""
+    def forward(self, features: Float[Tensor, "*learners n d"], *args: Any, **needed: Any) -> BonusOutput:
+        """Compute the reward of each feature, without gradient: `bonus(features, values=..., rewards=..., ...)`."""
         raise NotImplementedError(f"{type(self).__name__} does not define forward")
+
+    def learn(self, batch: BonusBatch) -> dict[str, Float[Tensor, "*learners"]]:
+        """Train networks of the bonus's own on a batch, and return the numbers to log, one per learner."""
+        del batch
+        return {}
+
+    @property
+    def is_capturable(self) -> bool:
+        """Whether a call can be captured in a CUDA graph: its shapes no longer change."""
+        return True
 
     def check_features(self, features: Float[Tensor, "*learners n d"]) -> None:
         """Refuse what are not the features of as many learners as the bonus was made for.
@@ -102,6 +127,11 @@ class Bonus(nn.Module):
             f"features of shape {tuple(features.shape)} do not fit a bonus with learners={learners}, "
             f"which takes [{wanted}]: {remedy}"
         )
+
+
+def needed_by(bonus: Bonus | type[Bonus]) -> tuple[str, ...]:
+    """Return the names of what a bonus declares to need beside the features."""
+    return tuple(field.name for field in fields(BonusBatch)[1:] if getattr(bonus, f"needs_{field.name}"))
 
 
 def learner_shape(learners: int | None) -> tuple[int, ...]:

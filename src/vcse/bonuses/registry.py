@@ -1,9 +1,10 @@
 """Bonuses by name: what a command line or a run's configuration says, made into a bonus."""
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
-from vcse.bonuses.base import Bonus
+from vcse.bonuses.base import Bonus, needed_by
 from vcse.bonuses.memory import FeatureMemory
 from vcse.bonuses.none import NoBonus
 from vcse.bonuses.normalizers import RunningStandardized
@@ -11,28 +12,14 @@ from vcse.bonuses.readings import STATE_ENTROPY_USES, NormalizerName, make_norma
 from vcse.bonuses.state_entropy import MatchedStateEntropy, StateEntropy
 from vcse.bonuses.value_conditional import RewardConditionalStateEntropy, ValueConditionalStateEntropy
 
-BonusName = Literal["none", "se", "vcse", "rcse", "se-matched"]
-BONUS_NAMES: tuple[BonusName, ...] = get_args(BonusName)
 ValueNormalization = Literal["batch", "running"]
-_CLASSES: dict[BonusName, type[Bonus]] = {
-    "none": NoBonus,
-    "se": StateEntropy,
-    "vcse": ValueConditionalStateEntropy,
-    "rcse": RewardConditionalStateEntropy,
-    "se-matched": MatchedStateEntropy,
-}
-PAYING: tuple[BonusName, ...] = tuple(name for name in BONUS_NAMES if name != "none")
-NEEDING_VALUES: tuple[BonusName, ...] = tuple(name for name in BONUS_NAMES if _CLASSES[name].needs_values)
-# Which bonuses heed these fields of a choice.
-READS_LOG_OFFSET: tuple[BonusName, ...] = ("vcse", "rcse", "se-matched")
-READS_VALUE_NORMALIZATION: tuple[BonusName, ...] = ("vcse", "rcse")
 
 
 @dataclass(frozen=True)
 class BonusChoice:
     """Which bonus, and how it is computed."""
 
-    name: BonusName
+    name: str  # one of bonus_names()
     reading: str  # of the bare functions: paper, clean, release-a2c, ...
     k: int
     log_offset: float | None = None  # None: the reading's
@@ -40,71 +27,153 @@ class BonusChoice:
     normalizer: NormalizerName | None = None  # what the reward of SE is divided by; None: as the reading says
 
     def __post_init__(self) -> None:
-        if self.name not in BONUS_NAMES:
-            raise ValueError(f"bonus must be one of {', '.join(BONUS_NAMES)}, got {self.name!r}")
+        bonus_entry(self.name)
         if self.k < 1:
             raise ValueError(f"k must be at least 1, got {self.k}")
 
     @property
     def pays(self) -> bool:
         """Whether it is a bonus at all."""
-        return self.name in PAYING
+        return bonus_entry(self.name).pays
 
     @property
     def needs_values(self) -> bool:
-        """Whether the bonus wants the extrinsic value of each state."""
-        return self.name in NEEDING_VALUES
+        """Whether the bonus needs the extrinsic value of each state."""
+        return "values" in bonus_entry(self.name).needs
 
     @property
     def memory_capacity(self) -> int | None:
         """How many features the bonus remembers, those of a batch among them; None where it has no memory."""
-        use = STATE_ENTROPY_USES.get(self.reading) if self.name == "se" else None
-        return None if use is None else use.memory_capacity
+        return bonus_entry(self.name).memory_capacity(self)
+
+
+@dataclass(frozen=True)
+class BonusEntry:
+    """What is known of a registered bonus before it is made. See `register_bonus`."""
+
+    name: str
+    make: Callable[..., Bonus]
+    needs: frozenset[str]
+    heeds: frozenset[str]
+    memory_capacity: Callable[[BonusChoice], int | None]
+    pays: bool
+    help: str
+
+
+_ENTRIES: dict[str, BonusEntry] = {}
+
+
+def register_bonus(
+    name: str,
+    make: Callable[..., Bonus],
+    *,
+    kind: type[Bonus] | None = None,
+    heeds: Iterable[str] = (),
+    memory_capacity: Callable[[BonusChoice], int | None] = lambda choice: None,
+    pays: bool = True,
+    help: str = "",
+) -> BonusEntry:
+    """Register a bonus under a name, by which runs and agents choose it.
+
+    Args:
+        name: The name; registering another bonus under it is an error.
+        make: Called as `make(choice, learners=..., dimensions=..., check_finite=...)` with a `BonusChoice` to build the
+            bonus: a function, or a class of bonuses whose constructor takes these arguments.
+        kind: The class of the bonuses that `make` builds, which says what they need. May be left out where `make` is
+            that class.
+        heeds: The fields of a `BonusChoice` beside name, reading and k that change the bonus: log_offset, ...
+        memory_capacity: Tells how many features the bonus of a `BonusChoice` remembers; None where it has no memory.
+        pays: Whether it pays anything; only the baseline does not.
+        help: What it is, in one line.
+    """
+    kind = make if kind is None and isinstance(make, type) else kind
+    if kind is None:
+        raise ValueError(f"bonus {name!r} is made by a function: pass kind, the class of the bonus that it makes")
+    heeded = frozenset(heeds)
+    unknown = heeded - {field.name for field in fields(BonusChoice)}
+    if unknown:
+        raise ValueError(f"heeds must name fields of a BonusChoice, got {', '.join(sorted(unknown))}")
+    entry = BonusEntry(name, make, frozenset(needed_by(kind)), heeded, memory_capacity, pays, help)
+    if _ENTRIES.setdefault(name, entry) != entry:
+        raise ValueError(f"bonus {name!r} is registered already")
+    return entry
+
+
+def bonus_names() -> tuple[str, ...]:
+    """Return the names of all registered bonuses, in the order of their registration."""
+    return tuple(_ENTRIES)
+
+
+def bonus_entry(name: str) -> BonusEntry:
+    """Look a registered bonus up by its name."""
+    if name not in bonus_names():
+        raise ValueError(f"bonus must be one of {', '.join(bonus_names())}, got {name!r}")
+    return _ENTRIES[name]
 
 
 def make_bonus(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bool = True) -> Bonus:
     """Build a bonus for so many learners with features of so many dimensions."""
-    match choice.name:
-        case "none":
-            return NoBonus(learners=learners)
-        case "se":
-            capacity = choice.memory_capacity
-            memory = None if capacity is None else FeatureMemory(capacity, dimensions, learners=learners)
-            return StateEntropy(
-                k=choice.k,
-                reading=choice.reading,
-                memory=memory,
-                normalizer=None if choice.normalizer is None else make_normalizer(choice.normalizer, learners=learners),
-                learners=learners,
-                check_finite=check_finite,
-            )
-        case "se-matched":
-            return MatchedStateEntropy(
-                k=choice.k,
-                reading=choice.reading,
-                log_offset=choice.log_offset,
-                learners=learners,
-                check_finite=check_finite,
-            )
-        case "vcse":
-            return ValueConditionalStateEntropy(
-                k=choice.k,
-                reading=choice.reading,
-                log_offset=choice.log_offset,
-                value_normalizer=_normalizer_of_condition(choice, learners),
-                learners=learners,
-                check_finite=check_finite,
-            )
-        case "rcse":
-            return RewardConditionalStateEntropy(
-                k=choice.k,
-                reading=choice.reading,
-                log_offset=choice.log_offset,
-                reward_normalizer=_normalizer_of_condition(choice, learners),
-                learners=learners,
-                check_finite=check_finite,
-            )
+    make = bonus_entry(choice.name).make
+    return make(choice, learners=learners, dimensions=dimensions, check_finite=check_finite)
 
 
-def _normalizer_of_condition(choice: BonusChoice, learners: int) -> RunningStandardized | None:
+def _none(choice: BonusChoice, *, learners: int, **unused: Any) -> NoBonus:
+    return NoBonus(learners=learners)
+
+
+def _se_memory(choice: BonusChoice) -> int | None:
+    use = STATE_ENTROPY_USES.get(choice.reading)
+    return None if use is None else use.memory_capacity
+
+
+def _se(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bool) -> StateEntropy:
+    capacity = choice.memory_capacity
+    return StateEntropy(
+        k=choice.k,
+        reading=choice.reading,
+        memory=None if capacity is None else FeatureMemory(capacity, dimensions, learners=learners),
+        normalizer=None if choice.normalizer is None else make_normalizer(choice.normalizer, learners=learners),
+        learners=learners,
+        check_finite=check_finite,
+    )
+
+
+def _like_vcse(choice: BonusChoice, learners: int, check_finite: bool) -> dict[str, Any]:
+    """Return what VCSE and the bonuses that are made like it are told."""
+    return {
+        "k": choice.k,
+        "reading": choice.reading,
+        "log_offset": choice.log_offset,
+        "learners": learners,
+        "check_finite": check_finite,
+    }
+
+
+def _condition(choice: BonusChoice, learners: int) -> RunningStandardized | None:
     return RunningStandardized(learners=learners) if choice.value_normalization == "running" else None
+
+
+def _vcse(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bool) -> ValueConditionalStateEntropy:
+    told = _like_vcse(choice, learners, check_finite)
+    return ValueConditionalStateEntropy(value_normalizer=_condition(choice, learners), **told)
+
+
+def _rcse(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bool) -> RewardConditionalStateEntropy:
+    told = _like_vcse(choice, learners, check_finite)
+    return RewardConditionalStateEntropy(reward_normalizer=_condition(choice, learners), **told)
+
+
+def _se_matched(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bool) -> MatchedStateEntropy:
+    return MatchedStateEntropy(**_like_vcse(choice, learners, check_finite))
+
+
+_CONDITIONAL = ("log_offset", "value_normalization")
+register_bonus("none", _none, kind=NoBonus, pays=False, help="no bonus")
+register_bonus("se", _se, kind=StateEntropy, heeds=["normalizer"], memory_capacity=_se_memory, help="state entropy")
+register_bonus(
+    "vcse", _vcse, kind=ValueConditionalStateEntropy, heeds=_CONDITIONAL, help="value-conditional state entropy"
+)
+register_bonus(
+    "rcse", _rcse, kind=RewardConditionalStateEntropy, heeds=_CONDITIONAL, help="reward-conditional state entropy"
+)
+register_bonus("se-matched", _se_matched, kind=MatchedStateEntropy, heeds=["log_offset"], help="VCSE without the value")

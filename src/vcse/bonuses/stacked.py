@@ -1,36 +1,32 @@
-"""The bonuses of a cohort: learners with the same choice share one bonus, each learner keeps its own state."""
+"""The bonuses of several learners, each with its own: those with the same choice share one, with a state for each."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vcse.bonuses.base import Bonus, BonusOutput
+from vcse.bonuses.base import Bonus, BonusBatch, BonusOutput, needed_by
 from vcse.bonuses.registry import BonusChoice, make_bonus
 
 LearnerState = dict[str, Any]  # tensors and numbers of one learner
+Members = Int[Tensor, " _"]  # which learners a bonus serves
 
 
-class CohortOutput:
+class StackedOutput:
     """The rewards of all learners, and the diagnostics of each."""
 
-    def __init__(self, reward: Float[Tensor, "l n"], parts: Sequence[tuple[Int[Tensor, " _"], BonusOutput]]) -> None:
+    def __init__(self, reward: Float[Tensor, "l n"], parts: Sequence[tuple[Members, BonusOutput]]) -> None:
         self.reward = reward
         self.parts = parts
 
     def diagnostics(self) -> dict[str, Float[Tensor, " l"]]:
-        """Give the numbers to log, one per learner; NaN where a learner's bonus has no such number."""
-        shown: dict[str, Tensor] = {}
-        for members, output in self.parts:
-            for name, numbers in output.diagnostics().items():
-                whole = shown.setdefault(name, self.reward.new_full((len(self.reward),), torch.nan))
-                whole[members] = numbers
-        return shown
+        """Return the numbers to log, one per learner; NaN where a learner's bonus has no such number."""
+        return _of_all(((members, output.diagnostics()) for members, output in self.parts), self.reward)
 
 
-class CohortBonus(nn.Module):
+class StackedBonus(nn.Module):
     """One bonus per learner, computed together where the choices agree.
 
     Args:
@@ -39,61 +35,91 @@ class CohortBonus(nn.Module):
         check_finite: Refuse NaN and infinity; on CUDA this waits for the device.
     """
 
+    __call__: Callable[..., StackedOutput]  # nn.Module says Any
+    places: Members  # of the learners, when those of all parts stand one after the other
+
     def __init__(self, choices: Sequence[BonusChoice], *, dimensions: int, check_finite: bool = True) -> None:
         super().__init__()
         groups: dict[BonusChoice, list[int]] = {}
         for learner, choice in enumerate(choices):
             groups.setdefault(choice, []).append(learner)
-        self.learners = len(choices)
-        self.members = list(groups.values())
-        self.parts = nn.ModuleList(
-            make_bonus(choice, learners=len(members), dimensions=dimensions, check_finite=check_finite)
+        self._stack(
+            (make_bonus(choice, learners=len(members), dimensions=dimensions, check_finite=check_finite), members)
             for choice, members in groups.items()
         )
-        for number, members in enumerate(self.members):
-            self.register_buffer(f"members{number}", torch.tensor(members), persistent=False)
+
+    @classmethod
+    def of(cls, parts: Iterable[tuple[Bonus, Sequence[int]]]) -> "StackedBonus":
+        """Stack bonuses that are made already, each with the numbers of the learners that it serves.
+
+        A bonus made with learners=n serves n learners; every learner from 0 on has one.
+        """
+        stacked = cls([], dimensions=1)
+        stacked._stack(parts)
+        return stacked
+
+    def _stack(self, parts: Iterable[tuple[Bonus, Sequence[int]]]) -> None:
+        stacked = list(parts)
+        for bonus, mine in stacked:
+            if bonus.learner_shape != (len(mine),):
+                raise ValueError(
+                    f"{type(bonus).__name__} for learners {[*mine]} must be made with learners={len(mine)}"
+                )
+        self.parts = cast(Sequence[Bonus], nn.ModuleList(bonus for bonus, _ in stacked))
+        self.members = [list(mine) for _, mine in stacked]
+        served = [learner for mine in self.members for learner in mine]
+        self.learners = len(served)
+        if sorted(served) != list(range(self.learners)):
+            raise ValueError(f"each learner from 0 on must have one bonus, got bonuses for learners {served}")
+        self.is_one = self.members == [list(range(self.learners))]  # one bonus serves all, in their order
+        for number, mine in enumerate(self.members):
+            self.register_buffer(f"members{number}", torch.tensor(mine), persistent=False)
+        self.register_buffer("places", torch.tensor(served, dtype=torch.int64).argsort(), persistent=False)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the bonuses need beside the features: "values", "rewards", "actions", ..."""
+        return frozenset(name for part in self.parts for name in needed_by(part))
+
+    @property
+    def learns(self) -> bool:
+        """Whether any of the bonuses has networks of its own to train."""
+        return any(part.learns for part in self.parts)
 
     @property
     def is_capturable(self) -> bool:
         """Whether shapes no longer change, so that a call can be captured in a CUDA graph."""
-        memories = (getattr(part, "memory", None) for part in self.parts)
-        return all(memory is None or memory.filled == memory.capacity for memory in memories)
+        return all(part.is_capturable for part in self.parts)
 
-    def forward(
-        self,
-        features: Float[Tensor, "l n d"],
-        *,
-        values: Float[Tensor, "l n"],
-        rewards: Float[Tensor, "l n"],
-    ) -> CohortOutput:
-        """Give each learner the reward of its own bonus."""
-        outputs = []
+    def forward(self, features: Float[Tensor, "l n d"], **others: Tensor | None) -> StackedOutput:
+        """Compute each learner's reward by its own bonus, which gets what it needs of `values`, `rewards`, ..."""
+        outputs = [
+            (members, part(mine.features, **{name: getattr(mine, name) for name in needed_by(part)}))
+            for members, part, mine in self._shares(BonusBatch(features, **others))
+        ]
+        rewards = [output.reward for _, output in outputs]
+        return StackedOutput(rewards[0] if self.is_one else torch.cat(rewards)[self.places], outputs)
+
+    def learn(self, batch: BonusBatch) -> dict[str, Float[Tensor, " l"]]:
+        """Train the bonuses that learn, and return the numbers to log; NaN where a learner's has no such number."""
+        shares = self._shares(batch, learning=True)
+        return _of_all(((members, part.learn(mine)) for members, part, mine in shares), batch.features)
+
+    def _shares(self, batch: BonusBatch, *, learning: bool = False) -> Iterator[tuple[Members, Bonus, BonusBatch]]:
+        """Return for each part its learners and what it needs of a batch, without a copy where one serves all."""
         for number, part in enumerate(self.parts):
+            if learning and not part.learns:
+                continue
             members = self.get_buffer(f"members{number}")
-            everyone = len(members) == self.learners
-            mine = [tensor if everyone else tensor[members] for tensor in (features, values, rewards)]
-            assert isinstance(part, Bonus)
-            output = part(
-                mine[0],
-                values=mine[1] if part.needs_values else None,
-                rewards=mine[2] if part.needs_rewards else None,
-            )
-            outputs.append((members, output))
-        return CohortOutput(self._rewards(outputs, values), outputs)
-
-    def _rewards(
-        self, outputs: Sequence[tuple[Int[Tensor, " _"], BonusOutput]], like: Float[Tensor, "l n"]
-    ) -> Float[Tensor, "l n"]:
-        """Put the rewards of all learners into their order, without a copy where one bonus serves all."""
-        if len(outputs) == 1:
-            return outputs[0][1].reward
-        reward = torch.empty_like(like)
-        for members, output in outputs:
-            reward[members] = output.reward
-        return reward
+            needed = {name: getattr(batch, name) for name in ("features", *needed_by(part))}
+            for name, tensor in needed.items():
+                if tensor is None:
+                    raise ValueError(f"{name} is needed by {type(part).__name__}")
+                needed[name] = tensor if self.is_one else tensor[members]
+            yield members, part, BonusBatch(**needed)
 
     def learner_state(self, learner: int) -> LearnerState:
-        """Give all that one learner's bonus remembers."""
+        """Return all that one learner's bonus remembers."""
         part, row = self._place(learner)
         return {name: _row(entry, row) for name, entry in part.state_dict().items()}
 
@@ -112,15 +138,24 @@ class CohortBonus(nn.Module):
                 entries[name] = state[name]
         part.load_state_dict(entries)
 
-    def _place(self, learner: int) -> tuple[nn.Module, int]:
+    def _place(self, learner: int) -> tuple[Bonus, int]:
         for members, part in zip(self.members, self.parts, strict=True):
             if learner in members:
                 return part, members.index(learner)
         raise IndexError(f"learner {learner} of {self.learners}")
 
 
+def _of_all(parts: Iterable[tuple[Members, Mapping[str, Tensor]]], like: Float[Tensor, "l ..."]) -> dict[str, Tensor]:
+    """Put numbers of some learners each, by their names, into rows of all learners; NaN where there is none."""
+    whole: dict[str, Tensor] = {}
+    for members, numbers in parts:
+        for name, each in numbers.items():
+            whole.setdefault(name, like.new_full((len(like),), torch.nan))[members] = each
+    return whole
+
+
 def _row(entry: Any, row: int) -> Any:
-    """Give one learner's part of a state: what has no learner axis is the same for all, as they go in lockstep."""
+    """Return one learner's part of a state: what has no learner axis is the same for all, as they go in lockstep."""
     if isinstance(entry, Tensor):
         return (entry[row] if entry.ndim > 0 else entry).detach().cpu().clone()
     return entry

@@ -70,6 +70,11 @@ class StateEntropy(Bonus):
             )
         self.memory = memory
 
+    @property
+    def is_capturable(self) -> bool:
+        """Whether a call can be captured in a CUDA graph: only once the memory, if there is one, is full."""
+        return self.memory is None or self.memory.filled == self.memory.capacity
+
     @torch.no_grad()
     def forward(
         self,

@@ -12,8 +12,8 @@ import tyro
 from tyro.conf import OmitArgPrefixes
 
 from vcse.agents.entry import AGENTS
-from vcse.agents.settings import HEEDED_BY, Reading
-from vcse.bonuses.registry import BONUS_NAMES, ValueNormalization, make_bonus
+from vcse.agents.settings import Reading, heeding
+from vcse.bonuses.registry import ValueNormalization, bonus_names, make_bonus
 from vcse.cli.devices import Device, check_drawing, device_for
 from vcse.cli.dry_run import say_what_would_run
 from vcse.cli.option_types import (
@@ -327,15 +327,15 @@ def _check_agent(its_agent: str, asked: str | None, task: str, whose: Mapping[st
 def _check_heeded(options: Iterable[str], bonus: Sequence[str]) -> None:
     """Refuse options that none of the bonuses heeds."""
     for option in options:
-        heeding = HEEDED_BY.get(option, BONUS_NAMES)
-        if not set(bonus) & set(heeding):
-            whom = f"the bonus {heeding[0]}" if len(heeding) == 1 else f"the bonuses {', '.join(heeding)}"
+        names = heeding(option)
+        if not set(bonus) & set(names):
+            whom = f"the bonus {names[0]}" if len(names) == 1 else f"the bonuses {', '.join(names)}"
             raise ValueError(f"{flag(option)} is for {whom}, got --bonus {' '.join(bonus)}")
 
 
 def _check_bonus(bonus: str, task: str, values: ValueSource) -> None:
-    if bonus not in BONUS_NAMES:
-        raise ValueError(f"--bonus must be one of {', '.join(BONUS_NAMES)}, got {bonus!r}")
+    if bonus not in bonus_names():
+        raise ValueError(f"--bonus must be one of {', '.join(bonus_names())}, got {bonus!r}")
     if bonus == "rcse" and agent_of(task) == "a2c" and task_spec(task).rewards_only_the_goal:
         raise ValueError(
             f"--bonus rcse conditions on the reward, which {task} gives only at the goal: nearly every batch would "

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vcse.agents.a2c.networks import TanhHead
 from vcse.bonuses.registry import BonusChoice
-from vcse.bonuses.stacked import CohortBonus
+from vcse.bonuses.stacked import StackedBonus
 from vcse.nets.cached_encoder import RememberedEncoder
 from vcse.nets.cuda.graphs import Captured, CapturedCall
 from vcse.nets.encoders import GridEncoder
@@ -148,7 +148,7 @@ class A2C:
         if paid and common.bonus_features == "encoder":
             encoders = [torch_generator(seeds[learner], "random encoder") for learner in paid]
             self.random_encoder = self.encoder.initial(encoders).to(self.device)
-        self.bonus = CohortBonus(
+        self.bonus = StackedBonus(
             [configs[learner].bonus for learner in paid],
             dimensions=2 if common.bonus_features == "position" else self.encoder.features,
             check_finite=check_finite,

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vcse.agents.drqv2.networks import Curiosity, PictureEncoder, Precision, Trunk
 from vcse.bonuses.registry import BonusChoice
-from vcse.bonuses.stacked import CohortBonus, CohortOutput
+from vcse.bonuses.stacked import StackedBonus, StackedOutput
 from vcse.nets.cuda.graphs import Captured, CapturedCall
 from vcse.nets.cuda.side_stream import Beside
 from vcse.nets.optimizers import adam_state, make_adam
@@ -216,8 +216,8 @@ class DrQv2:
             learned["curiosity"] = self.curiosity.parameters()
         self.adams = {name: make_adam(each, config.learning_rate, self.device) for name, each in learned.items()}
         choices = [config.bonus] if config.has_bonus else []
-        self.bonus = CohortBonus(choices, dimensions=features, check_finite=check_finite).to(self.device)
-        self.bonus_output: CohortOutput
+        self.bonus = StackedBonus(choices, dimensions=features, check_finite=check_finite).to(self.device)
+        self.bonus_output: StackedOutput
 
         # What changes from update to update, in memory that a CUDA graph can read.
         self.action_noise = torch.tensor(config.noise(0), device=self.device)

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from vcse.bonuses.registry import BonusChoice
-from vcse.bonuses.stacked import CohortBonus
+from vcse.bonuses.stacked import StackedBonus
 from vcse.nets.cuda.graphs import Captured, CapturedCall
 from vcse.nets.optimizers import adam_state, make_adam
 from vcse.nets.perceptrons import Perceptrons
@@ -152,7 +152,7 @@ class SAC:
         self.critic_adam = make_adam(self.critic, rate, self.device)
         self.temperature_adam = make_adam([self.log_temperature], rate, self.device)
 
-        self.bonus = CohortBonus(
+        self.bonus = StackedBonus(
             [configs[learner].bonus for learner in paid],
             dimensions=spec.observation_size,
             check_finite=check_finite,
