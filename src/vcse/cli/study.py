@@ -29,14 +29,13 @@ from vcse.cli.pack import pack_study
 from vcse.cli.verbs import Verb, run_verb
 from vcse.envs.mujoco.rendering import Rendering, named_backend
 from vcse.launch.cohorts import COHORTS, room_for, warn_of
-from vcse.reports.archive import CURVES
 from vcse.runs.config import RunConfig
 from vcse.runs.formatting import counted
 from vcse.runs.machine import cores
 from vcse.studies import catalog
 from vcse.studies.catalog import CATALOG
 from vcse.studies.local import StudyProgress, check_out, form_cohorts, run_locally, take_out
-from vcse.studies.manifest import StudyFile, asked_in
+from vcse.studies.manifest import ARCHIVED_CURVES, StudyFile, asked_in
 from vcse.studies.status import study_status
 from vcse.studies.study import Claim, Study, ZeroClaim, narrowed, run_configs
 
@@ -241,7 +240,7 @@ def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
         directory: What was given as --out.
     """
     file = asked_in(directory)
-    if (directory / CURVES).exists():
+    if (directory / ARCHIVED_CURVES).exists():
         raise ValueError(f"{directory} is an archive of a study, not one that runs: vcse report reads it")
     configs: dict[str, RunConfig] = {}
     for asked in file.requests:  # a later command may have made a run longer

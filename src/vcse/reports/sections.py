@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vcse.reports import figures
-from vcse.reports.archive import CURVES as ARCHIVED_CURVES
 from vcse.reports.demo_curves import Line
 from vcse.reports.external_curves import ForeignCurves
 from vcse.reports.loaded_run import GatheredRun
@@ -39,7 +38,7 @@ from vcse.reports.verdicts import (
 from vcse.runs.config import flat
 from vcse.runs.formatting import counted
 from vcse.studies.catalog import study
-from vcse.studies.manifest import StudyFile, read_study_file
+from vcse.studies.manifest import ARCHIVED_CURVES, StudyFile, read_study_file
 from vcse.studies.study import Study, narrowed
 
 LABELS = {
