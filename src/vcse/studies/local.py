@@ -21,7 +21,7 @@ from vcse.launch.cohorts import StoppedError, alike, stop_on_signals, unfinished
 from vcse.launch.processes import Job, Note, end_jobs, start_job, tell_to_stop
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import check_config, check_no_file, done_frame, has_saved, readable_runs
+from vcse.runs.directory import check_config, check_no_file, has_saved, readable_runs
 from vcse.runs.divergence import DivergedError
 from vcse.runs.formatting import counted
 from vcse.runs.progress import Status
@@ -102,7 +102,7 @@ def run_locally(
     replay_place: str,
     watch: Callable[[], None],
 ) -> dict[str, str]:
-    """Train cohorts, so many at a time, and give the runs that failed with the reason.
+    """Train cohorts, so many at a time, and return the runs that failed with the reason.
 
     Args:
         cohorts: The runs that are not done, in the order in which they start.
@@ -139,19 +139,14 @@ def run_locally(
                         cohort.problem = ""
                         waiting.append(cohort)
                     elif cohort.problem:
-                        failures |= {
-                            config.name: cohort.problem
-                            for config in cohort.configs
-                            if done_frame(out / config.name) < config.frames
-                        }
+                        failures |= {run.name: cohort.problem for run in unfinished_runs(cohort.configs, out)}
                         add_failures(out, failures)
                 watch()
             if stopped():
                 tell_to_stop([job for _, job in running])
         finally:
             end_jobs([job for _, job in running])
-        left = [config for cohort in cohorts for config in cohort if done_frame(out / config.name) < config.frames]
-        if stopped() and left:
+        if stopped() and any(unfinished_runs(cohort, out) for cohort in cohorts):
             raise StoppedError(stopped())
     return failures
 
