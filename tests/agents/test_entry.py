@@ -14,7 +14,7 @@ from vcse.envs.mujoco.pixels import pixel_spec
 from vcse.envs.tasks import AGENT_OF_FAMILY, state_spec
 from vcse.launch.cohorts import COHORTS, cohort_key
 from vcse.runs import checkpoint
-from vcse.studies.catalog.entries import CATALOG
+from vcse.studies.catalog import CATALOG
 
 CONFIGS = {"a2c": make_config(LAVA), "sac": make_sac_config(), "drqv2": make_pixel_config()}
 

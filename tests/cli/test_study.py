@@ -15,7 +15,7 @@ import vcse
 from vcse.cli import main
 from vcse.runs import resources
 from vcse.runs.directory import run_directories
-from vcse.studies.catalog.entries import CATALOG
+from vcse.studies.catalog import CATALOG
 
 SMALL = ["--seeds", "2", "--frames", "2000", "--bonuses", "vcse-k3", "vcse-k5"]
 

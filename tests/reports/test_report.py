@@ -20,7 +20,8 @@ from vcse.reports.panels import MOST_POINTS, draw
 from vcse.reports.report import _gain, _score, write_report
 from vcse.reports.verdicts import ALL_TASKS, FEWEST_EPISODES
 from vcse.runs.config import RunConfig
-from vcse.studies.catalog.entries import CROSSED_MAP, study
+from vcse.studies.catalog import study
+from vcse.studies.catalog.minigrid import CROSSED_MAP
 from vcse.studies.manifest import StudyFile
 
 LAVA, EMPTY = "minigrid/LavaGapS7", "minigrid/Empty-16x16"

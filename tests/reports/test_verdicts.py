@@ -12,8 +12,8 @@ from vcse.reports.verdicts import (
     judge,
     metric_curve,
 )
-from vcse.studies.catalog import entries
-from vcse.studies.catalog.entries import Claim, ZeroClaim
+from vcse.studies.catalog import CATALOG, study
+from vcse.studies.study import Claim, Task, ZeroClaim
 
 LAVA, EMPTY = "minigrid/LavaGapS7", "minigrid/Empty-16x16"
 
@@ -29,8 +29,8 @@ def make_run(method, seed, success, *, task=LAVA, frames=None, visits=None, conf
 
 def make_study(*claims, tasks=(LAVA,), metric="success_rate"):
     return dataclasses.replace(
-        entries.study("minigrid"),
-        tasks=tuple(entries.Task(task, 3000) for task in tasks),
+        study("minigrid"),
+        tasks=tuple(Task(task, 3000) for task in tasks),
         claims=claims,
         metric=metric,
     )
@@ -251,7 +251,7 @@ def test_the_share_beyond_the_wall_comes_from_the_visits():
 
 
 def test_every_claim_of_the_catalogue_can_be_judged_without_runs():
-    for entry in entries.CATALOG.values():
+    for entry in CATALOG.values():
         judged = judge(entry, [])
         assert len(judged) == len(entry.claims)
         assert {each.verdict for claim in judged for each in claim.judgements} == {"not run"}

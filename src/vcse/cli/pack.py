@@ -9,13 +9,13 @@ from typing import Annotated
 import tyro
 
 from vcse.cli.option_types import Names, if_given
-from vcse.reports.archive import CURVES, write_archive
+from vcse.reports.archive import write_archive
 from vcse.reports.loaded_run import GatheredRun, called
 from vcse.reports.loaded_runs import gather, joined
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.directory import check_no_file
 from vcse.runs.formatting import counted
-from vcse.studies.manifest import STUDY_FILE, StudyFile, asked_in, read_study_file
+from vcse.studies.manifest import ARCHIVED_CURVES, STUDY_FILE, StudyFile, asked_in, read_study_file
 
 PUBLISHED_COLUMNS = (
     "episodes",
@@ -81,7 +81,7 @@ def _check_archive(out: Path, file: StudyFile, runs: Sequence[GatheredRun]) -> N
     there = read_study_file(out)
     if there is not None and there.study != file.study:
         raise ValueError(f"{out} holds the study {there.study}, not {file.study}: choose another --out")
-    if (out / CURVES).exists():
+    if (out / ARCHIVED_CURVES).exists():
         others = {run.identity for run in gather(out).runs} - {run.identity for run in runs}
         if others:
             raise ValueError(

@@ -1,6 +1,7 @@
 """`vcse report`: what runs say, on one page."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -44,26 +45,9 @@ def report(
         from vcse.reports.report import write_report
     except ImportError as error:  # jinja2 and matplotlib are wanted here alone
         raise RuntimeError(f"the report needs {error.name}: {install('report')}") from error
-    if overlay_frames_per_step < 1:
-        raise ValueError(f"--overlay-frames-per-step must be at least 1, got {overlay_frames_per_step}")
-    is_given = {
-        "--overlay-task": overlay_task is not None,
-        "--overlay-method": overlay_method is not None,
-        "--overlay-frames-per-step": overlay_frames_per_step != 1,
-    }
-    if not overlay and any(is_given.values()):
-        options = ", ".join(option for option, given in is_given.items() if given)
-        raise ValueError(f"{options} must come with --overlay, whose files are meant")
-    for path in overlay:
-        if not path.exists():
-            raise ValueError(f"--overlay names {path}, which does not exist")
-    curves = join_runs(
-        each
-        for path in overlay
-        for each in read_foreign(
-            path, task=overlay_task, method=overlay_method, frames_per_step=overlay_frames_per_step
-        )
-    )
+    _check_overlay(overlay, overlay_task, overlay_method, overlay_frames_per_step)
+    read = partial(read_foreign, task=overlay_task, method=overlay_method, frames_per_step=overlay_frames_per_step)
+    curves = join_runs(each for path in overlay for each in read(path))
     page = write_report(
         directory,
         out,
@@ -74,3 +58,16 @@ def report(
     )
     print(page)
     return 0
+
+
+def _check_overlay(paths: tuple[Path, ...], task: str | None, method: str | None, frames_per_step: int) -> None:
+    """Refuse files that do not exist, and what is said of them where there are none."""
+    if frames_per_step < 1:
+        raise ValueError(f"--overlay-frames-per-step must be at least 1, got {frames_per_step}")
+    said = {"task": task is not None, "method": method is not None, "frames-per-step": frames_per_step != 1}
+    given = ", ".join(f"--overlay-{option}" for option, is_given in said.items() if is_given)
+    if given and not paths:
+        raise ValueError(f"{given} must come with --overlay, whose files are meant")
+    for path in paths:
+        if not path.exists():
+            raise ValueError(f"--overlay names {path}, which does not exist")

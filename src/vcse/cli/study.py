@@ -29,15 +29,15 @@ from vcse.cli.pack import pack_study
 from vcse.cli.verbs import Verb, run_verb
 from vcse.envs.mujoco.rendering import Rendering, named_backend
 from vcse.launch.cohorts import COHORTS, room_for, warn_of
-from vcse.reports.archive import CURVES
 from vcse.runs.config import RunConfig
 from vcse.runs.formatting import counted
 from vcse.runs.machine import cores
-from vcse.studies.catalog import entries
-from vcse.studies.catalog.entries import CATALOG, Claim, Study, ZeroClaim
+from vcse.studies import catalog
+from vcse.studies.catalog import CATALOG
 from vcse.studies.local import StudyProgress, check_out, form_cohorts, run_locally, take_out
-from vcse.studies.manifest import StudyFile, asked_in
+from vcse.studies.manifest import ARCHIVED_CURVES, StudyFile, asked_in
 from vcse.studies.status import study_status
+from vcse.studies.study import Claim, Study, ZeroClaim, narrowed, run_configs
 
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 
@@ -79,7 +79,7 @@ def show_study(name: Name, /) -> int:
     Args:
         name: One of vcse study list.
     """
-    entry = entries.study(name)
+    entry = catalog.study(name)
     print(f"{entry.name}: {entry.title}")
     print(f"  {entry.source}")
     print(f"\nagent {entry.agent}, {_runs(entry)} runs, {_frames(entry):,} frames, metric {entry.metric}")
@@ -153,8 +153,8 @@ def run_study(
     ):
         if number is not None and number < least:
             raise ValueError(f"{option} must be at least {least}, got {number}")
-    entry = entries.narrowed(entries.study(name), seeds=seeds, frames=frames, tasks=tasks, bonuses=bonuses)
-    configs = entries.run_configs(
+    entry = narrowed(catalog.study(name), seeds=seeds, frames=frames, tasks=tasks, bonuses=bonuses)
+    configs = run_configs(
         entry,
         first_seed=first_seed,
         eval_every_frames=eval_every_frames,
@@ -240,14 +240,14 @@ def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
         directory: What was given as --out.
     """
     file = asked_in(directory)
-    if (directory / CURVES).exists():
+    if (directory / ARCHIVED_CURVES).exists():
         raise ValueError(f"{directory} is an archive of a study, not one that runs: vcse report reads it")
     configs: dict[str, RunConfig] = {}
     for asked in file.requests:  # a later command may have made a run longer
-        entry = entries.narrowed(
-            entries.study(asked.study), seeds=asked.seeds, frames=asked.frames, tasks=asked.tasks, bonuses=asked.methods
+        entry = narrowed(
+            catalog.study(asked.study), seeds=asked.seeds, frames=asked.frames, tasks=asked.tasks, bonuses=asked.methods
         )
-        configs |= {config.name: config for config in entries.run_configs(entry, first_seed=asked.first_seed)}
+        configs |= {config.name: config for config in run_configs(entry, first_seed=asked.first_seed)}
     status = study_status(directory, list(configs.values()))
     Console().print(status.table(f"{file.study} in {directory}"))
     for reason in dict.fromkeys(run.problem for run in status.runs if run.problem):

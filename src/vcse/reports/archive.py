@@ -22,9 +22,9 @@ from jaxtyping import Shaped
 
 from vcse.reports.loaded_run import KEYS, GatheredRun, called, read_json, reason_of, to_columns
 from vcse.runs.checkpoint import write_atomically
-from vcse.studies.manifest import Identity
+from vcse.studies.manifest import ARCHIVED_CURVES, Identity
 
-CURVES, DESCRIPTIONS, VISITS = "runs.csv.xz", "runs.json", "visits.npz"
+DESCRIPTIONS, VISITS = "runs.json", "visits.npz"
 ARCHIVE_SCHEMA_VERSION = 1
 PARTS = ("config", "meta", "columns")  # of a run's description: many runs share each
 
@@ -60,7 +60,7 @@ def write_archive(runs: Sequence[GatheredRun], out: Path) -> None:
     lines = "\n".join(json.dumps(each) for each in described).replace("\n", ",\n  ")
     head = json.dumps({name: value for name, value in content.items() if name != "runs"}, indent=1)
     write_atomically(out / DESCRIPTIONS, f'{head[:-2]},\n "runs": [\n  {lines}\n ]\n}}\n'.encode())
-    write_atomically(out / CURVES, lzma.compress(_archive_rows(runs).encode(), preset=6))
+    write_atomically(out / ARCHIVED_CURVES, lzma.compress(_archive_rows(runs).encode(), preset=6))
     visits = {str(number): run.visits for number, run in enumerate(runs) if run.visits is not None}
     if visits:
         packed = io.BytesIO()
@@ -87,10 +87,10 @@ def _open_archive(path: Path) -> _Archive:
         (each["task"], each["method"], each["seed"]): (number, _whole(each, content))
         for number, each in enumerate(content["runs"])
     }
-    with lzma.open(path / CURVES, "rt", newline="") as file:
+    with lzma.open(path / ARCHIVED_CURVES, "rt", newline="") as file:
         header, *rows = csv.reader(file)
     if tuple(header[:3]) != KEYS:
-        raise ValueError(f"{CURVES} must begin with the columns {', '.join(KEYS)}")
+        raise ValueError(f"{ARCHIVED_CURVES} must begin with the columns {', '.join(KEYS)}")
     return _Archive(described, header, rows)
 
 
@@ -139,7 +139,7 @@ def read_archive(path: Path, name: str, problems: list[str]) -> list[tuple[str, 
                 ),
             )
         )
-    problems.extend(f"{name}: {called(identity)} is left out: {CURVES} has no row of it." for identity in described)
+    problems.extend(f"{name}: {called(each)} is left out: {ARCHIVED_CURVES} has no row of it." for each in described)
     return read
 
 

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from vcse.reports.archive import CURVES, read_archive
+from vcse.reports.archive import read_archive
 from vcse.reports.loaded_run import KEYS, GatheredRun, called, read_json, reason_of, to_columns
 from vcse.runs.config import SCHEMA_VERSION, flat
 from vcse.runs.directory import done_frame
 from vcse.runs.formatting import counted
-from vcse.studies.manifest import STUDY_FILE, Identity
+from vcse.studies.manifest import ARCHIVED_CURVES, STUDY_FILE, Identity
 
 
 class NoRunError(ValueError):
@@ -59,7 +59,7 @@ def gather(directory: Path, *, without: Collection[Path] = ()) -> Gathered:
     is_empty = True
     for path, names in _walk(directory, without):
         name = str(path.relative_to(directory)) if path != directory else path.resolve().name
-        if CURVES in names:
+        if ARCHIVED_CURVES in names:
             read = read_archive(path, name, problems)
         elif "config.json" in names or "train.csv" in names:
             run = _read_run(path, name, problems, without_row)
@@ -73,7 +73,7 @@ def gather(directory: Path, *, without: Collection[Path] = ()) -> Gathered:
             else:
                 found[run.identity] = (label, run)
     if is_empty:
-        raise NoRunError(f"{directory} holds no run: there is no config.json and no {CURVES} below it")
+        raise NoRunError(f"{directory} holds no run: there is no config.json and no {ARCHIVED_CURVES} below it")
     for reason, labels in without_row.items():
         more = f" and {counted(len(labels) - 1, 'other')} are" if len(labels) > 1 else " is"
         problems.append(f"{labels[0]}{more} left out: {reason}.")
@@ -121,7 +121,7 @@ def _walk(directory: Path, without: Collection[Path] = ()) -> Iterator[tuple[Pat
             directories.clear()
             continue
         names = set(files)
-        if names & {"config.json", "train.csv", CURVES}:
+        if names & {"config.json", "train.csv", ARCHIVED_CURVES}:
             directories.clear()
         directories.sort(key=_in_order)
         yield path, names

@@ -13,7 +13,7 @@ from vcse.envs.minigrid.crossing import MAPS
 from vcse.reports import figures
 from vcse.reports.loaded_run import GatheredRun
 from vcse.runs.formatting import counted
-from vcse.studies.catalog import entries
+from vcse.studies.catalog.minigrid import CROSSED_WALL
 
 MOST_FILMS, MOST_FILM_BYTES = 3, 2_000_000
 FILM_KINDS = {".gif": "image/gif", ".mp4": "video/mp4"}
@@ -56,7 +56,7 @@ def visit_maps(
             ]
             if mine:
                 visits[method] = np.sum(mine, axis=0)
-        beyond = ~walls & (np.arange(width)[:, None] > entries.CROSSED_WALL)
+        beyond = ~walls & (np.arange(width)[:, None] > CROSSED_WALL)
         every = int(counted[0].config.get("visits_every_frames", 0))
         try:
             light, dark = (

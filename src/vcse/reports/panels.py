@@ -18,7 +18,7 @@ from vcse.reports.verdicts import (
     waits_for_episodes,
 )
 from vcse.runs.formatting import counted
-from vcse.studies.catalog import entries
+from vcse.studies.study import Study
 
 RESAMPLES = 2000
 SEED = 0  # of the bootstrap: the same runs give the same page
@@ -244,7 +244,7 @@ def make_tables(
     tasks: Sequence[str],
     methods: Sequence[str],
     metric: str,
-    entry: entries.Study | None,
+    entry: Study | None,
 ) -> list[TaskTable]:
     """Make the part of the table that is about each task."""
     planned = {task.name: task for task in entry.tasks} if entry else {}

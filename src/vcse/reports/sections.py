@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vcse.reports import figures
-from vcse.reports.archive import CURVES as ARCHIVED_CURVES
 from vcse.reports.demo_curves import Line
 from vcse.reports.external_curves import ForeignCurves
 from vcse.reports.loaded_run import GatheredRun
@@ -38,8 +37,9 @@ from vcse.reports.verdicts import (
 )
 from vcse.runs.config import flat
 from vcse.runs.formatting import counted
-from vcse.studies.catalog import entries
-from vcse.studies.manifest import StudyFile, read_study_file
+from vcse.studies.catalog import study
+from vcse.studies.manifest import ARCHIVED_CURVES, StudyFile, read_study_file
+from vcse.studies.study import Study, narrowed
 
 LABELS = {
     "success_rate": "success of the last {recent} training episodes",
@@ -159,7 +159,7 @@ class Found(NamedTuple):
     runs: list[GatheredRun]
     problems: list[str]
     asked: StudyFile | None
-    entry: entries.Study | None
+    entry: Study | None
 
     @property
     def tasks(self) -> list[str]:
@@ -279,20 +279,20 @@ def make_section(
     return section
 
 
-def _asked(directory: Path, problems: list[str]) -> tuple[StudyFile | None, entries.Study | None]:
+def _asked(directory: Path, problems: list[str]) -> tuple[StudyFile | None, Study | None]:
     """Give what was asked for, and the entry of the catalogue; neither where the directory does not say."""
     try:
         asked = read_study_file(directory)
-        entry = None if asked is None else entries.study(asked.study)
+        entry = None if asked is None else study(asked.study)
     except ValueError as error:
         problems.append(f"No claim is judged: {str(error).replace(str(directory), directory.name)}.")
         return None, None
     if entry is not None and asked is not None and asked.longest is not None:
-        entry = entries.narrowed(entry, frames=asked.longest)
+        entry = narrowed(entry, frames=asked.longest)
     return asked, entry
 
 
-def _source(entry: entries.Study | None) -> str:
+def _source(entry: Study | None) -> str:
     if entry is None:
         return ""
     is_ours = entry.source.startswith("ours")

@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from vcse.reports.loaded_run import GatheredRun
 from vcse.reports.statistics import FEWEST_RUNS, area_under_curve, middles, percentile_interval, resampled_middles
 from vcse.runs.formatting import counted
-from vcse.studies.catalog.entries import CROSSED_WALL, Claim, Study, ZeroClaim
+from vcse.studies.catalog.minigrid import CROSSED_WALL
+from vcse.studies.study import Claim, Study, ZeroClaim
 
 Verdict = Literal["holds", "contradicted", "undecided", "not run"]
 

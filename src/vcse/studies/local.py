@@ -19,14 +19,13 @@ from rich.live import Live
 from vcse.agents.entry import AGENTS
 from vcse.launch.cohorts import StoppedError, alike, stop_on_signals, unfinished_runs
 from vcse.launch.processes import Job, Note, end_jobs, start_job, tell_to_stop
-from vcse.reports.archive import CURVES
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import check_config, check_no_file, done_frame, has_saved, readable_runs
+from vcse.runs.directory import check_config, check_no_file, has_saved, readable_runs
 from vcse.runs.divergence import DivergedError
 from vcse.runs.formatting import counted
 from vcse.runs.progress import Status
-from vcse.studies.manifest import STUDY_FILE, StudyFile, read_study_file
+from vcse.studies.manifest import ARCHIVED_CURVES, STUDY_FILE, StudyFile, read_study_file
 from vcse.studies.status import StudyStatus, add_failures, forget_failures, locked, study_status, wait_until_free
 
 ATTEMPTS = 2
@@ -48,7 +47,7 @@ class CohortJob:
 def check_out(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:
     """Refuse a directory that holds something else than this study, and give the runs that are not done."""
     check_no_file(out, "the runs")
-    if (out / CURVES).exists():
+    if (out / ARCHIVED_CURVES).exists():
         raise ValueError(f"{out} is an archive of a study: vcse report reads it; choose another --out to train")
     before = read_study_file(out)
     if before is not None and before.study != file.study:
@@ -103,7 +102,7 @@ def run_locally(
     replay_place: str,
     watch: Callable[[], None],
 ) -> dict[str, str]:
-    """Train cohorts, so many at a time, and give the runs that failed with the reason.
+    """Train cohorts, so many at a time, and return the runs that failed with the reason.
 
     Args:
         cohorts: The runs that are not done, in the order in which they start.
@@ -140,19 +139,14 @@ def run_locally(
                         cohort.problem = ""
                         waiting.append(cohort)
                     elif cohort.problem:
-                        failures |= {
-                            config.name: cohort.problem
-                            for config in cohort.configs
-                            if done_frame(out / config.name) < config.frames
-                        }
+                        failures |= {run.name: cohort.problem for run in unfinished_runs(cohort.configs, out)}
                         add_failures(out, failures)
                 watch()
             if stopped():
                 tell_to_stop([job for _, job in running])
         finally:
             end_jobs([job for _, job in running])
-        left = [config for cohort in cohorts for config in cohort if done_frame(out / config.name) < config.frames]
-        if stopped() and left:
+        if stopped() and any(unfinished_runs(cohort, out) for cohort in cohorts):
             raise StoppedError(stopped())
     return failures
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 STUDY_FILE = "study.json"
+ARCHIVED_CURVES = "runs.csv.xz"  # of a study that was packed into an archive
 STUDY_SCHEMA_VERSION = 1
 
 Identity = tuple[str, str, int]  # task, method and seed

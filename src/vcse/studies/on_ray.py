@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from vcse.extras import install
-from vcse.launch.cohorts import StoppedError, stop_on_signals, train_runs
+from vcse.launch.cohorts import StoppedError, stop_on_signals, train_runs, unfinished_runs
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import done_frame
 from vcse.runs.divergence import DivergedError
 from vcse.runs.progress import TrainingProgress
 from vcse.studies.status import add_failures, wait_until_free
@@ -71,8 +70,7 @@ def run_on_ray(
                         print(f"vcse: {problem}; trying once more", file=sys.stderr)
                         start(number)
                     elif problem:
-                        left = [each for each in cohorts[number] if done_frame(place / each.name) < each.frames]
-                        failures |= {each.name: problem for each in left}
+                        failures |= {run.name: problem for run in unfinished_runs(cohorts[number], place)}
                         add_failures(place, failures)
                 watch()
             if stopped():

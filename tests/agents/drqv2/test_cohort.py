@@ -47,9 +47,10 @@ from vcse.runs import checkpoint, resources
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import BONUS_COLUMNS, REWARD_COLUMNS, SHOWN_OF_BONUS, RunDirectory, read_config, read_rows
 from vcse.runs.progress import TrainingProgress
-from vcse.studies.catalog import entries
+from vcse.studies.catalog import study
 from vcse.studies.local import take_out
 from vcse.studies.manifest import StudyFile
+from vcse.studies.study import narrowed, run_configs
 
 pytestmark = needs_gl
 NONE, SE, VCSE = (make_config(bonus) for bonus in ("none", "se", "vcse"))
@@ -772,10 +773,10 @@ def test_a_study_of_the_catalogue_runs_from_end_to_end(tmp_path, name, task):
     if name == "metaworld":
         pytest.importorskip("metaworld")
     frames, last_update = 200, 100  # steps
-    entry = entries.narrowed(entries.study(name), seeds=1, frames=frames, tasks=[task])
+    entry = narrowed(study(name), seeds=1, frames=frames, tasks=[task])
     configs = [
         dataclasses.replace(config, settings=smaller(config.drqv2, seed_frames=100))
-        for config in entries.run_configs(entry, eval_episodes=1, rendering="fast")
+        for config in run_configs(entry, eval_episodes=1, rendering="fast")
     ]
     file = StudyFile(entry.name, 1, 0, frames, list(entry.task_names), list(entry.method_names), "vcse study run")
     take_out(file, configs, tmp_path)
@@ -796,13 +797,12 @@ def test_a_study_of_the_catalogue_runs_from_end_to_end(tmp_path, name, task):
 
 
 def test_a_study_runs_from_the_command_line_with_whole_episodes(tmp_path, monkeypatch, capsys):
-    def run_configs(entry, **asked):
+    def small_configs(entry, **asked):
         """Small networks and batches, for which a study has no option."""
-        found = catalog_configs(entry, **asked, eval_episodes=1)
+        found = run_configs(entry, **asked, eval_episodes=1)
         return [dataclasses.replace(each, settings=smaller(each.drqv2, seed_frames=200)) for each in found]
 
-    catalog_configs = entries.run_configs
-    monkeypatch.setattr(entries, "run_configs", run_configs)
+    monkeypatch.setattr("vcse.cli.study.run_configs", small_configs)
     command = ["study", "run", "dmc-pixels", "--tasks", "cartpole_swingup_sparse", "--seeds", "1", "--frames", "400"]
     command += ["--bonuses", "none", "vcse"]
     command += ["--eval-every-frames", "0", "--rendering", "fast", "--no-keep-replay", "--out", str(tmp_path)]

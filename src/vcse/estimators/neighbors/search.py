@@ -58,7 +58,7 @@ def kth_neighbor_distance(
     feature_counts: Int[Tensor, "*batch n"] | None = None,
     check_finite: bool = True,
 ) -> Float[Tensor, "*batch n"]:
-    """Give the distance of each feature to its k-th nearest neighbour.
+    """Return the distance of each feature to its k-th nearest neighbour.
 
     Equal features are at distance exactly 0, and different ones are not as long as the largest coordinate of a
     batch is no more than 2¹¹³ (about 1e34) times the smallest difference, in float32.
@@ -79,11 +79,7 @@ def kth_neighbor_distance(
     """
     check_points("features", features)
     if pool is not None:
-        check_points("pool", pool)
-        if (*pool.shape[:-2], pool.shape[-1]) != (*features.shape[:-2], features.shape[-1]):
-            wanted = str((*features.shape[:-2], pool.shape[-2], features.shape[-1]))
-            raise wrong_shape("pool", pool, wanted, "features", features)
-        check_alike("pool", pool, "features", features)
+        _check_pool(pool, features)
     finds_itself = pool is None or pool_holds_features
     searched, name = (features, "features") if pool is None else (pool, "pool")
     points = searched.shape[-2] if pool_counts is None else _fewest(pool_counts, searched, check_finite)
@@ -198,6 +194,15 @@ def check_values(name: str, values: Tensor, features: Tensor) -> None:
 def values_as_points(values: Tensor, features: Tensor) -> Float[Tensor, "*batch n v"]:
     """Give scalar values the axis of a one-dimensional space."""
     return values if values.ndim == features.ndim else values.unsqueeze(-1)
+
+
+def _check_pool(pool: Tensor, features: Tensor) -> None:
+    """Refuse a pool that differs from the features in more than how many points it holds."""
+    check_points("pool", pool)
+    wanted = (*features.shape[:-2], pool.shape[-2], features.shape[-1])
+    if pool.shape != wanted:
+        raise wrong_shape("pool", pool, str(wanted), "features", features)
+    check_alike("pool", pool, "features", features)
 
 
 def _rank(k: int, *, finds_itself: bool, self_in_k: bool) -> int:

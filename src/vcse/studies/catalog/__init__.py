@@ -1,1 +1,23 @@
-"""Every experiment, as data."""
+"""Every experiment of the paper, and four of our own, as data: what is run, how it is drawn, which claims it answers.
+
+An entry whose agent or environments do not exist yet is listed all the same, and says what is missing.
+"""
+
+from vcse.envs.nearest import nearest
+from vcse.studies.catalog import dmc, metaworld, minigrid
+from vcse.studies.study import Study
+
+_ENTRIES = (*minigrid.PAPER_STUDIES, *dmc.STUDIES, *metaworld.STUDIES, *minigrid.OWN_STUDIES)
+
+# What can be run comes first.
+CATALOG = {entry.name: entry for entry in sorted(_ENTRIES, key=lambda each: not each.is_runnable)}
+
+
+def study(name: str) -> Study:
+    """Look an entry up, or name those that are written most like it."""
+    if name not in CATALOG:
+        likest = ", ".join(nearest(name, CATALOG))
+        raise ValueError(
+            f"study {name!r} does not exist; nearest are {likest} (vcse study list lists all {len(CATALOG)})"
+        )
+    return CATALOG[name]

@@ -1,0 +1,92 @@
+"""How what was measured is shown: a line for each row, and a table of all."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from vcse.bench import drqv2, estimator, minigrid, sac
+
+Row = estimator.Row | minigrid.Row | sac.Row | drqv2.Row
+
+
+def line(row: Row) -> str:
+    """Return the most important numbers of a row."""
+    if isinstance(row, drqv2.Row):
+        return (
+            f"{row.task}, {row.bonus}, {row.rendering}: {row.ms_per_update:,.4g} ms, {row.frames_per_s:,.0f} frames/s"
+        )
+    if isinstance(row, sac.Row):
+        return f"{row.learners} learners of {row.hidden_units} units, {row.bonus}: {row.updates_per_s:,.4g} updates/s"
+    if isinstance(row, estimator.Row):
+        return f"N={row.n} d={row.d} k={row.k}: {row.ms:.3g} ms"
+    return f"{row.learners} learners, {row.bonus}: {row.frames_per_s:,.0f} frames/s"
+
+
+def _drqv2_table(rows: Sequence[drqv2.Row]) -> Table:
+    title = f"DrQ-v2 on {rows[0].device}, drawn by {rows[0].drawn_by}: an update, and training"
+    headings = ("task", "bonus", "rendering", "batch", "ms", "times\nplain", "frames/s", "waits", "acts", "learns")
+    table = _empty(title, headings, words=(0, 1, 2), is_narrow=True)
+    for row in rows:
+        table.add_row(
+            *(row.task.partition("/")[2], row.bonus, row.rendering, str(row.batch_size), f"{row.ms_per_update:,.4g}"),
+            *(f"{row.times_plain:.2f}", f"{row.frames_per_s:,.0f}"),
+            *_percent(row.share_env, row.share_act, row.share_update),
+        )
+    return table
+
+
+def _sac_table(rows: Sequence[sac.Row]) -> Table:
+    title = f"SAC on {rows[0].device}: an update, with the shares of bonus and extrinsic critic, and training"
+    headings = ("learners", "units", "bonus", "updates/s", "times\nplain", "bonus", "critic", "frames/s")
+    table = _empty(title, (*headings, "waits", "acts", "learns"), words=(2,), is_narrow=True)
+    for row in rows:
+        table.add_row(
+            *(str(row.learners), str(row.hidden_units), row.bonus, f"{row.updates_per_s:,.4g}"),
+            *(f"{row.times_plain:.2f}", *_percent(row.share_bonus, row.share_extrinsic_critic)),
+            *(f"{row.frames_per_s:,.4g}", *_percent(row.share_env, row.share_act, row.share_update)),
+        )
+    return table
+
+
+def _minigrid_table(rows: Sequence[minigrid.Row]) -> Table:
+    headings = ("learners", "bonus", "frames/s", "environments", "acting", "bonus", "rest of the update")
+    table = _empty(f"Training A2C on MiniGrid, networks on {rows[0].device}", headings, words=(1, 5))
+    for row in rows:
+        shares = _percent(row.share_env, row.share_act, row.share_bonus, row.share_update)
+        table.add_row(str(row.learners), row.bonus, f"{row.frames_per_s:,.0f}", *shares)
+    return table
+
+
+def _estimator_table(rows: Sequence[estimator.Row]) -> Table:
+    title = f"VCSE reward on {rows[0].device}: this library, and the plain broadcast formula"
+    table = _empty(title, ("N", "d", "k", "ms", "plain ms", "faster", "peak MiB", "plain MiB", "less"))
+    for row in rows:
+        faster = "" if row.naive_ms is None else f"{row.naive_ms / row.ms:.1f}x"
+        less = "" if row.naive_peak_mib is None else f"{row.naive_peak_mib / max(row.peak_mib, 0.1):.0f}x"
+        plain = "no room" if row.naive_ms is None else f"{row.naive_ms:.3g}"
+        plain_peak = "" if row.naive_peak_mib is None else f"{row.naive_peak_mib:.0f}"
+        shown = (f"{row.ms:.3g}", plain, faster, f"{row.peak_mib:.1f}", plain_peak, less)
+        table.add_row(str(row.n), str(row.d), str(row.k), *shown)
+    return table
+
+
+def _empty(title: str, headings: Sequence[str], *, words: Sequence[int] = (), is_narrow: bool = False) -> Table:
+    """Return a table without rows, whose columns have numbers but for those that have words."""
+    table = Table(title=title, title_justify="left" if is_narrow else "center", box=None, pad_edge=False)
+    table.padding = (0, 1 if is_narrow else 2, 0, 0)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number in words else "right")
+    return table
+
+
+def _percent(*shares: float) -> list[str]:
+    return [f"{share:.0%}" for share in shares]
+
+
+TABLES: dict[str, Callable[[Any], Table]] = {
+    "estimator": _estimator_table,
+    "minigrid": _minigrid_table,
+    "sac": _sac_table,
+    "drqv2": _drqv2_table,
+}

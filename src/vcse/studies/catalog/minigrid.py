@@ -1,0 +1,330 @@
+"""A2C on MiniGrid: the paper's studies, and two of our own."""
+
+from vcse.envs.minigrid.crossing import map_number
+from vcse.studies.catalog.methods import MATCHED, NONE, SE, VCSE, weighted
+from vcse.studies.study import Claim, Method, Study, Task, ZeroClaim
+
+SIMPLE_CROSSING = "SimpleCrossingS9N1"
+# The map of the visits: a wall in the middle that opens away from the start.
+CROSSED_WALL = 4
+CROSSED_MAP = map_number("vertical", CROSSED_WALL, 5)
+
+_LENGTHS = "The paper's text does not say how long the runs are; the lengths are ours."
+_SE_OF_POSITIONS = (
+    "SE is the release's, which looks for neighbours among the last 10,000 states. Nearly all positions stand there "
+    "many times over, so that it pays next to nothing once learning is under way: it is hardly different from no bonus."
+)
+_MINIGRID_TASKS = (
+    Task("minigrid/LavaGapS7", 200_000, (100_000,)),
+    Task("minigrid/Empty-16x16", 250_000, (100_000,)),
+    Task("minigrid/DoorKey-6x6", 500_000, (250_000,)),
+    Task("minigrid/DoorKey-8x8", 3_000_000, (1_000_000,)),
+    Task("minigrid/Unlock", 500_000, (250_000,)),
+    Task(f"minigrid/{SIMPLE_CROSSING}", 500_000, (250_000,)),
+)
+_CROSSING = _MINIGRID_TASKS[-1:]
+_SHORT_TASKS = tuple(task for task in _MINIGRID_TASKS if task.frames <= 500_000)
+
+PAPER_STUDIES = (
+    Study(
+        name="minigrid",
+        title="A2C on six MiniGrid tasks",
+        source="Section 5.1, first figure of the experiments",
+        agent="a2c",
+        tasks=_MINIGRID_TASKS,
+        methods=(NONE, SE, VCSE),
+        seeds=16,
+        metric="success_rate",
+        claims=(
+            Claim("VCSE solves the tasks faster than SE.", "vcse", "se"),
+            Claim("VCSE solves the tasks faster than A2C alone.", "vcse", "none"),
+            Claim(
+                "On LavaGapS7 after 100K frames VCSE is ahead of SE; in the paper by 88.8 % to 13.9 %.",
+                "vcse",
+                "se",
+                tasks=("minigrid/LavaGapS7",),
+                at_frame=100_000,
+            ),
+        ),
+        notes=(_LENGTHS,),
+    ),
+    Study(
+        name="minigrid-beta-se",
+        title="State entropy with other weights",
+        source="Section 5.1, the figure on the weight of SE",
+        agent="a2c",
+        tasks=_CROSSING,
+        methods=(NONE, weighted("se", 0.05), weighted("se", 0.005), weighted("se", 0.0005), VCSE),
+        seeds=8,
+        metric="success_rate",
+        claims=(
+            Claim("A weight of 0.05 makes SE ignore the task.", "se-beta-0.005", "se-beta-0.05"),
+            Claim("A weight of 0.0005 makes SE slower than 0.005.", "se-beta-0.005", "se-beta-0.0005"),
+            Claim("No weight brings SE to VCSE: 0.05.", "vcse", "se-beta-0.05"),
+            Claim("No weight brings SE to VCSE: 0.005.", "vcse", "se-beta-0.005"),
+            Claim("No weight brings SE to VCSE: 0.0005.", "vcse", "se-beta-0.0005"),
+            Claim("With no weight is SE better than A2C alone: 0.05.", "none", "se-beta-0.05"),
+            Claim("With no weight is SE better than A2C alone: 0.005.", "none", "se-beta-0.005"),
+            Claim("With no weight is SE better than A2C alone: 0.0005.", "none", "se-beta-0.0005"),
+        ),
+        notes=("The paper shows SE alone; A2C without a bonus and VCSE are beside it here.", _LENGTHS),
+    ),
+    Study(
+        name="minigrid-beta-vcse",
+        title="VCSE with other weights",
+        source="appendix, the figure on the weight of VCSE",
+        agent="a2c",
+        tasks=_CROSSING,
+        methods=(NONE, weighted("vcse", 0.05), weighted("vcse", 0.005), weighted("vcse", 0.0005)),
+        seeds=8,
+        metric="success_rate",
+        claims=(
+            Claim("VCSE is better than A2C alone for every weight: 0.05.", "vcse-beta-0.05", "none"),
+            Claim("VCSE is better than A2C alone for every weight: 0.005.", "vcse-beta-0.005", "none"),
+            Claim("VCSE is better than A2C alone for every weight: 0.0005.", "vcse-beta-0.0005", "none"),
+            Claim("The weight hardly matters: 0.05 or 0.005.", "vcse-beta-0.005", "vcse-beta-0.05", same=True),
+            Claim("The weight hardly matters: 0.005 or 0.0005.", "vcse-beta-0.005", "vcse-beta-0.0005", same=True),
+        ),
+        notes=("The paper does not list its weights; these are those of its figure for SE.", _LENGTHS),
+    ),
+    Study(
+        name="minigrid-k",
+        title="VCSE with other neighbours",
+        source="appendix, the figure on k",
+        agent="a2c",
+        tasks=_CROSSING,
+        methods=tuple(
+            Method(f"vcse-k{k}", "vcse", settings={"k": k}, explanation=f"the {ordinal} neighbour")
+            for k, ordinal in ((3, "third"), (5, "fifth"), (7, "seventh"))
+        ),
+        seeds=8,
+        metric="return_mean",
+        claims=(
+            Claim("Performance falls as k grows: 3 to 5.", "vcse-k3", "vcse-k5"),
+            Claim("Performance falls as k grows: 5 to 7.", "vcse-k5", "vcse-k7"),
+            Claim("Performance falls as k grows: 3 to 7.", "vcse-k3", "vcse-k7"),
+        ),
+        notes=(
+            "k counts neighbours without the point itself. The released code has 3 where the paper's text says 5.",
+            _LENGTHS,
+        ),
+    ),
+    Study(
+        name="minigrid-values",
+        title="The critic's value against exact policy evaluation",
+        source="Section 5.3, the first of three ablations",
+        agent="a2c",
+        tasks=(Task(f"minigrid-table/{SIMPLE_CROSSING}", 500_000, (250_000,)),),
+        methods=(
+            Method("none", "none", settings={"position_features": True}, explanation="no bonus"),
+            Method("se", "se", settings={"position_features": True}, explanation="SE of positions"),
+            Method(
+                "vcse",
+                "vcse",
+                settings={"position_features": True},
+                explanation="VCSE of positions, with the critic's value",
+            ),
+            Method(
+                "vcse-exact",
+                "vcse",
+                values="exact",
+                settings={"position_features": True},
+                explanation="VCSE of positions, with the exact value at each step of an episode",
+            ),
+            Method(
+                "vcse-exact-stationary",
+                "vcse",
+                values="exact-stationary",
+                settings={"position_features": True},
+                explanation="VCSE of positions, with the exact value of an episode without a time limit",
+            ),
+        ),
+        seeds=16,
+        metric="success_rate",
+        claims=(
+            Claim("With exact values VCSE is best: better than with the critic's.", "vcse-exact", "vcse"),
+            Claim("With exact values VCSE is better than SE.", "vcse-exact", "se"),
+            Claim("With the critic's values VCSE is better than SE.", "vcse", "se"),
+        ),
+        notes=(_LENGTHS, _SE_OF_POSITIONS),
+    ),
+    Study(
+        name="minigrid-heatmap",
+        title="Where the agents go",
+        source="Section 5.3, the heat map",
+        agent="a2c",
+        tasks=(Task(f"minigrid-table/{SIMPLE_CROSSING}-map{CROSSED_MAP}", 100_000),),
+        methods=(NONE, SE, VCSE, MATCHED),
+        seeds=8,
+        metric="beyond_wall_share",
+        claims=(
+            Claim("SE stays before the wall, VCSE goes through to the goal.", "vcse", "se"),
+            Claim("The value is what takes VCSE through the wall.", "vcse", "se-matched", ours=True),
+        ),
+        figure="visits",
+        notes=(
+            "The paper does not say which map; this one has a vertical wall in the middle that opens away from the "
+            "start. Judged is the share of visits beyond the wall.",
+        ),
+        visits_every_frames=10_000,
+    ),
+    Study(
+        name="minigrid-full",
+        title="A2C on whole maps",
+        source="appendix, fully observable MiniGrid",
+        agent="a2c",
+        tasks=(
+            Task("minigrid-full/LavaGapS7", 200_000, (100_000,)),
+            Task("minigrid-full/Empty-16x16", 250_000, (100_000,)),
+            Task("minigrid-full/DoorKey-8x8", 500_000, (250_000,)),
+            Task(f"minigrid-full/{SIMPLE_CROSSING}", 500_000, (250_000,)),
+        ),
+        methods=(NONE, SE, VCSE, MATCHED),
+        seeds=16,
+        metric="success_rate",
+        claims=(
+            Claim("VCSE solves the tasks faster than SE.", "vcse", "se"),
+            Claim("VCSE solves the tasks faster than A2C alone.", "vcse", "none"),
+            Claim("Conditioning on the value helps.", "vcse", "se-matched", ours=True),
+        ),
+        notes=(
+            "The paper does not name its four tasks; these are ours. The map of DoorKey-6x6 is smaller than the "
+            "encoder needs. The bonus sees the agent's position; k, weight and all else are those of the agent's view.",
+            f"{_LENGTHS} DoorKey-8x8 is shorter here than with the agent's view, where it has 3,000,000 frames.",
+            _SE_OF_POSITIONS,
+            "The control (VCSE with the value left out) looks in the batch, as VCSE does; the paper does not have it.",
+        ),
+    ),
+)
+
+OWN_STUDIES = (
+    Study(
+        name="minigrid-readings",
+        title="The paper's text, the released code, and the textbook",
+        source="ours: the paper's text and the released code differ",
+        agent="a2c",
+        tasks=tuple(
+            task for task in _MINIGRID_TASKS if task.name.endswith(("LavaGapS7", "DoorKey-6x6", SIMPLE_CROSSING))
+        ),
+        methods=(
+            NONE,
+            Method("vcse-release", "vcse", explanation="release: the bonus joins the advantage"),
+            Method(
+                "vcse-release-reward",
+                "vcse",
+                settings={"injection": "reward"},
+                explanation="release, but the bonus joins the reward, β = 0.005",
+            ),
+            Method(
+                "vcse-release-reward-beta-0.00125",
+                "vcse",
+                settings={"injection": "reward", "beta": 0.00125},
+                explanation="release, but the bonus joins the reward, β = 0.00125",
+            ),
+            Method("vcse-paper", "vcse", reading="paper", explanation="paper: the bonus joins the reward, β = 0.005"),
+            Method(
+                "vcse-paper-beta-0.00125",
+                "vcse",
+                reading="paper",
+                settings={"beta": 0.00125},
+                explanation="paper: the bonus joins the reward, β = 0.00125",
+            ),
+            Method(
+                "vcse-paper-advantage",
+                "vcse",
+                reading="paper",
+                settings={"injection": "after_gae"},
+                explanation="paper, but the bonus joins the advantage",
+            ),
+            Method("vcse-clean", "vcse", reading="clean", explanation="clean: the bonus joins the reward, β = 0.005"),
+            Method(
+                "vcse-clean-beta-0.00125",
+                "vcse",
+                reading="clean",
+                settings={"beta": 0.00125},
+                explanation="clean: the bonus joins the reward, β = 0.00125",
+            ),
+            Method(
+                "vcse-clean-advantage",
+                "vcse",
+                reading="clean",
+                settings={"injection": "after_gae"},
+                explanation="clean, but the bonus joins the advantage",
+            ),
+        ),
+        seeds=8,
+        metric="success_rate",
+        claims=(
+            Claim("The released code does better than the paper's text.", "vcse-release", "vcse-paper", ours=True),
+            Claim(
+                "In the release, joining the advantage does better than the reward.",
+                "vcse-release",
+                "vcse-release-reward",
+                ours=True,
+            ),
+            Claim(
+                "A smaller weight suits a bonus that joins the reward: release.",
+                "vcse-release-reward-beta-0.00125",
+                "vcse-release-reward",
+                ours=True,
+            ),
+            Claim(
+                "A smaller weight suits a bonus that joins the reward: paper.",
+                "vcse-paper-beta-0.00125",
+                "vcse-paper",
+                ours=True,
+            ),
+            Claim(
+                "A smaller weight suits a bonus that joins the reward: clean.",
+                "vcse-clean-beta-0.00125",
+                "vcse-clean",
+                ours=True,
+            ),
+            Claim("The paper's text is better than A2C alone.", "vcse-paper", "none", ours=True),
+            Claim("The textbook's estimator is better than A2C alone.", "vcse-clean", "none", ours=True),
+        ),
+    ),
+    Study(
+        name="minigrid-controls",
+        title="What conditioning on the value does, and nothing else",
+        source="ours: the paper has no such control",
+        agent="a2c",
+        tasks=_SHORT_TASKS,
+        methods=(
+            VCSE,
+            MATCHED,
+            Method("vcse-log1p", "vcse", settings={"log_offset": 1.0}, explanation="VCSE with log(1 + ε)"),
+            Method(
+                "se-matched-log1p",
+                "se-matched",
+                settings={"log_offset": 1.0},
+                explanation="VCSE with log(1 + ε) and without the value",
+            ),
+            Method(
+                "vcse-running",
+                "vcse",
+                settings={"value_normalization": "running"},
+                explanation="VCSE with running estimates instead of the batch's to normalise values",
+            ),
+        ),
+        seeds=8,
+        metric="success_rate",
+        claims=(
+            Claim("Conditioning on the value helps.", "vcse", "se-matched", ours=True),
+            Claim("Conditioning on the value helps with log(1 + ε).", "vcse-log1p", "se-matched-log1p", ours=True),
+            Claim("The offset of 1e-5 helps, with the value.", "vcse", "vcse-log1p", ours=True),
+            Claim("The offset of 1e-5 helps, without the value.", "se-matched", "se-matched-log1p", ours=True),
+            Claim(
+                "Running estimates or the batch's to normalise values: no difference.",
+                "vcse-running",
+                "vcse",
+                same=True,
+            ),
+            ZeroClaim(
+                "Until the first reward VCSE is SE: no neighbour is decided by the value.",
+                "vcse",
+                "decided_by_value_share",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,193 @@
+"""What a study is: its tasks, methods, figure and claims, and the runs it asks for."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from vcse.agents.entry import AGENTS
+from vcse.agents.settings import Reading
+from vcse.envs.mujoco.rendering import Rendering
+from vcse.envs.nearest import nearest
+from vcse.runs.config import RunConfig, ValueSource, backend_of, marker_of, settings_of
+
+Metric = Literal["success_rate", "return_mean", "eval_return_mean", "eval_success_rate", "beyond_wall_share"]
+Figure = Literal["curves", "aggregate", "visits"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One arm: a bonus, and in what it deviates from its reading."""
+
+    name: str  # the label of its runs
+    bonus: str
+    reading: Reading = "release"
+    values: ValueSource = "network"
+    settings: dict[str, Any] = field(default_factory=dict)  # deviations: keywords of the agent's `..._config`
+    explanation: str = ""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task and how long its runs are."""
+
+    name: str
+    frames: int
+    table_frames: tuple[int, ...] = ()  # at which the report's table looks, beside the last
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is said of two methods; held against the area under their curves, or against one frame."""
+
+    says: str
+    better: str
+    than: str
+    tasks: tuple[str, ...] = ()  # where; all if none is named
+    at_frame: int | None = None
+    same: bool = False  # the two are said to be alike: never proven, but contradicted where they differ
+    ours: bool = False  # not from the paper
+
+
+@dataclass(frozen=True)
+class ZeroClaim:
+    """What is said to be 0 before a run's first success: a column of its training curve."""
+
+    says: str
+    method: str
+    column: str
+    tasks: tuple[str, ...] = ()
+    ours: bool = False
+
+
+@dataclass(frozen=True)
+class Study:
+    """Runs, and the figure, table and claims they answer."""
+
+    name: str
+    title: str
+    source: str  # where the paper has it
+    agent: str
+    tasks: tuple[Task, ...]
+    methods: tuple[Method, ...]
+    seeds: int
+    metric: Metric
+    claims: tuple[Claim | ZeroClaim, ...]
+    figure: Figure = "curves"
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what the paper leaves open and how it was decided
+    visits_every_frames: int = 0  # between counts of where the agents were; 0: they are not counted
+
+    @property
+    def is_runnable(self) -> bool:
+        """Return whether all that its runs need exists."""
+        return not self.missing
+
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        """Return the names of its tasks."""
+        return tuple(task.name for task in self.tasks)
+
+    @property
+    def method_names(self) -> tuple[str, ...]:
+        """Return the labels of its methods."""
+        return tuple(method.name for method in self.methods)
+
+
+def tasks_of(family: str, names: Sequence[str], frames: int) -> tuple[Task, ...]:
+    """Return tasks of one family, all of the same length."""
+    return tuple(Task(f"{family}/{name}", frames) for name in names)
+
+
+def narrowed(
+    entry: Study,
+    *,
+    seeds: int | None = None,
+    frames: int | None = None,
+    tasks: Sequence[str] = (),
+    bonuses: Sequence[str] = (),
+) -> Study:
+    """Return a smaller or shorter version of a study.
+
+    Args:
+        entry: The study.
+        seeds: Runs of each method on each task.
+        frames: How long every run is.
+        tasks: Only these.
+        bonuses: Only methods with these labels or bonuses.
+    """
+    for option, number in (("--seeds", seeds), ("--frames", frames)):
+        if number is not None and number < 1:
+            raise ValueError(f"{option} must be at least 1, got {number}")
+    unknown = [name for name in tasks if not any(_is_called(task, name) for task in entry.tasks)]
+    if unknown:
+        name = unknown[0]
+        called = {task if "/" in name else task.partition("/")[2]: task for task in entry.task_names}
+        likest = ", ".join(called[each] for each in nearest(name, called))
+        raise ValueError(
+            f"study {entry.name} has no task {name!r}; nearest are {likest} (vcse study show {entry.name} lists all "
+            f"{len(entry.tasks)})"
+        )
+    strange = [name for name in bonuses if not any(name in (each.name, each.bonus) for each in entry.methods)]
+    if strange:
+        raise ValueError(f"study {entry.name} has the methods {', '.join(entry.method_names)}, not {strange[0]!r}")
+    kept_tasks = [task for task in entry.tasks if not tasks or any(_is_called(task, name) for name in tasks)]
+    # A label wins over a bonus: vcse is one method where one is called so, and all that use it where none is.
+    kept_methods = [
+        method
+        for method in entry.methods
+        if not bonuses or method.name in bonuses or (method.bonus in bonuses and method.bonus not in entry.method_names)
+    ]
+    if frames is not None:
+        kept_tasks = [dataclasses.replace(task, frames=frames) for task in kept_tasks]
+    return dataclasses.replace(
+        entry,
+        tasks=tuple(kept_tasks),
+        methods=tuple(kept_methods),
+        seeds=entry.seeds if seeds is None else seeds,
+    )
+
+
+def run_configs(
+    entry: Study,
+    *,
+    first_seed: int = 0,
+    eval_every_frames: int | None = None,
+    eval_episodes: int | None = None,
+    rendering: Rendering = "faithful",
+    keeps_replay: bool = True,
+) -> list[RunConfig]:
+    """Give the runs of a study, in the order of its figure; rendering is for those that look at pictures."""
+    if not entry.is_runnable:
+        raise ValueError(f"study {entry.name} cannot be run yet; it needs {', '.join(entry.missing)}")
+    facts = AGENTS[entry.agent]
+    schedule = facts.schedule
+    return [
+        RunConfig(
+            task=task.name,
+            agent=entry.agent,
+            method=method.name,
+            seed=seed,
+            reading=method.reading,
+            frames=task.frames,
+            settings=settings_of(task.name, method.bonus, method.reading, **method.settings),
+            backend=backend_of(task.name),
+            values=method.values,
+            row_every_frames=schedule.row_every_frames,
+            eval_every_frames=schedule.eval_every_frames if eval_every_frames is None else eval_every_frames,
+            eval_episodes=schedule.eval_episodes if eval_episodes is None else eval_episodes,
+            rendering=rendering if facts.sees_pictures else None,
+            goal_marker=marker_of(task.name),
+            # A run that is shorter than the figure's shows ten pictures all the same.
+            visits_every_frames=min(entry.visits_every_frames, max(task.frames // 10, 1)),
+            keeps_replay=keeps_replay,
+        )
+        for task in entry.tasks
+        for method in entry.methods
+        for seed in range(first_seed, first_seed + entry.seeds)
+    ]
+
+
+def _is_called(task: Task, name: str) -> bool:
+    """Return whether a task is meant, by its whole name or by what follows the family."""
+    return name in (task.name, task.name.partition("/")[2])
