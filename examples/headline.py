@@ -20,11 +20,11 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from vcse.agents.settings import a2c_config
+from vcse.agents.a2c.settings import a2c_settings
 from vcse.envs.minigrid.names import fastest_backend
+from vcse.envs.moments import Moment
 from vcse.launch.cohorts import StoppedError
 from vcse.launch.processes import suitable_jobs, train_in_jobs
-from vcse.play.video import Moment
 from vcse.play.watch import watch_run
 from vcse.reports.demo_page import Row, Story, percent, write_page
 from vcse.runs.config import RunConfig
@@ -94,7 +94,7 @@ def configs(args: Args) -> list[RunConfig]:
             seed=args.first_seed + place,
             reading="release",
             frames=args.frames,
-            settings=a2c_config(bonus),
+            settings=a2c_settings(bonus),
             backend=fastest_backend(),
             eval_episodes=args.eval_episodes,
         )

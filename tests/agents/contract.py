@@ -4,9 +4,12 @@ import dataclasses
 
 import torch
 
-from vcse.agents.a2c.agent import A2C, A2CConfig, A2CSpec
-from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Config, DrQv2Spec
-from vcse.agents.sac.agent import DRAWS, SAC, SACConfig, SACSpec
+from vcse.agents.a2c.agent import A2C, A2CSpec
+from vcse.agents.a2c.settings import A2CSettings
+from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
+from vcse.agents.drqv2.settings import DrQv2Settings
+from vcse.agents.sac.agent import DRAWS, SAC, SACSpec
+from vcse.agents.sac.settings import SACSettings
 from vcse.bonuses.registry import BonusChoice
 from vcse.nets.random_shift import SHIFTS
 from vcse.replay.images import Between, PictureBatch
@@ -39,7 +42,7 @@ class A2CKind(CohortKind):
     mismatch = ("environments", 2)
 
     def config(self, bonus, **changes):
-        config = A2CConfig(BonusChoice(bonus, "release-a2c", 5 if bonus == "se" else 3), environments=4)
+        config = A2CSettings(BonusChoice(bonus, "release-a2c", 5 if bonus == "se" else 3), environments=4)
         # Where learners are compared whose bonus differs, a common bound of the gradient would mix their parts.
         return dataclasses.replace(config, most_gradient_norm=1e9, **changes)
 
@@ -83,8 +86,8 @@ class SACKind(CohortKind):
     mismatch = ("batch_size", 32)
 
     def config(self, bonus, **changes):
-        temperature = None if bonus == "none" else 0.001
-        config = SACConfig(BonusChoice(bonus, "release-sac", 12), temperature=temperature)
+        temperature = "learned" if bonus == "none" else 0.001
+        config = SACSettings(BonusChoice(bonus, "release-sac", 12), temperature=temperature)
         return dataclasses.replace(config, **{"hidden_units": 16, "batch_size": 48, **changes})
 
     def make(self, configs, seeds):
@@ -126,7 +129,7 @@ class DrQv2Kind:
 
     def config(self, bonus, **changes):
         small = {"hidden_units": 16, "features": 8, "batch_size": 6, **changes}
-        return DrQv2Config(BonusChoice(bonus, "release-drqv2", 3), **small)
+        return DrQv2Settings(BonusChoice(bonus, "release-drqv2", 3), **small)
 
     def make(self, configs, seeds):
         [config], [seed] = configs, seeds

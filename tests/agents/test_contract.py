@@ -109,7 +109,7 @@ def test_a_bonus_does_not_change_the_first_policy_and_a_seed_does(kind):
 def test_a_bonus_without_weight_is_none(kind):
     configs = [dataclasses.replace(kind.config("none"), beta=0.0), kind.config("se-matched", beta=0.0)]
     if hasattr(configs[0], "temperature"):
-        configs[1] = dataclasses.replace(configs[1], temperature=None)
+        configs[1] = dataclasses.replace(configs[1], temperature="learned")
     agents = [kind.make([config], [0]) for config in configs]
     for agent in agents:
         for update in range(2):

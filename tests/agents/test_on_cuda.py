@@ -3,10 +3,12 @@ import dataclasses
 import pytest
 import torch
 
-from vcse.agents.a2c.agent import A2C, A2CConfig, A2CSpec
+from vcse.agents.a2c.agent import A2C, A2CSpec
+from vcse.agents.a2c.settings import A2CSettings
 from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
-from vcse.agents.sac.agent import DRAWS, SAC, SACConfig, SACSpec
-from vcse.agents.settings import drqv2_config
+from vcse.agents.drqv2.settings import drqv2_settings
+from vcse.agents.sac.agent import DRAWS, SAC, SACSpec
+from vcse.agents.sac.settings import SACSettings
 from vcse.bonuses.registry import BonusChoice
 from vcse.nets.perceptrons import Perceptrons
 from vcse.nets.random_shift import SHIFTS
@@ -17,9 +19,9 @@ from vcse.replay.transitions import Batch
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 SPEC = A2CSpec((7, 7, 3), 7)
-NONE = A2CConfig(BonusChoice("none", "release-a2c", 3))
-VCSE = A2CConfig(BonusChoice("vcse", "release-a2c", 3))
-CLEAN = A2CConfig(BonusChoice("vcse", "clean", 5), injection="reward", time_limit="bootstraps")
+NONE = A2CSettings(BonusChoice("none", "release-a2c", 3))
+VCSE = A2CSettings(BonusChoice("vcse", "release-a2c", 3))
+CLEAN = A2CSettings(BonusChoice("vcse", "clean", 5), injection="reward", time_limit="bootstraps")
 COHORTS = {
     "one bonus": [VCSE, VCSE],
     "with and without": [NONE, VCSE, dataclasses.replace(VCSE, injection="reward")],
@@ -71,8 +73,8 @@ def test_captured_updates_and_actions_are_those_of_an_eager_agent(name):
 
 
 SAC_SPEC = SACSpec(15, 4)
-SAC_NONE = SACConfig(BonusChoice("none", "release-sac", 12), hidden_units=64, batch_size=128)
-SAC_VCSE = SACConfig(BonusChoice("vcse", "release-sac", 12), temperature=0.001, hidden_units=64, batch_size=128)
+SAC_NONE = SACSettings(BonusChoice("none", "release-sac", 12), hidden_units=64, batch_size=128)
+SAC_VCSE = SACSettings(BonusChoice("vcse", "release-sac", 12), temperature=0.001, hidden_units=64, batch_size=128)
 SAC_COHORTS = {
     "one bonus": [SAC_VCSE, SAC_VCSE],
     "with and without": [
@@ -165,13 +167,13 @@ def test_a_nan_that_goes_in_comes_out(where):
 
 
 PICTURES = 24
-DRQ_NONE = drqv2_config("none", task="dmc-pixels/hopper_stand", batch_size=PICTURES, hidden_units=64)
-DRQ_VCSE = drqv2_config("vcse", task="dmc-pixels/hopper_stand", batch_size=PICTURES, hidden_units=64)
+DRQ_NONE = drqv2_settings("none", task="dmc-pixels/hopper_stand", batch_size=PICTURES, hidden_units=64)
+DRQ_VCSE = drqv2_settings("vcse", task="dmc-pixels/hopper_stand", batch_size=PICTURES, hidden_units=64)
 DRQ_LEARNERS = {
     "no bonus": DRQ_NONE,
-    "se": drqv2_config("se", task="dmc-pixels/hopper_stand", batch_size=PICTURES, hidden_units=64),
+    "se": drqv2_settings("se", task="dmc-pixels/hopper_stand", batch_size=PICTURES, hidden_units=64),
     "vcse": DRQ_VCSE,
-    "vcse of a reward divided by its mean": dataclasses.replace(DRQ_VCSE, normalizes_reward=True),
+    "vcse of a reward divided by its mean": dataclasses.replace(DRQ_VCSE, normalize_reward=True),
 }
 
 

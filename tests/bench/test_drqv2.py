@@ -20,8 +20,8 @@ TRAINED = (1.0, dict.fromkeys(("env", "act", "update"), 1 / 3), "egl")  # what a
 def _short(monkeypatch):
     """Little is measured, of tiny networks, after few frames."""
     monkeypatch.setattr(drqv2, "SEED_FRAMES", 80)
-    settings = drqv2.drqv2_config
-    monkeypatch.setattr(drqv2, "drqv2_config", lambda bonus, **asked: settings(bonus, hidden_units=16, **asked))
+    settings = drqv2.drqv2_settings
+    monkeypatch.setattr(drqv2, "drqv2_settings", lambda bonus, **asked: settings(bonus, hidden_units=16, **asked))
     monkeypatch.setattr(sac, "time", SimpleNamespace(perf_counter=time.process_time))
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import tyro
 
-from vcse.agents.entry import AGENTS
-from vcse.agents.settings import a2c_config
+from vcse.agents import agent_entry, read_config
+from vcse.agents.a2c.settings import a2c_settings
 from vcse.cli import main
 from vcse.cli.evaluate import evaluate_runs
 from vcse.launch.cohorts import train_runs
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import RunDirectory, read_config, read_rows
+from vcse.runs.directory import RunDirectory, read_rows
 from vcse.runs.progress import TrainingProgress
 
 
@@ -25,7 +25,7 @@ def make_config(bonus, seed, eval_episodes=6):
         seed=seed,
         reading="release",
         frames=64,
-        settings=a2c_config(bonus, environments=4),
+        settings=a2c_settings(bonus, environments=4),
         eval_episodes=eval_episodes,
     )
 
@@ -57,8 +57,9 @@ def test_rows_are_those_that_training_ended_with(runs, capsys):
 def test_every_run_plays_as_many_episodes_as_in_training_and_one_that_played_none_as_many_as_is_usual(
     tmp_path, capsys, monkeypatch, without_type_checks
 ):
-    usual = AGENTS["a2c"].schedule._replace(eval_episodes=3)
-    monkeypatch.setitem(AGENTS, "a2c", dataclasses.replace(AGENTS["a2c"], schedule=usual))
+    usual = agent_entry("a2c").schedule._replace(eval_episodes=3)
+    entry = dataclasses.replace(agent_entry("a2c"), schedule=usual)
+    monkeypatch.setattr("vcse.play.load.agent_entry", lambda name: entry)
     train([make_config("none", seed, episodes) for seed, episodes in enumerate((2, 5, 0))], tmp_path)
     assert evaluate_runs(tmp_path, json=True) == 0
     rows = json.loads(capsys.readouterr().out)

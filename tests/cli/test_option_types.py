@@ -65,7 +65,7 @@ def test_every_option_that_counts_frames_says_how_they_are_written(tmp_path, mon
         ("--task", "", "it needs at least one name"),
         ("--bonus", "", "it needs at least one name"),
         ("--action-noise", "loud", "it must be a number, got 'loud'"),
-        ("--action-noise", "1 0.1", "it must be one number, or two and a number of steps, got '1 0.1'"),
+        ("--action-noise", "1 0.1", "it must be one number, or 3 (FROM TO STEPS), got '1 0.1'"),
     ],
 )
 def test_what_is_no_number_is_told_without_the_words_of_types(capsys, option, text, message):

@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from vcse.agents.settings import a2c_config
+from vcse.agents.a2c.settings import a2c_settings
 from vcse.cli import main
 from vcse.runs.config import RunConfig
 
@@ -51,7 +51,7 @@ def save_evaluations(path):
 def save_run(path):
     path.mkdir()
     settings = {"task": "dmc/hopper_hop", "agent": "a2c", "method": "PPO", "seed": 0, "reading": "release"}
-    config = RunConfig(**settings, frames=200, settings=a2c_config("vcse"))
+    config = RunConfig(**settings, frames=200, settings=a2c_settings("vcse"))
     (path / "config.json").write_text(json.dumps(config.to_json()))
     (path / "train.csv").write_text("frame,episodes,return_mean\n100,1,2\n200,2,5\n")
 

@@ -1,13 +1,15 @@
 import json
 
+from vcse.agents import agents_of
 from vcse.cli import main
-from vcse.envs.tasks import AGENT_OF_FAMILY
+from vcse.envs.tasks import FAMILIES
 
 
 def test_every_family_is_listed_with_its_agent_and_its_tasks(capsys):
     assert main(["tasks"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for family, agent in AGENT_OF_FAMILY.items():
+    for family in FAMILIES:
+        agent = agents_of(family)[0]
         assert any(line.split()[:2] == [f"{family}/NAME", agent] for line in lines)
     words = [word for line in lines for word in line.split()]
     assert words.count("hopper_stand") == 1  # for both of its families

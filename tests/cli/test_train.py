@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from vcse.agents.settings import a2c_config, drqv2_config, sac_config
+from vcse.agents import read_config
+from vcse.agents.a2c.settings import a2c_settings
+from vcse.agents.drqv2.settings import drqv2_settings
+from vcse.agents.sac.settings import sac_settings
 from vcse.cli import main
 from vcse.envs.tasks import state_spec
 from vcse.runs import checkpoint, resources
-from vcse.runs.directory import RunDirectory, read_config, read_rows
+from vcse.runs.directory import RunDirectory, read_rows
 
 TASK = "minigrid/Empty-5x5"
 PENDULUM = "dmc/pendulum_swingup"
@@ -59,7 +62,7 @@ def test_what_is_asked_for_is_what_is_configured(tmp_path):
     deviations = ["--reading", "clean", "--k", "4", "--beta", "0.1", "--injection", "after_gae", "--method", "mine"]
     assert train(tmp_path, "--quiet", *deviations, bonus="vcse") == 0
     config = read_config(tmp_path / "minigrid-Empty-5x5" / "mine" / "seed0")
-    assert config.a2c == a2c_config("vcse", "clean", k=4, beta=0.1, injection="after_gae", environments=2)
+    assert config.settings == a2c_settings("vcse", "clean", k=4, beta=0.1, injection="after_gae", environments=2)
     assert (config.reading, config.frames, config.eval_episodes, config.backend) == ("clean", 48, 1, "envpool")
 
 
@@ -70,7 +73,7 @@ def test_what_is_asked_for_is_what_is_configured(tmp_path):
 def test_other_families_choose_their_features_and_simulator(tmp_path, task, features, backend, without_type_checks):
     assert train(tmp_path, "--quiet", "--eval-episodes", "0", task=task, bonus="vcse") == 0
     config = read_config(tmp_path / task.replace("/", "-") / "vcse" / "seed0")
-    assert (config.a2c.bonus_features, config.backend) == (features, backend)
+    assert (config.settings.bonus_features, config.backend) == (features, backend)
 
 
 def test_rcse_is_for_tasks_whose_rewards_come_at_more_than_the_goal(tmp_path):
@@ -85,12 +88,24 @@ def test_the_help_has_the_options_of_each_agent_together(capsys):
     boxes = re.split(r"(?m)^[╭─ ]+(?:([\w-]+) )?options[╮─ ]*$", capsys.readouterr().out)[1:]
     pairs = zip(boxes[::2], boxes[1::2], strict=True)
     options = {name: re.findall(r"(?m)^[│ ]+(--[a-z][\w-]+)", box) for name, box in pairs}
-    assert list(options) == [None, "a2c", "sac-and-drqv2", "sac", "drqv2"]
-    assert {"--task", "--frames", "--reading", "--device"} <= set(options[None])
-    assert {"--injection", "--environments", "--backend"} <= set(options["a2c"])
+    assert list(options) == [None, "environments", "a2c", "sac-and-drqv2", "sac", "drqv2"]
+    assert {"--task", "--frames", "--reading", "--device", "--dry-run", "--beta"} <= set(options[None])
+    seen = ["--backend", "--visits-every-frames", "--rendering", "--goal-marker", "--keep-replay"]
+    assert options["environments"] == seen
+    assert {"--injection", "--environments"} <= set(options["a2c"])
     assert options["sac"] == ["--temperature", "--extrinsic-entropy", "--updates-per-step"]
     assert {"--batch-size", "--seed-frames"} <= set(options["sac-and-drqv2"])
-    assert {"--rendering", "--action-noise"} <= set(options["drqv2"])
+    assert {"--n-step", "--action-noise"} <= set(options["drqv2"])
+
+
+def test_the_help_says_what_an_option_is_if_it_is_not_given(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--beta FLOAT Weight of the bonus. (default: in a2c 0.005; in sac and drqv2 0.1)" in told
+    assert "--hidden-units INT Of each of the two hidden layers of every network. (default: 1024)" in told
+    assert "Transitions of an update. (default: in sac 1024; in drqv2 256, and 512 for walkers)" in told
+    assert "Transitions that are kept; never more than the run has. (default: in sac 600k; in drqv2 1M)" in told
 
 
 def test_a_dry_run_says_how_much_and_does_nothing(tmp_path, capsys, monkeypatch):
@@ -128,8 +143,8 @@ def test_numbers_without_an_option_are_set_by_name(tmp_path, monkeypatch):
     numbers = ["learning_rate=3e-4", "discount=0.9"]
     asked = ["--task", TASK, PENDULUM, PENDULUM_SEEN, "--set", *numbers, "--out", str(tmp_path), "--quiet"]
     assert main(["train", *asked]) == 0
-    for config, read in zip(kept, (a2c_config, sac_config, drqv2_config), strict=True):
-        told = {"task": PENDULUM_SEEN} if read is drqv2_config else {}
+    for config, read in zip(kept, (a2c_settings, sac_settings, drqv2_settings), strict=True):
+        told = {"task": PENDULUM_SEEN} if read is drqv2_settings else {}
         assert config.settings == dataclasses.replace(read("vcse", **told), learning_rate=3e-4, discount=0.9)
 
 
@@ -257,10 +272,16 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
         (["--method", ""], "--method names a directory"),
         (["--agent", "ppo"], "--agent must be one of a2c, sac, drqv2, got 'ppo'"),
         (["--agent", "sac"], "--agent sac does not train on minigrid/Empty-5x5, which is for a2c"),
-        (["--hidden-units", "64"], "--hidden-units is for the agent sac or drqv2, but minigrid/Empty-5x5 is for a2c"),
-        (["--no-keep-replay"], "--keep-replay is for the agent sac or drqv2, but minigrid/Empty-5x5 is for a2c"),
+        (
+            ["--hidden-units", "64"],
+            "--hidden-units is for the agent sac or drqv2, but minigrid/Empty-5x5 is trained by a2c",
+        ),
+        (
+            ["--no-keep-replay"],
+            "--keep-replay is for dmc/..., dmc-pixels/..., metaworld/..., not for minigrid/Empty-5x5",
+        ),
         (["--injection", "reward"], "--injection is for the bonuses se, vcse, rcse, se-matched, got --bonus none"),
-        (["--temperature", "learned"], "--temperature is for the agent sac, but minigrid/Empty-5x5 is for a2c"),
+        (["--temperature", "learned"], "--temperature is for the agent sac, but minigrid/Empty-5x5 is trained by a2c"),
         (
             ["--bonus", "none", "se", "--log-offset", "1"],
             "--log-offset is for the bonuses vcse, rcse, se-matched, got --bonus none se",
@@ -270,9 +291,10 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
             "--value-normalization is for the bonuses vcse, rcse, got --bonus se-matched",
         ),
         (
-            ["--values", "exact"],
+            ["--bonus", "vcse", "--values", "exact"],
             "--values exact needs a task that is enumerated, minigrid-table/..., not minigrid/Empty",
         ),
+        (["--values", "exact"], "--values is for the bonus vcse, got --bonus none"),
         (
             ["--task", "minigrid-full/LavaGapS7", "--backend", "envpool"],
             "--backend envpool does not show the whole map of minigrid-full/LavaGapS7: use minigrid",
@@ -317,9 +339,15 @@ def test_bad_input_is_one_clear_line_and_writes_nothing(tmp_path, capsys, argume
     [
         (["--task", "dmc/hopper_stnd"], "task 'dmc/hopper_stnd' does not exist; nearest are dmc/hopper_stand, "),
         (["--agent", "a2c"], "--agent a2c does not train on dmc/pendulum_swingup, which is for sac"),
-        (["--injection", "reward"], "--injection is for the agent a2c, but dmc/pendulum_swingup is for sac"),
-        (["--environments", "2"], "--environments is for the agent a2c, but dmc/pendulum_swingup is for sac"),
-        (["--values", "exact"], "--values is for the agent a2c, but dmc/pendulum_swingup is for sac"),
+        (["--injection", "reward"], "--injection is for the agent a2c, but dmc/pendulum_swingup is trained by sac"),
+        (["--environments", "2"], "--environments is for the agent a2c, but dmc/pendulum_swingup is trained by sac"),
+        (["--values", "exact"], "--values is for the agent a2c, but dmc/pendulum_swingup is trained by sac"),
+        (
+            ["--backend", "minigrid"],
+            "--backend is for minigrid/..., minigrid-full/..., minigrid-table/..., not for dmc/p",
+        ),
+        (["--visits-every-frames", "100"], "--visits-every-frames is for minigrid/..., minigrid-full/..., minigrid-ta"),
+        (["--goal-marker", "True"], "--goal-marker is for dmc-pixels/..., metaworld/..., not for dmc/pendulum_swingup"),
         (
             ["--task", TASK, "dmc/hopper_stand", "--hidden-units", "64"],
             "--hidden-units is for the agent sac or drqv2, but mini",
@@ -366,7 +394,7 @@ def test_what_is_asked_of_sac_is_what_is_configured(tmp_path, without_type_check
     lengths = ["--frames", "24", "--eval-episodes", "0", "--replay-capacity", "500", "--threads", "1", "--quiet"]
     assert main(["train", "--task", PENDULUM, *sizes, *deviations, *lengths, "--out", str(tmp_path)]) == 0
     config = read_config(tmp_path / "dmc-pendulum_swingup" / "vcse" / "seed0")
-    assert config.sac == sac_config(
+    assert config.settings == sac_settings(
         "vcse",
         "paper",
         k=5,
@@ -378,7 +406,7 @@ def test_what_is_asked_of_sac_is_what_is_configured(tmp_path, without_type_check
         updates_per_step=0.5,
         replay_capacity=500,
     )
-    assert config.sac.extrinsic_entropy
+    assert config.settings.extrinsic_entropy
     assert (config.agent, config.backend, config.eval_every_frames, config.row_every_frames) == (
         "sac",
         "dm_control",
@@ -398,10 +426,10 @@ PENDULUM_SEEN = "dmc-pixels/pendulum_swingup"
             "task 'dmc-pixels/hopper_stnd' does not exist; nearest are dmc-pixels/ho",
         ),
         (["--agent", "sac"], f"--agent sac does not train on {PENDULUM_SEEN}, which is for drqv2"),
-        (["--temperature", "0.1"], f"--temperature is for the agent sac, but {PENDULUM_SEEN} is for drqv2"),
-        (["--environments", "2"], f"--environments is for the agent a2c, but {PENDULUM_SEEN} is for drqv2"),
-        (["--task", TASK, "--rendering", "fast"], f"--rendering is for the agent drqv2, but {TASK} is for a2c"),
-        (["--task", PENDULUM, "--n-step", "3"], f"--n-step is for the agent drqv2, but {PENDULUM} is for sac"),
+        (["--temperature", "0.1"], f"--temperature is for the agent sac, but {PENDULUM_SEEN} is trained by drqv2"),
+        (["--environments", "2"], f"--environments is for the agent a2c, but {PENDULUM_SEEN} is trained by drqv2"),
+        (["--task", TASK, "--rendering", "fast"], f"--rendering is for dmc-pixels/..., metaworld/..., not for {TASK}"),
+        (["--task", PENDULUM, "--n-step", "3"], f"--n-step is for the agent drqv2, but {PENDULUM} is trained by sac"),
         (["--task", PENDULUM_SEEN, PENDULUM, "--n-step", "3"], "--n-step is for the agent drqv2, but dmc/pendulum"),
         (["--n-step", "501"], f"--n-step must be at most 500, the steps of an episode of {PENDULUM_SEEN}, got 501"),
         (["--reading", "re3"], "--reading must be one of release, paper, clean for drqv2, got 're3'"),
@@ -475,13 +503,13 @@ def test_what_is_asked_of_drqv2_is_what_is_configured(tmp_path, monkeypatch):
         return config
 
     plain = configured("--task", PENDULUM_SEEN)
-    assert plain.drqv2 == drqv2_config("vcse", task=PENDULUM_SEEN)
+    assert plain.settings == drqv2_settings("vcse", task=PENDULUM_SEEN)
     falling = configured("--task", PENDULUM_SEEN, "--action-noise", "1", "0.1", "500k")
-    assert falling.drqv2.noise_schedule == (1.0, 0.1, 500_000)
+    assert falling.settings.action_noise == (1.0, 0.1, 500_000)
     assert (plain.agent, plain.backend, plain.rendering) == ("drqv2", "dm_control", "faithful")
-    assert (plain.goal_marker, plain.keeps_replay) == (None, True)
+    assert (plain.goal_marker, plain.keep_replay) == (None, True)
     door = configured("--task", "metaworld/door-open", "--no-keep-replay")
-    assert (door.goal_marker, door.keeps_replay) == (True, False)
+    assert (door.goal_marker, door.keep_replay) == (True, False)
     assert configured("--task", "metaworld/door-open", "--goal-marker", "False").goal_marker is False
     assert (plain.row_every_frames, plain.eval_every_frames, plain.eval_episodes) == (10_000, 10_000, 10)
     sizes = ["--hidden-units", "16", "--batch-size", "32", "--seed-frames", "20", "--replay-capacity", "500"]
@@ -491,7 +519,7 @@ def test_what_is_asked_of_drqv2_is_what_is_configured(tmp_path, monkeypatch):
     more += ["--encoder-precision", "bfloat16"]
     config = configured("--task", PENDULUM_SEEN, *sizes, *deviations, *numbers, *more)
     assert config.rendering == "light"
-    assert config.drqv2 == drqv2_config(
+    assert config.settings == drqv2_settings(
         "vcse",
         task=PENDULUM_SEEN,
         k=5,
@@ -501,7 +529,7 @@ def test_what_is_asked_of_drqv2_is_what_is_configured(tmp_path, monkeypatch):
         curiosity_pair="one-step",
         return_injection="every_step",
         action_noise=0.4,
-        normalizes_reward=True,
+        normalize_reward=True,
         bonus_batch_size=64,
         n_step=2,
         batch_size=32,
@@ -510,7 +538,7 @@ def test_what_is_asked_of_drqv2_is_what_is_configured(tmp_path, monkeypatch):
         replay_capacity=500,
         encoder_precision="bfloat16",
     )
-    assert config.drqv2.noise_schedule == (0.4, 0.4, 1)
+    assert config.settings.action_noise == (0.4, 0.4, 1)
 
 
 @pytest.mark.parametrize(
@@ -698,7 +726,7 @@ def test_a_setting_of_a_wrong_kind_is_one_line(copy, capsys, without_type_checks
 def test_of_a_bonus_that_pays_nothing_no_deviation_makes_another_run(finished, capsys):
     assert main(["train", "--task", TASK, "--bonus", "none", "vcse", "--k", "4", *SMALL, "--out", str(finished)]) == 0
     assert f"1 of 2 runs in {finished} are done" in capsys.readouterr().err
-    assert read_config(finished / "minigrid-Empty-5x5" / "vcse" / "seed0").a2c.bonus.k == 4
+    assert read_config(finished / "minigrid-Empty-5x5" / "vcse" / "seed0").settings.bonus.k == 4
     shutil.rmtree(finished / "minigrid-Empty-5x5" / "vcse")
 
 

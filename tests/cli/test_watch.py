@@ -9,19 +9,23 @@ import tyro
 from gl import needs_gl
 from PIL import Image
 
+from vcse.agents import agent_entry
 from vcse.agents.a2c.agent import A2C, A2CSpec
-from vcse.agents.drqv2.agent import DrQv2, DrQv2Config, DrQv2Spec
-from vcse.agents.sac.agent import SAC, SACConfig, SACSpec
-from vcse.agents.settings import a2c_config
+from vcse.agents.a2c.settings import A2CSettings, a2c_settings
+from vcse.agents.drqv2.agent import DrQv2, DrQv2Spec
+from vcse.agents.drqv2.settings import DrQv2Settings
+from vcse.agents.entry import Policies
+from vcse.agents.sac.agent import SAC, SACSpec
+from vcse.agents.sac.settings import SACSettings
+from vcse.bonuses.registry import NO_BONUS
 from vcse.cli.watch import first_runs, watch
 from vcse.envs.minigrid.crossing import MAPS
 from vcse.envs.minigrid.reference import ReferenceMiniGrid
+from vcse.envs.moments import Moment
 from vcse.envs.mujoco.dmc import DMCStates
 from vcse.envs.mujoco.recording import FilmedStep, Sight
 from vcse.envs.tasks import task_spec
-from vcse.play.load import NO_BONUS, POLICY_ALONE
-from vcse.play.video import OUTCOME_COLOURS, Moment, caption, write_film
-from vcse.play.watch import play, play_simulation
+from vcse.play.video import OUTCOME_COLOURS, caption, write_film
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
 
@@ -29,18 +33,23 @@ from vcse.runs.directory import RunDirectory
 @pytest.fixture(autouse=True)
 def _small_pictures(monkeypatch):
     """Draw fast."""
-    monkeypatch.setattr("vcse.play.watch.MAP_PIXELS", 64)
+    monkeypatch.setattr("vcse.envs.minigrid.recording.MAP_PIXELS", 64)
+
+
+def play(agent, config, frame=128, **settings):
+    """Play as `vcse watch` does."""
+    return agent_entry(config.agent).player.record(Policies(agent, [config], frame, []), **settings)
 
 
 def make_config(task="minigrid/LavaGapS5", method="vcse", seed=0):
     return RunConfig(
-        task=task, agent="a2c", method=method, seed=seed, reading="release", frames=128, settings=a2c_config("vcse")
+        task=task, agent="a2c", method=method, seed=seed, reading="release", frames=128, settings=a2c_settings("vcse")
     )
 
 
 def make_agent(task="minigrid/LavaGapS5", seed=0):
     spec = task_spec(task)
-    return A2C(A2CSpec(spec.observation_shape, spec.actions), [POLICY_ALONE], [seed])
+    return A2C(A2CSpec(spec.observation_shape, spec.actions), [A2CSettings(bonus=NO_BONUS)], [seed])
 
 
 def make_run(out, **settings):
@@ -98,7 +107,7 @@ def test_a_table_task_is_drawn_on_its_own_map():
 
 
 def make_sac(task="dmc/pendulum_swingup"):
-    settings = SACConfig(bonus=NO_BONUS, hidden_units=16)
+    settings = SACSettings(bonus=NO_BONUS, hidden_units=16)
     config = RunConfig(task=task, agent="sac", method="none", seed=0, reading="release", frames=1000, settings=settings)
     return SAC(SACSpec(3, 1), [settings], [0]), config
 
@@ -106,7 +115,7 @@ def make_sac(task="dmc/pendulum_swingup"):
 @needs_gl
 def test_a_simulation_is_played_by_the_mean_of_the_policy():
     agent, config = make_sac()
-    playing = play_simulation(agent, config, 1000, episodes=1, sampled=False, seed=3)
+    playing = play(agent, config, 1000, episodes=1, sampled=False, seed=3)
     moments = [next(playing) for _ in range(11)]
     playing.close()
     environments = DMCStates(["pendulum_swingup"])
@@ -151,8 +160,8 @@ class NineSteps:
     [("metaworld/door-open", ["goal", "out of time"]), ("dmc-pixels/hopper_stand", ["out of time", "out of time"])],
 )
 def test_the_end_of_a_simulation_is_shown_and_says_whether_there_was_a_goal(monkeypatch, task, outcomes):
-    monkeypatch.setattr("vcse.play.watch.Filmed", NineSteps)
-    settings = DrQv2Config(bonus=NO_BONUS, hidden_units=8, features=4)
+    monkeypatch.setattr("vcse.envs.mujoco.recording.Filmed", NineSteps)
+    settings = DrQv2Settings(bonus=NO_BONUS, hidden_units=8, features=4)
     config = RunConfig(
         task=task,
         agent="drqv2",
@@ -166,7 +175,7 @@ def test_the_end_of_a_simulation_is_shown_and_says_whether_there_was_a_goal(monk
     agent = DrQv2(DrQv2Spec(9, 1), settings, 0)
     seen = []
     monkeypatch.setattr(agent, "act", lambda pictures, noise, step: seen.append(pictures) or torch.zeros(1, 1))
-    moments = list(play_simulation(agent, config, 20, episodes=2, sampled=False, seed=0))
+    moments = list(play(agent, config, 20, episodes=2, sampled=False, seed=0))
     assert [moment.step for moment in moments] == 2 * [0, 2, 4, 6, 8, 9]
     assert [moment.outcome for moment in moments if moment.outcome] == outcomes
     assert moments[-1].return_so_far == 4.5
@@ -179,7 +188,7 @@ def test_noise_of_a_simulated_policy_is_drawn_where_it_is_asked_for():
     agent, config = make_sac()
     ways = []
     for sampled in (False, True):
-        playing = play_simulation(agent, config, 1000, episodes=1, sampled=sampled, seed=3)
+        playing = play(agent, config, 1000, episodes=1, sampled=sampled, seed=3)
         ways.append([next(playing).picture for _ in range(4)])
         playing.close()
     assert np.array_equal(ways[0][0], ways[1][0])

@@ -1,10 +1,10 @@
 import pytest
 
 from vcse.envs import tasks
-from vcse.envs.tasks import AGENT_OF_FAMILY, check_task, known_tasks
+from vcse.envs.tasks import FAMILIES, check_task, known_tasks, marker_of
 
 
-@pytest.mark.parametrize("family", [each for each in AGENT_OF_FAMILY if each != "metaworld"])
+@pytest.mark.parametrize("family", [each for each in FAMILIES if each != "metaworld"])
 def test_what_is_listed_exists(family):
     names = known_tasks(family)
     assert len(set(names)) == len(names) > 0
@@ -37,3 +37,11 @@ def test_what_is_not_installed_is_nobodys_nearest(monkeypatch):
     monkeypatch.setattr(tasks.dmc, "_installed", lambda: False)
     with pytest.raises(ValueError, match="such as minigrid/LavaGapS7, "):
         check_task("hopper_stand")
+
+
+def test_a_goal_is_hidden_where_there_is_one():
+    assert marker_of("metaworld/door-open") is True
+    assert marker_of("dmc-pixels/hopper_stand") is None
+    assert marker_of("metaworld/door-open", False) is False
+    with pytest.raises(ValueError, match=r"goal_marker is for metaworld/\.\.\., .* not for dmc-pixels/hopper_stand"):
+        marker_of("dmc-pixels/hopper_stand", False)

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from vcse.agents import read_config
 from vcse.cli import main
-from vcse.runs.directory import read_config, run_directories
+from vcse.runs.directory import run_directories
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "headline.py"
 OPTIONS = {"seeds": 2, "frames": 640, "eval_episodes": 2, "quiet": True}
@@ -47,7 +48,7 @@ def test_it_trains_and_makes_a_page_and_then_only_the_page(headline, tmp_path, c
     assert (tmp_path / "index.html").read_text() == page
 
     # What the text says of its runs is what they are, and `vcse train` takes them for its own.
-    assert {read_config(path).a2c.injection for path in run_directories(tmp_path)} == {"after_gae"}
+    assert {read_config(path).settings.injection for path in run_directories(tmp_path)} == {"after_gae"}
     train = "train --task minigrid/LavaGapS7 --bonus none se vcse --seeds 2 --frames 640 --eval-episodes 2 --quiet"
     assert main([*train.split(), "--out", str(tmp_path)]) == 0
     assert "all 6 runs in" in capsys.readouterr().err

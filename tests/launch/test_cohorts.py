@@ -25,11 +25,12 @@ from runs.small import (
     train,
 )
 
-from vcse.agents.a2c.cohort import OnPolicyCohort
-from vcse.agents.settings import a2c_config
+from vcse.agents import read_config
+from vcse.agents.a2c.cohort import A2CCohort
+from vcse.agents.a2c.settings import a2c_settings
 from vcse.launch.cohorts import StoppedError, train_runs, warn_of
-from vcse.runs import checkpoint, directory
-from vcse.runs.directory import RunDirectory, read_config, read_rows
+from vcse.runs import checkpoint, directory, loop
+from vcse.runs.directory import RunDirectory, read_rows
 from vcse.runs.divergence import DivergedError
 from vcse.runs.progress import TrainingProgress
 
@@ -204,7 +205,7 @@ def test_a_start_that_failed_does_not_block_the_command_that_is_mended(tmp_path,
 
     wrong = [dataclasses.replace(config, eval_episodes=7, frames=5000) for config in CONFIGS]
     with monkeypatch.context() as patch:
-        patch.setattr(OnPolicyCohort, "__init__", fail)
+        patch.setattr(A2CCohort, "__init__", fail)
         with pytest.raises(RuntimeError, match="nothing can be drawn here"):
             train(wrong, tmp_path)
     assert read_config(tmp_path / CONFIGS[0].name) == wrong[0]
@@ -256,8 +257,8 @@ def test_a_cohort_that_has_nothing_to_say_is_not_noted(tmp_path):
 
 
 def _stop_at_once(plan, *_, **__):
-    cohort = OnPolicyCohort(plan.directories)
-    assert not cohort.train(288, report=lambda status: None, should_stop=lambda: True)
+    cohort = A2CCohort(plan.directories)
+    assert not loop.train(cohort, 288, report=lambda status: None, should_stop=lambda: True)
     raise StoppedError(signal.SIGTERM)
 
 
@@ -367,7 +368,7 @@ class Noting(TrainingProgress):
 
 def poisoned(monkeypatch, name, frame):
     """Let the parameters of a run become NaN in the update after a frame."""
-    step = OnPolicyCohort.step
+    step = A2CCohort.step
 
     def step_and_poison(cohort):
         names = [config.name for config in cohort.configs]
@@ -376,7 +377,7 @@ def poisoned(monkeypatch, name, frame):
                 cohort.agent.parameters[names.index(name)] = math.nan
         step(cohort)
 
-    monkeypatch.setattr(OnPolicyCohort, "step", step_and_poison)
+    monkeypatch.setattr(A2CCohort, "step", step_and_poison)
 
 
 @pytest.mark.parametrize("frame", [32, 224])  # before the first checkpoint and after the last
@@ -513,7 +514,7 @@ def test_runs_of_different_simulators_are_no_cohort(tmp_path):
 
 
 def test_runs_of_different_batches_are_no_cohort(tmp_path):
-    a2c = a2c_config("none", environments=2)
+    a2c = a2c_settings("none", environments=2)
     wide, narrow = make_config(bonus="none"), make_config(bonus="none", method="narrow", settings=a2c)
     train([wide, narrow], tmp_path)
     assert (tmp_path / wide.name / "DONE").read_text() == (tmp_path / narrow.name / "DONE").read_text() == "288\n"

@@ -14,7 +14,7 @@ from runs import small_pixels, small_sac
 from runs.small import LAVA, assert_same_run, checkpoint_path, damage, make_config, train
 
 import vcse
-from vcse.agents.settings import a2c_config
+from vcse.agents.a2c.settings import a2c_settings
 from vcse.launch import processes
 from vcse.launch.processes import PipeProgress, suitable_jobs, together, train_in_jobs
 from vcse.runs import checkpoint, resources
@@ -76,7 +76,7 @@ def test_a_failure_in_a_process_is_told_as_if_it_were_here(tmp_path):
 
 def test_a_run_that_diverges_in_a_process_ends_no_other(tmp_path):
     mine = [make_config(bonus="none", seed=0), make_config(bonus="none", seed=1)]
-    lost = make_config(LAVA, settings=a2c_config("vcse", beta=1e30, environments=4))  # is dealt to the first of them
+    lost = make_config(LAVA, settings=a2c_settings("vcse", beta=1e30, environments=4))  # is dealt to the first of them
     progress = Listening()
     with pytest.raises(DivergedError, match=rf"^the gradient of {lost.name} is not finite at frame \d+$") as raised:
         train_in_jobs([*mine, lost], tmp_path, device="cpu", threads=2, jobs=2, progress=progress)

@@ -5,15 +5,17 @@ import pytest
 import torch
 from runs.small import EMPTY, LAVA, make_config
 
+from vcse.agents.a2c import player
 from vcse.agents.a2c.agent import A2C, A2CSpec
-from vcse.play import evaluate as module
-from vcse.play.evaluate import Evaluation, evaluate_policies, play_grids
-from vcse.play.load import Policies
+from vcse.agents.a2c.player import play_grids
+from vcse.agents.entry import Policies
+from vcse.play.evaluate import evaluate_policies
+from vcse.runs.evaluation import Evaluation
 
 
 def make_agent(configs):
     """Untrained policies, which stumble over the goal of the smallest room now and then."""
-    return A2C(A2CSpec((7, 7, 3), 7), [config.a2c for config in configs], [config.seed for config in configs])
+    return A2C(A2CSpec((7, 7, 3), 7), [config.settings for config in configs], [config.seed for config in configs])
 
 
 def play(configs, **changes):
@@ -29,7 +31,7 @@ def cohort():
 
 @pytest.mark.parametrize("episodes", [1, 3, 7])
 def test_every_learner_plays_as_many_episodes_as_were_asked_for(monkeypatch, episodes):
-    monkeypatch.setattr(module, "MOST_ENVIRONMENTS", 3)
+    monkeypatch.setattr(player, "MOST_ENVIRONMENTS", 3)
     configs = [make_config(LAVA, "none", 0), make_config(LAVA, "none", 1)]
     for result in play(configs, episodes=episodes):
         assert len(result.returns) == len(result.lengths) == episodes

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from vcse.agents.a2c.agent import A2C, A2CSpec
-from vcse.agents.settings import a2c_config
+from vcse.agents.a2c.settings import a2c_settings
 from vcse.envs.tasks import task_spec
-from vcse.play.load import load_policies, newest_checkpoint
+from vcse.play.load import load_policies, newest_checkpoint, usual_episodes
 from vcse.runs import checkpoint
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
@@ -19,11 +19,11 @@ def make_run(out, *, task="minigrid/LavaGapS5", bonus="vcse", seed=0, frames=(12
         seed=seed,
         reading="release",
         frames=max(frames, default=128),
-        settings=a2c_config(bonus, environments=environments, position_features=task.startswith("minigrid-full")),
+        settings=a2c_settings(bonus, task=task, environments=environments),
         eval_episodes=eval_episodes,
     )
     spec = task_spec(task)
-    agent = A2C(A2CSpec(spec.observation_shape, spec.actions), [config.a2c], [seed])
+    agent = A2C(A2CSpec(spec.observation_shape, spec.actions), [config.settings], [seed])
     directory = RunDirectory(out / config.name, config)
     for frame in frames:
         with torch.no_grad():
@@ -68,7 +68,7 @@ def test_other_shapes_and_other_frames_are_other_agents(tmp_path):
 
 def test_runs_that_share_an_agent_agree_in_how_many_episodes_evaluate_them(tmp_path):
     paths = [make_run(tmp_path, seed=seed, eval_episodes=count)[0] for seed, count in enumerate((20, 5, 20, 0))]
-    found = [([c.seed for c in each.configs], each.eval_episodes) for each in load_policies(paths)]
+    found = [([c.seed for c in each.configs], usual_episodes(each)) for each in load_policies(paths)]
     assert found == [([0, 2], 20), ([1], 5), ([3], 100)]
 
 

@@ -1,12 +1,16 @@
 import json
 import lzma
+from pathlib import Path
 
 import numpy as np
 import pytest
 from studies.small_runs import TASK, make_run
 
+from vcse.agents import read_config
 from vcse.reports.archive import write_archive
 from vcse.reports.loaded_runs import gather
+
+SCHEMA_1 = json.loads((Path(__file__).parents[1] / "runs" / "schema1.json").read_text())
 
 
 def test_an_archive_gives_back_the_same_runs(tmp_path):
@@ -73,6 +77,30 @@ def test_an_archive_whose_files_disagree_is_named(tmp_path):
     assert "runs.json has schema version 9; this release reads 1" in said
     (tmp_path / "runs.csv.xz").write_bytes(b"torn")
     assert "is left out" in gather(tmp_path).problems[0]
+
+
+def test_an_archive_of_an_earlier_release_is_read_under_the_names_of_this_one(tmp_path):
+    then = SCHEMA_1["a2c with exact values"]
+    path = make_run(tmp_path / "runs", then["seed"], task=then["task"], method=then["method"])
+    write_archive(gather(tmp_path / "runs").runs, tmp_path)
+    described = json.loads((tmp_path / "runs.json").read_text())
+
+    def read(content):
+        described["config"] = [{name: each for name, each in content.items() if name not in ("task", "method", "seed")}]
+        (tmp_path / "runs.json").write_text(json.dumps(described))
+        return gather(tmp_path)
+
+    (run,), problems = read(then)
+    assert problems == []
+    (path / "config.json").write_text(json.dumps(then))
+    now = json.loads(json.dumps(read_config(path).to_json()))
+    assert run.config == now
+    assert run.config["a2c"]["values"] == "exact"
+    write_archive([run], tmp_path / "again")
+    assert gather(tmp_path / "again").runs[0].config == now
+    runs, said = read(then | {"schema_version": 7})
+    assert runs == []
+    assert "is left out: it has schema version 7; this release reads 2 and 1." in said[0]
 
 
 def test_an_archive_of_nothing_and_of_the_same_run_twice_is_refused(tmp_path):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from vcse.agents.settings import a2c_config
+from vcse.agents.a2c.settings import a2c_settings
 from vcse.reports.demo_curves import lines, read_curves
 from vcse.reports.statistics import interquartile_mean
 from vcse.runs.config import RunConfig
@@ -10,7 +10,7 @@ from vcse.runs.directory import RunDirectory
 
 def make_run(out, seed, success, *, method="vcse", task="minigrid/LavaGapS7", frames=None, episodes=16):
     config = RunConfig(
-        task=task, agent="a2c", method=method, seed=seed, reading="release", frames=1000, settings=a2c_config("vcse")
+        task=task, agent="a2c", method=method, seed=seed, reading="release", frames=1000, settings=a2c_settings("vcse")
     )
     directory = RunDirectory(out / config.name, config)
     for frame, rate in zip(frames or range(128, 10_000, 128), success, strict=False):

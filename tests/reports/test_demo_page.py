@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from vcse.agents.settings import a2c_config
+from vcse.agents.a2c.settings import a2c_settings
 from vcse.reports.demo_page import Row, Story, comparisons, describe_making, headline, percent, write_page
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
@@ -23,7 +23,13 @@ STORY = Story(
 
 def make_run(out, method, seed, rates, *, task="minigrid/LavaGapS7", evaluated=(0.5, 0.25)):
     config = RunConfig(
-        task=task, agent="a2c", method=method, seed=seed, reading="release", frames=10_000, settings=a2c_config("vcse")
+        task=task,
+        agent="a2c",
+        method=method,
+        seed=seed,
+        reading="release",
+        frames=10_000,
+        settings=a2c_settings("vcse"),
     )
     directory = RunDirectory(out / config.name, config)
     for number, rate in enumerate(rates, 1):

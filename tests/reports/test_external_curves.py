@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vcse.agents.settings import a2c_config
+from vcse.agents.a2c.settings import a2c_settings
 from vcse.reports.external_curves import MONITOR_POINTS, join_runs, read_foreign
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
@@ -39,7 +39,7 @@ def make_run(out, *, name="train.csv"):
         seed=0,
         reading="release",
         frames=1000,
-        settings=a2c_config("vcse"),
+        settings=a2c_settings("vcse"),
     )
     directory = RunDirectory(out / "run", config)
     for frame, rate in ((128, NAN), (256, 0.25)):

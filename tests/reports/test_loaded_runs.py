@@ -1,10 +1,15 @@
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from studies.small_runs import HEADER, ROWS, TASK, make_run
 
+from vcse.agents import read_config
 from vcse.reports.loaded_runs import gather, joined, study_directories
+
+SCHEMA_1 = json.loads((Path(__file__).parents[1] / "runs" / "schema1.json").read_text())
 
 
 def test_a_run_is_read_with_all_that_lies_in_its_directory(tmp_path):
@@ -64,7 +69,7 @@ def test_what_is_torn_is_named_and_the_rest_is_read(tmp_path):
         (lambda run: (run / "config.json").write_text('{"task": '), "config.json cannot be read"),
         (
             lambda run: (run / "config.json").write_text('{"schema_version": 7}'),
-            "config.json has schema version 7; this release reads 1",
+            "config.json has schema version 7; this release reads 2 and 1",
         ),
         (
             lambda run: (run / "config.json").write_text('{"schema_version": 1, "task": "x", "method": "y"}'),
@@ -127,6 +132,26 @@ def test_of_runs_with_one_name_that_differ_it_is_said_in_what(tmp_path):
         f"{TASK} with vcse, seed 0, but a2c.beta is 0.5 there and 0.001 here: the second is left out. "
         "Train each with a --method of its own to see both."
     ]
+
+
+@pytest.mark.parametrize("content", SCHEMA_1.values(), ids=SCHEMA_1)
+def test_a_run_of_an_earlier_release_is_the_same_under_the_names_of_this_one(tmp_path, content):
+    identity = {"task": content["task"], "method": content["method"]}
+    then, today = (make_run(tmp_path / name, content["seed"], **identity) for name in ("then", "today"))
+    (then / "config.json").write_text(json.dumps(content))
+    now = json.dumps(read_config(then).to_json())
+    (today / "config.json").write_text(now)
+    (run,), (said,) = gather(tmp_path)
+    assert run.config == json.loads(now)
+    assert f"today/{today.relative_to(tmp_path / 'today')} is the same run as then/" in said
+
+
+def test_settings_that_are_not_there_hide_no_curve(tmp_path):
+    make_run(tmp_path, 0, agent="a2c", a2c=None)
+    make_run(tmp_path, 1, agent="sac")
+    make_run(tmp_path, 2, agent="of somebody else")
+    runs, problems = gather(tmp_path)
+    assert ([run.seed for run in runs], problems) == ([0, 1, 2], [])
 
 
 def test_a_directory_without_runs_is_refused(tmp_path):

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from vcse.agents.settings import a2c_config
+from vcse.agents.a2c.settings import a2c_settings
 from vcse.reports.archive import write_archive
 from vcse.reports.demo_curves import Line
 from vcse.reports.external_curves import ForeignCurves
@@ -39,7 +39,7 @@ def make_run(out, method, seed, success, *, task=LAVA, frames=None, column="succ
         seed=seed,
         reading="release",
         frames=frames[-1],
-        settings=a2c_config(bonus),
+        settings=a2c_settings(bonus),
     ).to_json()
     path = out / task.replace("/", "-") / method / f"seed{seed}"
     path.mkdir(parents=True)
@@ -372,6 +372,21 @@ def test_settings_of_a_bonus_are_those_of_methods_that_have_one(tmp_path):
     text = Structure(write_report(tmp_path / "none").read_text()).text
     assert "a2c.bonus.name" in text
     assert "a2c.bonus.k" not in text
+
+
+def test_runs_of_an_earlier_release_stand_beside_those_of_this_one(tmp_path):
+    out = write_report(make_study(tmp_path, seeds=2)).parent
+    before = {name: (out / name).read_bytes() for name in ("claims.csv", "table.csv")}
+    shown = Structure((out / "index.html").read_text()).text.partition("In what the methods differ")[2]
+    assert "a2c.values" in shown
+    for path in tmp_path.rglob("seed1/config.json"):
+        content = json.loads(path.read_text()) | {"schema_version": 1}
+        content["keeps_replay"], content["values"] = content.pop("keep_replay"), content["a2c"].pop("values")
+        content["a2c"]["keeps_extrinsic_critic"] = content["a2c"].pop("keep_extrinsic_critic")
+        path.write_text(json.dumps(content))
+    write_report(tmp_path)
+    assert {name: (out / name).read_bytes() for name in before} == before
+    assert Structure((out / "index.html").read_text()).text.partition("In what the methods differ")[2] == shown
 
 
 def test_one_run_has_no_interval(tmp_path):

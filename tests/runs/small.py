@@ -2,7 +2,7 @@
 
 import torch
 
-from vcse.agents.settings import a2c_config
+from vcse.agents.a2c.settings import a2c_settings
 from vcse.launch.cohorts import train_runs
 from vcse.runs import checkpoint
 from vcse.runs.config import RunConfig
@@ -20,7 +20,7 @@ def make_config(task=EMPTY, bonus="vcse", seed=0, *, reading="release", method=N
         "eval_every_frames": 160,
         "eval_episodes": 2,
         "checkpoint_every_frames": 96,
-        "settings": a2c_config(bonus, reading, environments=4),
+        "settings": a2c_settings(bonus, reading, environments=4),
     }
     return RunConfig(
         task=task, agent="a2c", method=method or bonus, seed=seed, reading=reading, **{**settings, **changes}

@@ -7,9 +7,10 @@ import pytest
 from agents.contract import assert_same_state
 
 from runs.small import newest_state, train
-from vcse.agents.drqv2 import cohort, costs
-from vcse.agents.settings import drqv2_config
+from vcse.agents.drqv2 import cohort, costs, player
+from vcse.agents.drqv2.settings import drqv2_settings
 from vcse.envs.mujoco.pixels import Pixels, pixel_spec
+from vcse.runs import loop
 from vcse.runs.config import RunConfig
 
 PENDULUM, DOOR = "dmc-pixels/pendulum_swingup", "metaworld/door-open"
@@ -73,12 +74,12 @@ class Lending:
 
 def shorten(patch, pixels):
     """Let episodes be short, and every frame be reported."""
-    patch.setattr(cohort, "Pixels", pixels)
-    patch.setattr("vcse.play.evaluate.Pixels", pixels)
+    for room in (cohort, player):
+        patch.setattr(room, "Pixels", pixels)
     patch.setattr("vcse.cli.evaluate.cores", lambda: 1)
     for room in (cohort, costs):
         patch.setattr(room, "pixel_spec", lambda task: dataclasses.replace(pixel_spec(task), most_steps=EPISODE))
-    patch.setattr(cohort, "SECONDS_BETWEEN_REPORTS", -1)
+    patch.setattr(loop, "SECONDS_BETWEEN_REPORTS", -1)
 
 
 def smaller(settings, **changes):
@@ -107,7 +108,7 @@ def make_config(bonus="vcse", seed=0, *, task=PENDULUM, reading="release", metho
         method=method or bonus,
         seed=seed,
         reading=reading,
-        settings=smaller(drqv2_config(bonus, reading, task=task), **(settings or {})),
+        settings=smaller(drqv2_settings(bonus, reading, task=task), **(settings or {})),
         **{**lengths, **changes},
     )
 

@@ -4,7 +4,7 @@ import numpy as np
 from agents.contract import assert_same_state
 
 from runs.small import newest_state
-from vcse.agents.settings import sac_config
+from vcse.agents.sac.settings import sac_settings
 from vcse.runs.config import RunConfig
 
 PENDULUM, CARTPOLE = "dmc/pendulum_swingup", "dmc/cartpole_swingup"
@@ -30,7 +30,7 @@ def make_config(bonus="vcse", seed=0, *, task=PENDULUM, method=None, settings=No
         method=method or bonus,
         seed=seed,
         reading="release",
-        settings=sac_config(bonus, **small),
+        settings=sac_settings(bonus, **small),
         **{**lengths, **changes},
     )
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vcse.runs.arithmetic import Arithmetic, arithmetic_of, computing_as
+from vcse.runs.arithmetic import EXACT, Arithmetic, computing_with
 
 
 def told():
@@ -9,22 +9,22 @@ def told():
 
 
 @pytest.mark.parametrize(
-    ("agent", "device", "expected"),
-    [
-        ("a2c", "cuda", Arithmetic("highest", False)),
-        ("sac", "cuda", Arithmetic("high", False)),
-        ("drqv2", "cuda", Arithmetic("high", True)),
-        ("drqv2", "cpu", Arithmetic("highest", False)),
-    ],
+    "arithmetic", [EXACT, Arithmetic("highest", False), Arithmetic("high", False), Arithmetic("high", True)]
 )
-def test_it_follows_from_the_agent_and_is_gone_afterwards(agent, device, expected):
-    assert arithmetic_of(agent, device) == expected
+def test_pytorch_is_told_and_forgets_it_afterwards(arithmetic):
     before = told()
-    with computing_as(agent, device):
-        assert told() == (1, *expected)
+    with computing_with(arithmetic):
+        assert told() == (1, *arithmetic)
+    assert told() == before
+
+
+def test_it_is_forgotten_after_an_error_too():
+    before = told()
+    with pytest.raises(RuntimeError, match="no luck"), computing_with(Arithmetic("high", True)):
+        raise RuntimeError("no luck")
     assert told() == before
 
 
 def test_what_was_trained_before_makes_no_difference():
-    with computing_as("drqv2", "cuda"), computing_as("a2c", "cuda"):
+    with computing_with(Arithmetic("high", True)), computing_with(Arithmetic("highest", False)):
         assert told() == (1, "highest", False)

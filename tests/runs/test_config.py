@@ -1,39 +1,230 @@
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
 from runs.small import make_config
-from vcse.agents.settings import drqv2_config
+from runs.small_pixels import make_config as make_pixel_config
+from runs.small_sac import make_config as make_sac_config
+from vcse.agents import settings_class, upgraded_content
+from vcse.agents.a2c.settings import A2CSettings, a2c_settings
+from vcse.agents.drqv2.settings import DrQv2Settings, drqv2_settings
+from vcse.agents.sac.settings import sac_settings
 from vcse.bonuses.registry import BonusChoice
-from vcse.runs.config import RunConfig, difference, marker_of
+from vcse.runs.config import RunConfig, difference, flat, upgraded
+from vcse.runs.directory import check_config
+
+# What releases whose schema was 1 wrote of these runs: not by what the library has for it now.
+SCHEMA_1 = json.loads((Path(__file__).parent / "schema1.json").read_text())
+TABLE, WHOLE, HOPPER, DOOR = (
+    "minigrid-table/SimpleCrossingS9N1",
+    "minigrid-full/SimpleCrossingS9N1",
+    "dmc-pixels/hopper_stand",
+    "metaworld/door-open",
+)
+LOOKS = {"row_every_frames": 10_000, "eval_every_frames": 10_000, "eval_episodes": 10}
+TODAY = {
+    "a2c": RunConfig("minigrid/LavaGapS7", "a2c", "vcse", 0, "release", 100_000, a2c_settings("vcse")),
+    "a2c with exact values": RunConfig(
+        TABLE,
+        "a2c",
+        "vcse-exact",
+        3,
+        "clean",
+        400_000,
+        a2c_settings("vcse", "clean", log_offset=1.0, environments=4, values="exact"),
+        backend="table",
+        visits_every_frames=10_000,
+    ),
+    "a2c that keeps its extrinsic critic": RunConfig(
+        WHOLE,
+        "a2c",
+        "none",
+        0,
+        "release",
+        100_000,
+        a2c_settings("none", bonus_features="position", keep_extrinsic_critic=True),
+        backend="minigrid",
+    ),
+    "sac with a learned temperature": RunConfig(
+        "dmc/hopper_stand",
+        "sac",
+        "none",
+        0,
+        "release",
+        500_000,
+        sac_settings("none", temperature="learned"),
+        backend="dm_control",
+        **LOOKS,
+    ),
+    "sac with a fixed temperature": RunConfig(
+        "dmc/hopper_stand",
+        "sac",
+        "se",
+        0,
+        "paper",
+        500_000,
+        sac_settings("se", "paper", k=5, hidden_units=256, temperature=0.001),
+        backend="dm_control",
+        keep_replay=False,
+        **LOOKS,
+    ),
+    "drqv2 with a noise schedule": RunConfig(
+        HOPPER,
+        "drqv2",
+        "none",
+        0,
+        "release",
+        1_000_000,
+        drqv2_settings("none", task=HOPPER, action_noise=(1.0, 0.1, 100_000)),
+        backend="dm_control",
+        rendering="faithful",
+        **LOOKS,
+    ),
+    "drqv2 at every step": RunConfig(
+        DOOR,
+        "drqv2",
+        "vcse",
+        0,
+        "paper",
+        250_000,
+        drqv2_settings(
+            "vcse",
+            "paper",
+            task=DOOR,
+            bonus_batch_size=1024,
+            action_noise=0.2,
+            return_injection="every_step",
+            normalize_reward=True,
+        ),
+        backend="metaworld",
+        rendering="light",
+        goal_marker=True,
+        keep_replay=False,
+        **LOOKS,
+    ),
+    "drqv2 with a hidden goal": RunConfig(
+        DOOR,
+        "drqv2",
+        "none",
+        0,
+        "release",
+        250_000,
+        drqv2_settings("none", task=DOOR, action_noise=(0.5, 0.1, 1000)),
+        backend="metaworld",
+        rendering="fast",
+        goal_marker=False,
+    ),
+}
+OF_EVERY_AGENT = [
+    make_config(bonus="none", reading="clean"),
+    make_config(reading="clean", settings=a2c_settings("vcse", "clean", environments=4, values="exact")),
+    make_sac_config("none"),
+    make_sac_config("vcse", keep_replay=False),
+    make_pixel_config("none"),
+    make_pixel_config("vcse", task=DOOR, goal_marker=False),
+]
 
 
-@pytest.mark.parametrize("bonus", ["none", "vcse"])
-def test_a_configuration_survives_json(bonus):
-    config = make_config(bonus=bonus, reading="clean", values="exact")
-    assert RunConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+def written(content):
+    """Give what a file holds once it is read again: without tuples."""
+    return json.loads(json.dumps(content))
 
 
-@pytest.mark.parametrize(("task", "marker"), [("metaworld/door-open", True), ("dmc-pixels/hopper_stand", None)])
-def test_a_run_from_before_the_goal_could_be_hidden_is_the_same_run(task, marker):
-    settings = drqv2_config("none", task=task)
-    config = RunConfig(task, "drqv2", "none", 0, "release", 100, settings, goal_marker=marker_of(task))
+@pytest.mark.parametrize("config", OF_EVERY_AGENT, ids=lambda config: config.name)
+def test_a_configuration_survives_json(config):
+    content = written(config.to_json())
+    assert content["schema_version"] == 2
+    assert RunConfig.from_json(content, settings_class(config.agent)) == config
+
+
+@pytest.mark.parametrize("name", SCHEMA_1)
+def test_what_schema_1_holds_is_the_same_run_today(name):
+    stored, config = SCHEMA_1[name], TODAY[name]
+    assert stored["schema_version"] == 1
+    found = RunConfig.from_json(stored, settings_class(config.agent))
+    assert found == config
+    assert difference(config, found) == ""
+
+
+@pytest.mark.parametrize("name", SCHEMA_1)
+def test_what_schema_1_holds_has_the_names_of_today_once_it_is_upgraded(name):
+    stored, settings = SCHEMA_1[name], settings_class(SCHEMA_1[name]["agent"])
+    before = written(stored)
+    found = upgraded(stored, settings)
+    assert stored == before
+    assert written(found) == written(TODAY[name].to_json())
+    assert upgraded_content(stored) == found
+
+
+def test_all_settings_that_have_another_name_now_are_in_a_sample():
+    assert set(SCHEMA_1) == set(TODAY)
+    assert {each["agent"] for each in SCHEMA_1.values()} == {"a2c", "sac", "drqv2"}
+    assert {each["values"] for each in SCHEMA_1.values()} == {"network", "exact"}
+    assert {each["keeps_replay"] for each in SCHEMA_1.values()} == {True, False}
+    temperatures = {each["sac"]["temperature"] for each in SCHEMA_1.values() if each["agent"] == "sac"}
+    assert temperatures == {None, 0.001}
+    for settings in map(settings_class, ("a2c", "sac", "drqv2")):
+        stored = [flat(each) for each in SCHEMA_1.values() if settings_class(each["agent"]) is settings]
+        for name in settings.renamed:
+            found = {json.dumps(value) for each in stored for key, value in each.items() if key.endswith(f".{name}")}
+            assert len(found) > 1, name  # more than its default
+
+
+@pytest.mark.parametrize("config", OF_EVERY_AGENT, ids=lambda config: config.name)
+def test_what_this_schema_holds_is_left_as_it_is(config):
+    content = written(config.to_json())
+    assert upgraded(content, settings_class(config.agent)) == content
+    assert upgraded_content(content) == content
+
+
+def test_what_holds_an_unknown_agent_is_left_as_it_is():
+    content = SCHEMA_1["a2c"] | {"agent": "ppo"}
+    assert upgraded_content(content) == content
+
+
+@pytest.mark.parametrize("name", SCHEMA_1)
+def test_a_run_that_schema_1_began_may_go_on_and_no_other_in_its_place(tmp_path, name):
+    (tmp_path / "config.json").write_text(json.dumps(SCHEMA_1[name]))
+    config = TODAY[name]
+    (tmp_path / "DONE").write_text(f"{config.frames}\n")
+    assert check_config(tmp_path, config) == config
+    other = dataclasses.replace(config, eval_episodes=7)
+    with pytest.raises(ValueError, match=r"holds another run: eval_episodes is \d+ there and 7 here"):
+        check_config(tmp_path, other)
+
+
+@pytest.mark.parametrize(
+    ("name", "marker"), [("drqv2 at every step", True), ("drqv2 with a noise schedule", None), ("a2c", None)]
+)
+def test_a_run_from_before_the_goal_could_be_hidden_is_the_same_run(name, marker):
+    config = dataclasses.replace(TODAY[name], keep_replay=True)
     assert config.goal_marker is marker
     assert config.shows_goal
-    before = {name: value for name, value in config.to_json().items() if name not in ("goal_marker", "keeps_replay")}
-    assert RunConfig.from_json(before) == config
+    before = {key: value for key, value in SCHEMA_1[name].items() if key not in ("goal_marker", "keeps_replay")}
+    assert RunConfig.from_json(before, settings_class(config.agent)) == config
 
 
-def test_a_goal_is_hidden_where_there_is_one():
-    assert marker_of("metaworld/door-open", False) is False
-    with pytest.raises(ValueError, match=r"goal_marker is for metaworld/\.\.\., .* not for dmc-pixels/hopper_stand"):
-        marker_of("dmc-pixels/hopper_stand", False)
+def test_a_run_from_before_values_could_be_exact_is_the_same_run():
+    before = {key: value for key, value in SCHEMA_1["a2c"].items() if key != "values"}
+    assert RunConfig.from_json(before, A2CSettings) == TODAY["a2c"]
 
 
-def test_another_schema_is_refused():
-    with pytest.raises(ValueError, match="it has schema version 99; this release reads 1"):
-        RunConfig.from_json(make_config().to_json() | {"schema_version": 99})
+@pytest.mark.parametrize("version", [0, 3, 99, "1", None])
+def test_another_schema_is_refused(version):
+    content = make_config().to_json() | {"schema_version": version}
+    told = f"it has schema version {version}; this release reads 2 and 1"
+    with pytest.raises(ValueError, match=told):
+        RunConfig.from_json(content, A2CSettings)
+    with pytest.raises(ValueError, match=told):
+        upgraded(content, A2CSettings)
+
+
+def test_a_configuration_without_a_schema_is_refused():
+    content = {name: value for name, value in SCHEMA_1["drqv2 at every step"].items() if name != "schema_version"}
+    with pytest.raises(ValueError, match="it has schema version None; this release reads 2 and 1"):
+        RunConfig.from_json(content, DrQv2Settings)
 
 
 def test_the_name_is_a_path_of_three_parts():
@@ -46,11 +237,11 @@ def test_differences_are_named_with_both_values_and_length_and_cadence_of_checkp
         config,
         frames=5,
         eval_episodes=7,
-        settings=dataclasses.replace(config.a2c, bonus=BonusChoice("vcse", "paper", 4)),
+        settings=dataclasses.replace(config.settings, bonus=BonusChoice("vcse", "paper", 4)),
     )
     assert difference(config, config) == ""
     assert difference(config, dataclasses.replace(config, frames=5, checkpoint_every_frames=7)) == ""
-    assert difference(config, dataclasses.replace(config, keeps_replay=False)) == ""
+    assert difference(config, dataclasses.replace(config, keep_replay=False)) == ""
     assert difference(config, other).split("; ") == [
         "a2c.bonus.reading is 'paper' there and 'release-a2c' here",
         "a2c.bonus.k is 4 there and 3 here",
@@ -74,8 +265,3 @@ def test_differences_are_named_with_both_values_and_length_and_cadence_of_checkp
 def test_what_cannot_be_a_run_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         make_config(**changes)
-
-
-def test_an_unknown_agent_is_refused():
-    with pytest.raises(ValueError, match="agent must be one of a2c, sac, drqv2, got 'ppo'"):
-        dataclasses.replace(make_config(), agent="ppo")

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from runs.small import half_written, make_config
+from vcse.agents import read_config
 from vcse.runs.directory import (
     RunDirectory,
     bytes_on_disk,
+    check_config,
     check_no_file,
     done_frame,
-    read_config,
     read_rows,
     run_directories,
 )
@@ -239,10 +240,19 @@ def test_a_configuration_that_cannot_be_read_is_a_value_error(tmp_path, content)
         read_config(tmp_path)
 
 
+@pytest.mark.parametrize("content", [b"{", b"[]", b'"a2c"', b"\xff\xfe"])
+def test_a_run_whose_configuration_cannot_be_read_is_not_overwritten(tmp_path, content):
+    (tmp_path / "config.json").write_bytes(content)
+    (tmp_path / "DONE").write_text("288\n")
+    with pytest.raises(ValueError, match=r"config\.json cannot be read: "):
+        check_config(tmp_path, make_config())
+    assert (tmp_path / "config.json").read_bytes() == content
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"schema_version": 7}, "it has schema version 7; this release reads 1"),
+        ({"schema_version": 7}, "it has schema version 7; this release reads 2 and 1"),
         ({"agent": "ppo"}, "agent must be one of a2c, sac, drqv2, got 'ppo'"),
         ({"frames": 0}, "frames must be at least 1, got 0"),
     ],

@@ -11,7 +11,7 @@ from rich.console import Console
 from runs import small_pixels
 from runs.small import LAVA, assert_same_run, make_config, train
 
-from vcse.agents.settings import a2c_config
+from vcse.agents.a2c.settings import a2c_settings
 from vcse.launch.cohorts import StoppedError
 from vcse.runs.directory import RunDirectory, done_frame
 from vcse.studies import local
@@ -91,7 +91,7 @@ def test_a_cohort_that_fails_twice_is_named_and_the_others_go_on(tmp_path, confi
 
 
 def test_a_run_that_diverges_is_tried_once_and_the_others_of_its_cohort_are_done(tmp_path, configs, capsys):
-    lost = make_config(seed=7, settings=a2c_config("vcse", beta=1e30, environments=4))
+    lost = make_config(seed=7, settings=a2c_settings("vcse", beta=1e30, environments=4))
     failures = run([*configs, lost], tmp_path, jobs=1)
     assert list(failures) == [lost.name] == list(read_failures(tmp_path))
     assert failures[lost.name].startswith(f"the gradient of {lost.name} is not finite at frame ")

@@ -1,1 +1,83 @@
-"""Agents: one final class in one file each, readable top to bottom."""
+"""The agents: one folder each, and one line in the table."""
+
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from vcse.agents.entry import AgentEntry
+from vcse.envs.tasks import FAMILIES, check_task
+from vcse.plugins import load_plugins
+from vcse.runs import directory
+from vcse.runs.config import RunConfig, upgraded
+from vcse.settings import AgentSettings
+
+# Name, and the module that has its ENTRY. Of several that can train on a task the first is taken.
+_AGENTS: dict[str, str | AgentEntry] = {
+    "a2c": "vcse.agents.a2c",
+    "sac": "vcse.agents.sac",
+    "drqv2": "vcse.agents.drqv2",
+}
+
+
+def register_agent(entry: AgentEntry) -> None:
+    """Make an agent known by its name, from outside of the package.
+
+    It is found by `vcse train --agent NAME` and everything else if the module that calls this is a plug-in: an entry
+    point of the group `vcse.plugins`, or named in the environment variable `VCSE_PLUGINS`.
+    """
+    if _AGENTS.get(entry.name, entry) is not entry:
+        raise ValueError(f"agent {entry.name!r} is registered already")
+    _AGENTS[entry.name] = entry
+
+
+def agent_names() -> tuple[str, ...]:
+    """Return the names of all agents."""
+    load_plugins()
+    return tuple(_AGENTS)
+
+
+def agent_entry(name: str) -> AgentEntry:
+    """Return an agent by its name."""
+    if name not in agent_names():
+        raise ValueError(f"agent must be one of {', '.join(agent_names())}, got {name!r}")
+    found = _AGENTS[name]
+    return _built_in(found) if isinstance(found, str) else found
+
+
+@cache
+def _built_in(module: str) -> AgentEntry:
+    entry: AgentEntry = import_module(module).ENTRY
+    return entry
+
+
+def agents_for(task: str) -> tuple[str, ...]:
+    """Return the agents that can train on a task; the first is the one that does if nothing else is said."""
+    check_task(task)
+    return agents_of(task.partition("/")[0])
+
+
+def agents_of(family: str) -> tuple[str, ...]:
+    """Return the agents that can train on the tasks of a family."""
+    return tuple(name for name in agent_names() if agent_entry(name).observes == FAMILIES[family])
+
+
+def settings_class(agent: str) -> type[AgentSettings]:
+    """Return the class of an agent's settings."""
+    return agent_entry(agent).settings
+
+
+def read_config(path: Path) -> RunConfig:
+    """Read the configuration of a run's directory."""
+    return directory.read_config(path, settings_class)
+
+
+def readable_runs(path: Path) -> dict[Path, RunConfig]:
+    """Return the runs below a directory and their configurations; what cannot be read is named and left out."""
+    return directory.those_without_problems(directory.run_directories(path), read_config)
+
+
+def upgraded_content(content: dict[str, Any]) -> dict[str, Any]:
+    """Return what a `config.json` of any release holds, under the names of this one; as it is for unknown agents."""
+    agent = content.get("agent")
+    return upgraded(content, settings_class(agent)) if agent in agent_names() else content

@@ -1,18 +1,21 @@
-"""What the program must know of each agent beside how it learns: one table.
+"""What the program must know of an agent beside how it learns."""
 
-What only a training loop knows is with the loop, as methods of its cohort (`protocol.py`).
-"""
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+import numpy as np
 
-from vcse.agents.a2c.agent import A2CConfig
-from vcse.agents.drqv2.agent import DrQv2Config
-from vcse.agents.sac.agent import SACConfig
-from vcse.agents.settings import a2c_config, drqv2_config, sac_config
-
-AgentSettings = A2CConfig | SACConfig | DrQv2Config
+from vcse.envs.moments import Moment
+from vcse.envs.tasks import ObservationKind
+from vcse.runs.arithmetic import EXACT, Arithmetic
+from vcse.runs.checkpoint import Checkpoint
+from vcse.runs.cohort import Cohort
+from vcse.runs.config import RunConfig
+from vcse.runs.evaluation import Evaluation
+from vcse.runs.resources import Needs
+from vcse.settings import AgentSettings
 
 
 class Schedule(NamedTuple):
@@ -23,14 +26,7 @@ class Schedule(NamedTuple):
     eval_episodes: int
 
 
-class Arithmetic(NamedTuple):
-    """What PyTorch is told."""
-
-    float32_matmul_precision: Literal["high", "highest"]  # high: products of TF32 numbers, on a GPU
-    cudnn_benchmark: bool  # look for the fastest convolution, once for every shape
-
-
-class Habit(NamedTuple):
+class Film(NamedTuple):
     """How films of a policy are made if nothing else is said."""
 
     episodes: int
@@ -38,66 +34,71 @@ class Habit(NamedTuple):
     frames_per_second: int
 
 
-@dataclass(frozen=True)
-class AgentFacts:
-    """What is known of an agent, whatever is trained with it."""
+class Saved(NamedTuple):
+    """A run on disk, and the checkpoint that is loaded."""
 
+    path: Path
+    config: RunConfig
+    checkpoint: Checkpoint
+
+
+class Policies(NamedTuple):
+    """Policies that fit one agent, a learner each. Those of one task stand side by side."""
+
+    agent: Any
+    configs: list[RunConfig]
+    frame: int  # at which all of them were saved
+    paths: list[Path]
+
+
+@runtime_checkable
+class Player(Protocol):
+    """How the trained policies of an agent are loaded and played."""
+
+    def in_common(self, saved: Saved) -> tuple[Hashable, ...]:
+        """Return what runs must have in common to be loaded together, beside frame and episodes of an evaluation."""
+
+    def load(self, group: Sequence[Saved], device: str) -> Any:
+        """Return an agent with the policies of runs, and nothing that only training needs."""
+
+    def act(self, policies: Policies, observations: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
+        """Return actions of the first policy: sampled by a generator, or the likeliest, the mean, without."""
+
+    def evaluate(self, policies: Policies, *, episodes: int, threads: int) -> list[list[Evaluation]]:
+        """Play episodes of every run with sampled actions, and again with the likeliest."""
+
+    def record(self, policies: Policies, *, episodes: int, sampled: bool, seed: int) -> Iterator[Moment]:
+        """Play episodes of the first run, and render them step by step."""
+
+
+@dataclass(frozen=True)
+class AgentEntry:
+    """An agent: its settings, how it trains and plays, and what is known of it, whatever is trained with it."""
+
+    name: str
+    observes: ObservationKind  # trains on every family of tasks that shows it
     settings: type[AgentSettings]
     settings_for: Callable[..., AgentSettings]  # a bonus, a reading, task=, and deviations that are named
+    cohort: Callable[..., Cohort]
+    player: Player
+    in_common: Callable[[RunConfig], tuple[Hashable, ...]]  # what runs of one cohort must have in common
+    expected_seconds: Callable[[RunConfig, str], float]  # about how long a run takes on a device
+    needs: Callable[[RunConfig], Needs]  # about what a run takes of memory and disk
     schedule: Schedule  # if nothing else is said
-    least_runs: int  # of a process: fewer are not worth the seconds that it takes to start
-    most_runs: Mapping[str, int]  # of a cohort, by device: more gain nothing
-    on_gpu: Arithmetic  # in training and evaluation; neighbours are exact either way
-    logs: tuple[str, ...]  # files of a run that grow with it
     policy: tuple[str, ...]  # what of its saved state is needed to act
-    film: Habit
+    film: Film
     recent_episodes: int  # of which the training curve shows the mean
+    logs: tuple[str, ...] = ()  # files of a run that grow with it, without which it cannot go on
+    least_runs: int = 1  # of a process: fewer are not worth the seconds that it takes to start
+    most_runs: Mapping[str, int] = field(
+        default_factory=lambda: {"cpu": 1, "cuda": 1}
+    )  # of a cohort: more gain nothing
+    on_gpu: Arithmetic = EXACT  # in training and evaluation; neighbours are exact either way
     ends_at_goal: bool = False  # episodes end before their time limit, and those of successes first
     has_discrete_actions: bool = False
-    sees_pictures: bool = False
+    check: Callable[[RunConfig], None] = lambda config: None  # refuses settings that do not go with the task
+    warning: Callable[[RunConfig], str] = lambda config: ""  # why hardly anybody wants a run; empty where all is well
 
-
-# In MiniGrid a policy is judged by the actions that it draws, on layouts that differ much; elsewhere by its mean, in
-# episodes that are long and much alike. A simulation is shown about as fast as it is. Large networks are twice as fast
-# with TF32, and take so long for an update that a process is worth its start for one run.
-AGENTS: dict[str, AgentFacts] = {
-    "a2c": AgentFacts(
-        settings=A2CConfig,
-        settings_for=a2c_config,
-        schedule=Schedule(row_every_frames=5_000, eval_every_frames=0, eval_episodes=100),
-        least_runs=4,
-        most_runs={"cpu": 24, "cuda": 320},
-        on_gpu=Arithmetic("highest", cudnn_benchmark=False),
-        logs=("actions.bin",),
-        policy=("parameters", "squares"),
-        film=Habit(episodes=3, sampled=True, frames_per_second=8),
-        recent_episodes=100,
-        ends_at_goal=True,
-        has_discrete_actions=True,
-    ),
-    "sac": AgentFacts(
-        settings=SACConfig,
-        settings_for=sac_config,
-        schedule=Schedule(row_every_frames=10_000, eval_every_frames=10_000, eval_episodes=10),
-        least_runs=1,
-        most_runs={"cpu": 4, "cuda": 48},
-        on_gpu=Arithmetic("high", cudnn_benchmark=False),
-        logs=("replay.bin",),
-        policy=("actor",),
-        film=Habit(episodes=1, sampled=False, frames_per_second=12),
-        recent_episodes=10,
-    ),
-    "drqv2": AgentFacts(
-        settings=DrQv2Config,
-        settings_for=drqv2_config,
-        schedule=Schedule(row_every_frames=10_000, eval_every_frames=10_000, eval_episodes=10),
-        least_runs=1,
-        most_runs={"cpu": 1, "cuda": 1},
-        on_gpu=Arithmetic("high", cudnn_benchmark=True),
-        logs=("frames.bin", "steps.bin"),
-        policy=("acting",),
-        film=Habit(episodes=1, sampled=False, frames_per_second=12),
-        recent_episodes=10,
-        sees_pictures=True,
-    ),
-}
+    def arithmetic(self, device: str) -> Arithmetic:
+        """Return how exactly products are computed on a device."""
+        return self.on_gpu if device == "cuda" else EXACT

@@ -14,15 +14,16 @@ from typing import NamedTuple, get_args
 
 import torch
 
-from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Config, DrQv2Spec
-from vcse.agents.drqv2.cohort import PixelCohort
-from vcse.agents.settings import drqv2_config
+from vcse.agents import agent_entry
+from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
+from vcse.agents.drqv2.cohort import DrQv2Cohort
+from vcse.agents.drqv2.settings import DrQv2Settings, drqv2_settings
 from vcse.bench.sac import duration
 from vcse.envs.mujoco.pixels import Pixels, pixel_spec
 from vcse.envs.mujoco.rendering import Rendering
 from vcse.nets.random_shift import SHIFTS
 from vcse.replay.images import STACK, PictureBatch
-from vcse.runs.arithmetic import computing_as
+from vcse.runs.arithmetic import computing_with
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
 
@@ -79,7 +80,7 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     plain: dict[str, float] = {}
     for case in cases:
-        with computing_as("drqv2", device):
+        with computing_with(agent_entry("drqv2").arithmetic(device)):
             update_s = _update_seconds(case, device, seconds)
             frames_per_s, shares, drawn_by = _train(case, device, threads, seconds)
         if case.bonus == "none":
@@ -98,8 +99,8 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
         )
 
 
-def _settings(case: Case, seed_frames: int | None = None) -> DrQv2Config:
-    return drqv2_config(case.bonus, task=case.task, batch_size=case.batch_size, seed_frames=seed_frames)
+def _settings(case: Case, seed_frames: int | None = None) -> DrQv2Settings:
+    return drqv2_settings(case.bonus, task=case.task, batch_size=case.batch_size, seed_frames=seed_frames)
 
 
 def _update_seconds(case: Case, device: str, seconds: float) -> float:
@@ -144,7 +145,7 @@ def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float
         )
         with (
             closing(RunDirectory(Path(scratch) / config.name, config)) as directory,
-            closing(PixelCohort([directory], device=device, threads=threads)) as cohort,
+            closing(DrQv2Cohort([directory], device=device, threads=threads)) as cohort,
         ):
             cohort.begin()
             while cohort.agent.updates < (WARM_UP if device == "cuda" else 1):

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from vcse.agents.a2c.cohort import OnPolicyCohort
-from vcse.agents.settings import a2c_config
+from vcse.agents.a2c.cohort import A2CCohort
+from vcse.agents.a2c.settings import a2c_settings
 from vcse.envs.minigrid.names import TASKS
 from vcse.launch.processes import suitable_jobs
 from vcse.runs.config import RunConfig
@@ -115,10 +115,10 @@ def _measure(
                         seed=seed,
                         reading="release",
                         frames=1_000_000,
-                        settings=a2c_config(bonus),
+                        settings=a2c_settings(bonus),
                     )
                     directories.append(RunDirectory(Path(scratch) / config.name, config))
-        cohort = OnPolicyCohort(directories, device=device, threads=threads)
+        cohort = A2CCohort(directories, device=device, threads=threads)
         for _ in range(WARM_UP_UPDATES):
             cohort.step()
         if start is not None:
@@ -129,14 +129,14 @@ def _measure(
             updates += 1
             cohort.new_actions.clear()
         _wait(device)
-        frames_per_s = updates * cohort.frames_per_update * case.learners / (time.perf_counter() - begin)
+        frames_per_s = updates * cohort.step_frames * case.learners / (time.perf_counter() - begin)
         answer = {"frames_per_s": frames_per_s, **_shares(cohort, device)}
         for directory in directories:
             directory.close()
     return answer
 
 
-def _shares(cohort: OnPolicyCohort, device: str) -> dict[str, float]:
+def _shares(cohort: A2CCohort, device: str) -> dict[str, float]:
     agent = cohort.agent
     agent.release_capture()
     seconds = dict.fromkeys(SHARES, 0.0)

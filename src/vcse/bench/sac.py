@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from vcse.agents import agent_entry
 from vcse.agents.sac.agent import DRAWS, SAC, SACSpec
-from vcse.agents.sac.cohort import OffPolicyCohort
-from vcse.agents.settings import sac_config
+from vcse.agents.sac.cohort import SACCohort
+from vcse.agents.sac.settings import sac_settings
 from vcse.nets.cuda.graphs import Captured
 from vcse.replay.transitions import Batch
-from vcse.runs.arithmetic import computing_as
+from vcse.runs.arithmetic import computing_with
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
 
@@ -70,14 +71,14 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     plain: dict[tuple[int, int, int], float] = {}
     for case in cases:
-        with computing_as("sac", device):
+        with computing_with(agent_entry("sac").arithmetic(device)):
             update_s, bonus_s = _update_seconds(case, device, seconds)
             frames_per_s, shares = _train(case, device, threads, seconds)
         size = (case.learners, case.hidden_units, case.batch_size)
         if case.bonus == "none":
             plain[size] = update_s
         plain_s = plain.get(size, float("nan"))
-        has_critic = sac_config(case.bonus).has_extrinsic_critic
+        has_critic = sac_settings(case.bonus).has_extrinsic_critic
         extrinsic_s = max(update_s - bonus_s - plain_s, 0.0) if has_critic else 0.0
         yield Row(
             device=name,
@@ -102,7 +103,7 @@ def _update_seconds(case: Case, device: str, seconds: float) -> tuple[float, flo
         return torch.randn(case.learners, *shape, generator=generator).to(device)
 
     n = case.batch_size
-    config = sac_config(case.bonus, hidden_units=case.hidden_units, batch_size=n)
+    config = sac_settings(case.bonus, hidden_units=case.hidden_units, batch_size=n)
     agent = SAC(SACSpec(OBSERVATION_SIZE, ACTION_SIZE), [config] * case.learners, range(case.learners), device=device)
     batch = Batch(
         observations=random(n, OBSERVATION_SIZE),
@@ -155,12 +156,12 @@ def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float
                 reading="release",
                 frames=CAPACITY,
                 backend="dm_control",
-                settings=sac_config(
+                settings=sac_settings(
                     case.bonus, hidden_units=case.hidden_units, batch_size=case.batch_size, seed_frames=1
                 ),
             )
             directories.append(RunDirectory(Path(scratch) / config.name, config))
-        cohort = OffPolicyCohort(directories, device=device, threads=threads)
+        cohort = SACCohort(directories, device=device, threads=threads)
         try:
             # Half full of random transitions, as if training had gone on for a while.
             width = cohort.transition_bytes // 4

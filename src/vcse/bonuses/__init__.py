@@ -16,6 +16,8 @@ from vcse.bonuses.normalizers import (
     RunningStd,
     ValueNormalizer,
 )
+from vcse.bonuses.registry import BonusChoice, BonusEntry, bonus_entry, bonus_names, make_bonus, register_bonus
+from vcse.bonuses.stacked import StackedBonus, StackedOutput
 from vcse.bonuses.state_entropy import MatchedStateEntropy, StateEntropy
 from vcse.bonuses.value_conditional import RewardConditionalStateEntropy, ValueConditionalStateEntropy
 
@@ -24,6 +26,8 @@ __all__ = [
     "BatchStd",
     "Bonus",
     "BonusBatch",
+    "BonusChoice",
+    "BonusEntry",
     "BonusOutput",
     "EmaAbs",
     "FeatureMemory",
@@ -37,7 +41,13 @@ __all__ = [
     "RunningMean",
     "RunningStandardized",
     "RunningStd",
+    "StackedBonus",
+    "StackedOutput",
     "StateEntropy",
     "ValueConditionalStateEntropy",
     "ValueNormalizer",
+    "bonus_entry",
+    "bonus_names",
+    "make_bonus",
+    "register_bonus",
 ]

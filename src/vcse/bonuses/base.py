@@ -27,7 +27,7 @@ class BonusOutput:
     rewards: Float[Tensor, "*learners n"] | None = None
 
     def diagnostics(self) -> dict[str, Float[Tensor, "*learners"]]:
-        """Give the numbers to log, one per learner. Computed when asked for, so that not asking is free.
+        """Return the numbers to log, one per learner. Computed when asked for, so that not asking is free.
 
         Where rewards were conditioned on, the names that begin with or hold "value" have "reward" there.
         """
@@ -73,6 +73,15 @@ class Bonus(nn.Module):
 
     Args:
         learners: The size of the leading learner axis, or None where there is none.
+
+    Example:
+        >>> import torch
+        >>> from vcse.bonuses import Bonus, BonusOutput
+        >>> class DistanceFromOrigin(Bonus):
+        ...     def forward(self, features):
+        ...         return BonusOutput(features.norm(dim=-1))
+        >>> DistanceFromOrigin()(torch.tensor([[3.0, 4.0], [0.0, 1.0]])).reward
+        tensor([5., 1.])
     """
 
     # Each is passed to `forward` as a keyword argument of that name where it is declared, and only there.
@@ -95,7 +104,6 @@ class Bonus(nn.Module):
 
     def learn(self, batch: BonusBatch) -> dict[str, Float[Tensor, "*learners"]]:
         """Train networks of the bonus's own on a batch, and return the numbers to log, one per learner."""
-        del batch
         return {}
 
     @property
@@ -104,7 +112,7 @@ class Bonus(nn.Module):
         return True
 
     def check_features(self, features: Float[Tensor, "*learners n d"]) -> None:
-        """Refuse what are not the features of as many learners as the bonus was made for.
+        """Raise ValueError for what are not the features of as many learners as the bonus was made for.
 
         Neighbours are looked for along one axis alone, so that a rollout of shape [steps, environments, dimensions]
         would be searched step by step if its steps were taken for learners.
@@ -135,14 +143,14 @@ def needed_by(bonus: Bonus | type[Bonus]) -> tuple[str, ...]:
 
 
 def learner_shape(learners: int | None) -> tuple[int, ...]:
-    """Give the shape of one number per learner: none without a learner axis."""
+    """Return the shape of one number per learner: none without a learner axis."""
     if learners is None:
         return ()
     return (whole_number("learners", learners, least=1),)
 
 
 def paying_k(k: int, *, self_in_k: bool) -> int:
-    """Give k as an int, or refuse one with which a bonus pays nobody, or all the same."""
+    """Return k as an int, or refuse one with which a bonus pays nobody, or all the same."""
     wanted = whole_number("k", k, least=1)
     check_pays(wanted, self_in_k=self_in_k)
     return wanted

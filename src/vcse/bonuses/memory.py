@@ -18,10 +18,24 @@ MOST_DIFFERENT = 0.25
 
 
 class FeatureMemory(nn.Module):
-    """Keeps the last `capacity` features of each learner, in the dtype of the first that it was given.
+    """Memory of the last `capacity` features of each learner, in the dtype of the first that it was given.
 
     Where to write next is a tensor on the device, so that writing can be captured in a CUDA graph once the memory
     is full; how many there are until then is known to the host, because it is how many were written.
+
+    Args:
+        capacity: How many features it holds; more are written over the oldest.
+        dimensions: The dimensions of a feature.
+        learners: The size of the leading learner axis, or None where there is none.
+
+    Example:
+        >>> import torch
+        >>> from vcse.bonuses import FeatureMemory, StateEntropy
+        >>> memory = FeatureMemory(10_000, dimensions=1)
+        >>> bonus = StateEntropy(k=2, reading="release-a2c", memory=memory)
+        >>> rewards = [bonus(torch.tensor([[0.0], [1.0], [3.0]])).reward for _ in range(2)]
+        >>> memory.filled
+        6
     """
 
     features: Float[Tensor, "*learners capacity d"]
@@ -37,7 +51,7 @@ class FeatureMemory(nn.Module):
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
 
     def check_fits(self, features: Float[Tensor, "*learners n d"]) -> None:
-        """Refuse a batch that cannot be remembered, by all but its numbers."""
+        """Raise ValueError for a batch that cannot be remembered, by all but its numbers."""
         check_points("features", features)
         if features.shape[:-2] != self.features.shape[:-2] or features.shape[-1] != self.features.shape[-1]:
             raise ValueError(
@@ -56,7 +70,7 @@ class FeatureMemory(nn.Module):
             )
 
     def check_numbers(self, features: Float[Tensor, "*learners n d"]) -> None:
-        """Refuse NaN, infinity, and numbers so large that distances to later features could overflow.
+        """Raise ValueError for NaN, infinity, and numbers so large that distances to later features could overflow.
 
         What is remembered stays and meets whatever comes, so it must be good whatever that is.
         """
@@ -89,15 +103,15 @@ class FeatureMemory(nn.Module):
             self.features = self.features.to(dtype)
 
     def filled_after(self, count: int) -> int:
-        """Tell how many features there will be when `count` more have been pushed."""
+        """Return how many features there will be when `count` more have been pushed."""
         return min(self.capacity, self.filled + count)
 
     def pool(self) -> Float[Tensor, "*learners m d"]:
-        """Give what is remembered, in no order."""
+        """Return what is remembered, in no order."""
         return self.features[..., : self.filled, :]
 
     def distinct_pool(self) -> tuple[Float[Tensor, "*learners m d"], Int[Tensor, "*learners m"] | None]:
-        """Give each different feature once, and how often it is there.
+        """Return each different feature once, and how often it is there.
 
         Where that is not known to pay, and on CUDA, all that is remembered is given, with None for the counts.
         """
@@ -112,7 +126,7 @@ class FeatureMemory(nn.Module):
         return table.view(*self.features.shape[:-2], *table.shape[1:]), counts.view(*self.features.shape[:-2], -1)
 
     def counts_of_latest(self, latest: int) -> Int[Tensor, "*learners {latest}"] | None:
-        """Give how often each of the latest features is there, in the order of their push.
+        """Return how often each of the latest features is there, in the order of their push.
 
         None until `distinct_pool` has found out which are different.
         """
@@ -167,12 +181,12 @@ class DistinctFeatures:
         return max(len(places) + len(free) for places, free in zip(self.places, self.free, strict=True))
 
     def pool(self) -> tuple[Float[Tensor, "l m d"], Int[Tensor, "l m"]]:
-        """Give the different features and their counts; a count of 0 where a learner has fewer than others."""
+        """Return the different features and their counts; a count of 0 where a learner has fewer than others."""
         width = max(1, self.width)
         return torch.from_numpy(self.table[:, :width]), torch.from_numpy(self.counts[:, :width])
 
     def counts_of(self, slots: Int[np.ndarray, " n"]) -> Int[Tensor, "l n"]:
-        """Give how often the feature of each slot is there."""
+        """Return how often the feature of each slot is there."""
         learner = np.arange(len(self.counts))[:, None]
         return torch.from_numpy(self.counts[learner, self.place_of_slot[:, slots]])
 

@@ -21,10 +21,10 @@ Batch = Float[Tensor, "*learners n"]
 
 
 class Normalizer(nn.Module):
-    """Interface of a normaliser: a batch in, the batch divided by its scale out."""
+    """Base class of normalisers, which divide a batch of rewards by a scale."""
 
     def check_fits(self, shape: Sequence[int]) -> None:
-        """Refuse the shape of a batch that `forward` would refuse; without statistics, any will do."""
+        """Raise ValueError for the shape of a batch that `forward` would refuse; without statistics, any will do."""
 
     def forward(self, batch: Batch) -> Batch:
         """Update the statistics with the batch and divide it."""
@@ -32,18 +32,36 @@ class Normalizer(nn.Module):
 
 
 class NoNormalizer(Normalizer):
-    """Leaves the batch as it is."""
+    """Normaliser that leaves the batch as it is.
+
+    Example:
+        >>> import torch
+        >>> from vcse.bonuses import NoNormalizer
+        >>> normalizer = NoNormalizer()
+        >>> normalizer(torch.tensor([1.0, 2.0, 3.0]))
+        tensor([1., 2., 3.])
+    """
 
     def forward(self, batch: Batch) -> Batch:
-        """Give the batch."""
+        """Return the batch itself."""
         return batch
 
 
 class BatchStd(Normalizer):
-    """Divides by the standard deviation of the batch: the paper's state entropy in MiniGrid."""
+    """Normaliser by the standard deviation of the batch: the paper's state entropy in MiniGrid.
+
+    Example:
+        >>> import torch
+        >>> from vcse.bonuses import BatchStd
+        >>> normalizer = BatchStd()
+        >>> normalizer(torch.tensor([1.0, 2.0, 3.0]))
+        tensor([1., 2., 3.])
+        >>> normalizer(torch.tensor([2.0, 4.0, 6.0]))
+        tensor([1., 2., 3.])
+    """
 
     def check_fits(self, shape: Sequence[int]) -> None:
-        """Refuse a batch of one."""
+        """Raise ValueError for a batch of one."""
         check_two(shape)
 
     def forward(self, batch: Batch) -> Batch:
@@ -70,11 +88,11 @@ class RunningMoments(nn.Module):
         self.register_buffer("count", torch.zeros(shape, dtype=torch.float64))
 
     def check_fits(self, shape: Sequence[int]) -> None:
-        """Refuse the shape of a batch of other learners."""
+        """Raise ValueError for the shape of a batch of other learners."""
         check_learners(shape, self.mean)
 
     def update(self, batch: Batch) -> None:
-        """Take a batch in."""
+        """Update the moments with a batch."""
         self.check_fits(batch.shape)
         size = batch.shape[-1]
         variance, mean = torch.var_mean(batch.double(), dim=-1, correction=0)
@@ -87,14 +105,27 @@ class RunningMoments(nn.Module):
 
 
 class RunningStd(Normalizer):
-    """Divides by the standard deviation of everything seen so far."""
+    """Normaliser by the standard deviation of everything seen so far.
+
+    Args:
+        learners: The size of the leading learner axis, or None where there is none.
+
+    Example:
+        >>> import torch
+        >>> from vcse.bonuses import RunningStd
+        >>> normalizer = RunningStd()
+        >>> normalizer(torch.tensor([1.0, 2.0, 3.0]))
+        tensor([1.2247, 2.4495, 3.6742])
+        >>> normalizer(torch.tensor([2.0, 4.0, 6.0]))
+        tensor([1.2247, 2.4495, 3.6742])
+    """
 
     def __init__(self, *, learners: int | None = None) -> None:
         super().__init__()
         self.moments = RunningMoments(learners=learners)
 
     def check_fits(self, shape: Sequence[int]) -> None:
-        """Refuse the shape of a batch of other learners."""
+        """Raise ValueError for the shape of a batch of other learners."""
         self.moments.check_fits(shape)
 
     def forward(self, batch: Batch) -> Batch:
@@ -104,14 +135,27 @@ class RunningStd(Normalizer):
 
 
 class RunningMean(Normalizer):
-    """Divides by the mean of everything seen so far: the paper's state entropy in DrQ-v2 and SAC."""
+    """Normaliser by the mean of everything seen so far: the paper's state entropy in DrQ-v2 and SAC.
+
+    Args:
+        learners: The size of the leading learner axis, or None where there is none.
+
+    Example:
+        >>> import torch
+        >>> from vcse.bonuses import RunningMean
+        >>> normalizer = RunningMean()
+        >>> normalizer(torch.tensor([1.0, 2.0, 3.0]))
+        tensor([0.5000, 1.0000, 1.5000])
+        >>> normalizer(torch.tensor([2.0, 4.0, 6.0]))
+        tensor([0.6667, 1.3333, 2.0000])
+    """
 
     def __init__(self, *, learners: int | None = None) -> None:
         super().__init__()
         self.moments = RunningMoments(learners=learners)
 
     def check_fits(self, shape: Sequence[int]) -> None:
-        """Refuse the shape of a batch of other learners."""
+        """Raise ValueError for the shape of a batch of other learners."""
         self.moments.check_fits(shape)
 
     def forward(self, batch: Batch) -> Batch:
@@ -121,7 +165,21 @@ class RunningMean(Normalizer):
 
 
 class EmaAbs(Normalizer):
-    """Divides by an exponential moving average of the mean absolute value, which starts at 1."""
+    """Normaliser by an exponential moving average of the mean absolute value, which starts at 1.
+
+    Args:
+        momentum: The weight of the average so far; the batch has the rest.
+        learners: The size of the leading learner axis, or None where there is none.
+
+    Example:
+        >>> import torch
+        >>> from vcse.bonuses import EmaAbs
+        >>> normalizer = EmaAbs(momentum=0.5)
+        >>> normalizer(torch.tensor([1.0, 2.0, 3.0]))
+        tensor([0.6667, 1.3333, 2.0000])
+        >>> normalizer(torch.tensor([2.0, 4.0, 6.0]))
+        tensor([0.7273, 1.4545, 2.1818])
+    """
 
     magnitude: PerLearner
 
@@ -133,7 +191,7 @@ class EmaAbs(Normalizer):
         self.register_buffer("magnitude", torch.ones(learner_shape(learners)))
 
     def check_fits(self, shape: Sequence[int]) -> None:
-        """Refuse the shape of a batch of other learners."""
+        """Raise ValueError for the shape of a batch of other learners."""
         check_learners(shape, self.magnitude)
 
     def forward(self, batch: Batch) -> Batch:
@@ -144,11 +202,24 @@ class EmaAbs(Normalizer):
 
 
 class ReleasedRunning(Normalizer):
-    """Divides by the running statistic of the released code, its mistake included. For the readings release-* and re3.
+    """Normaliser by the running statistic of the released code, its mistake included, for release-* and re3.
 
     The release (after RE3) adds n/total to the running mean where it should multiply the difference by it. Its
     "mean" is therefore the current batch's plus 1/t at the t-th update, and its variance is inflated by about
     1/T, which weakens the bonus at first.
+
+    Args:
+        statistic: What rewards are divided by: the standard deviation ("std") or the mean ("mean").
+        learners: The size of the leading learner axis, or None where there is none.
+
+    Example:
+        >>> import torch
+        >>> from vcse.bonuses import ReleasedRunning
+        >>> normalizer = ReleasedRunning("mean")
+        >>> normalizer(torch.tensor([1.0, 2.0, 3.0]))
+        tensor([0.3333, 0.6667, 1.0000])
+        >>> normalizer(torch.tensor([2.0, 4.0, 6.0]))
+        tensor([0.4444, 0.8889, 1.3333])
     """
 
     mean: PerLearner
@@ -166,7 +237,7 @@ class ReleasedRunning(Normalizer):
         self.register_buffer("count", torch.full(shape, 1e-4))
 
     def check_fits(self, shape: Sequence[int]) -> None:
-        """Refuse a batch of one, and the shape of a batch of other learners."""
+        """Raise ValueError for a batch of one, and the shape of a batch of other learners."""
         check_two(shape)
         check_learners(shape, self.mean)
 
@@ -185,26 +256,44 @@ class ReleasedRunning(Normalizer):
 
 
 class ValueNormalizer(nn.Module):
-    """Interface of what is done to the values before they meet the features in one norm."""
+    """Base class of normalisers of values, applied before values meet the features in one norm."""
 
     def forward(self, values: Batch) -> Batch:
-        """Give the values, shifted and scaled."""
+        """Shift and scale the values."""
         raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
 
 class RawValues(ValueNormalizer):
-    """Leaves the values as they are."""
+    """Normaliser that leaves the values as they are.
+
+    Example:
+        >>> import torch
+        >>> from vcse.bonuses import RawValues
+        >>> normalizer = RawValues()
+        >>> normalizer(torch.tensor([1.0, 2.0, 3.0]))
+        tensor([1., 2., 3.])
+    """
 
     def forward(self, values: Batch) -> Batch:
-        """Give the values."""
+        """Return the values themselves."""
         return values
 
 
 class BatchStandardized(ValueNormalizer):
-    """(v − mean) / √(variance + epsilon) over the batch, with the variance that divides by n.
+    """Standardisation of values over the batch: (v − mean) / √(variance + epsilon).
 
-    The paper has no epsilon. The release has 1e-5, and 1e-3 in MWM, which shrinks values of little spread to
-    nearly 0 instead of blowing them up.
+    The variance is the one that divides by n.
+
+    Args:
+        epsilon: The paper has none. The release has 1e-5, and 1e-3 in MWM, which shrinks values of little spread to
+            nearly 0 instead of blowing them up.
+
+    Example:
+        >>> import torch
+        >>> from vcse.bonuses import BatchStandardized
+        >>> normalizer = BatchStandardized()
+        >>> normalizer(torch.tensor([1.0, 2.0, 3.0]))
+        tensor([-1.2247,  0.0000,  1.2247])
     """
 
     def __init__(self, *, epsilon: float = 0.0) -> None:
@@ -225,7 +314,22 @@ class BatchStandardized(ValueNormalizer):
 
 
 class RunningStandardized(ValueNormalizer):
-    """(v − mean) / √variance with the moments of everything seen so far. The paper saw no difference."""
+    """Standardisation of values with the moments of everything seen so far: (v − mean) / √variance.
+
+    The paper saw no difference to that over the batch.
+
+    Args:
+        learners: The size of the leading learner axis, or None where there is none.
+
+    Example:
+        >>> import torch
+        >>> from vcse.bonuses import RunningStandardized
+        >>> normalizer = RunningStandardized()
+        >>> normalizer(torch.tensor([1.0, 2.0, 3.0]))
+        tensor([-1.2247,  0.0000,  1.2247])
+        >>> normalizer(torch.tensor([2.0, 4.0, 6.0]))
+        tensor([-0.6124,  0.6124,  1.8371])
+    """
 
     def __init__(self, *, learners: int | None = None) -> None:
         super().__init__()
@@ -245,13 +349,13 @@ def divided(batch: Batch, scale: PerLearner) -> Batch:
 
 
 def check_two(shape: Sequence[int]) -> None:
-    """Refuse a batch of one, which has no standard deviation."""
+    """Raise ValueError for a batch of one, which has no standard deviation."""
     if shape[-1] < 2:
         raise ValueError(f"a standard deviation needs a batch of at least 2, got {shape[-1]}")
 
 
 def check_learners(shape: Sequence[int], statistic: PerLearner) -> None:
-    """Refuse a batch whose leading axes are not the learners that statistics are kept for."""
+    """Raise ValueError for a batch whose leading axes are not the learners that statistics are kept for."""
     leading = tuple(shape[:-1])
     if leading != tuple(statistic.shape):
         remedy = f"learners={leading[0] if leading else None}" if len(leading) < 2 else "learners= and one leading axis"

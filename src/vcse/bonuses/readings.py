@@ -50,7 +50,7 @@ VALUE_EPSILON = {
 
 
 def state_entropy_use(reading: str | StateEntropyReading) -> StateEntropyUse:
-    """Tell how a reading uses its reward; one's own reading says nothing about that."""
+    """Return how a reading uses its reward; one's own reading says nothing about that."""
     return STATE_ENTROPY_USES[reading] if isinstance(reading, str) else StateEntropyUse(normalizer=None)
 
 

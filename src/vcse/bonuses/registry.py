@@ -11,13 +11,21 @@ from vcse.bonuses.normalizers import RunningStandardized
 from vcse.bonuses.readings import STATE_ENTROPY_USES, NormalizerName, make_normalizer
 from vcse.bonuses.state_entropy import MatchedStateEntropy, StateEntropy
 from vcse.bonuses.value_conditional import RewardConditionalStateEntropy, ValueConditionalStateEntropy
+from vcse.plugins import load_plugins
 
 ValueNormalization = Literal["batch", "running"]
 
 
 @dataclass(frozen=True)
 class BonusChoice:
-    """Which bonus, and how it is computed."""
+    """Which bonus, and how it is computed: what a run's configuration says of it.
+
+    Example:
+        >>> from vcse.bonuses import BonusChoice
+        >>> choice = BonusChoice("vcse", reading="paper", k=5)
+        >>> (choice.pays, choice.needs_values, choice.memory_capacity)
+        (True, True, None)
+    """
 
     name: str  # one of bonus_names()
     reading: str  # of the bare functions: paper, clean, release-a2c, ...
@@ -40,6 +48,11 @@ class BonusChoice:
     def needs_values(self) -> bool:
         """Whether the bonus needs the extrinsic value of each state."""
         return "values" in bonus_entry(self.name).needs
+
+    @property
+    def needs_rewards(self) -> bool:
+        """Whether the bonus needs the extrinsic reward of each transition."""
+        return "rewards" in bonus_entry(self.name).needs
 
     @property
     def memory_capacity(self) -> int | None:
@@ -85,6 +98,14 @@ def register_bonus(
         memory_capacity: Tells how many features the bonus of a `BonusChoice` remembers; None where it has no memory.
         pays: Whether it pays anything; only the baseline does not.
         help: What it is, in one line.
+
+    Example:
+        >>> from vcse.bonuses import BonusChoice, StateEntropy, make_bonus, register_bonus
+        >>> def make(choice, *, learners, dimensions, check_finite):
+        ...     return StateEntropy(k=2 * choice.k, learners=learners, check_finite=check_finite)
+        >>> entry = register_bonus("wider", make, kind=StateEntropy, help="state entropy of twice as many neighbours")
+        >>> make_bonus(BonusChoice("wider", "paper", 3), learners=1, dimensions=2).k
+        6
     """
     kind = make if kind is None and isinstance(make, type) else kind
     if kind is None:
@@ -101,6 +122,7 @@ def register_bonus(
 
 def bonus_names() -> tuple[str, ...]:
     """Return the names of all registered bonuses, in the order of their registration."""
+    load_plugins()
     return tuple(_ENTRIES)
 
 
@@ -112,7 +134,13 @@ def bonus_entry(name: str) -> BonusEntry:
 
 
 def make_bonus(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bool = True) -> Bonus:
-    """Build a bonus for so many learners with features of so many dimensions."""
+    """Build the bonus of a choice for a number of learners and features of a number of dimensions.
+
+    Example:
+        >>> from vcse.bonuses import BonusChoice, make_bonus
+        >>> type(make_bonus(BonusChoice("vcse", "paper", 5), learners=1, dimensions=64)).__name__
+        'ValueConditionalStateEntropy'
+    """
     make = bonus_entry(choice.name).make
     return make(choice, learners=learners, dimensions=dimensions, check_finite=check_finite)
 
@@ -140,13 +168,8 @@ def _se(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bo
 
 def _like_vcse(choice: BonusChoice, learners: int, check_finite: bool) -> dict[str, Any]:
     """Return what VCSE and the bonuses that are made like it are told."""
-    return {
-        "k": choice.k,
-        "reading": choice.reading,
-        "log_offset": choice.log_offset,
-        "learners": learners,
-        "check_finite": check_finite,
-    }
+    formula = {"k": choice.k, "reading": choice.reading, "log_offset": choice.log_offset}
+    return {**formula, "learners": learners, "check_finite": check_finite}
 
 
 def _condition(choice: BonusChoice, learners: int) -> RunningStandardized | None:
@@ -177,3 +200,5 @@ register_bonus(
     "rcse", _rcse, kind=RewardConditionalStateEntropy, heeds=_CONDITIONAL, help="reward-conditional state entropy"
 )
 register_bonus("se-matched", _se_matched, kind=MatchedStateEntropy, heeds=["log_offset"], help="VCSE without the value")
+
+NO_BONUS = BonusChoice(name="none", reading="paper", k=1)

@@ -1,6 +1,8 @@
 """The bonuses of several learners, each with its own: those with the same choice share one, with a state for each."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -14,12 +16,12 @@ LearnerState = dict[str, Any]  # tensors and numbers of one learner
 Members = Int[Tensor, " _"]  # which learners a bonus serves
 
 
+@dataclass(frozen=True)
 class StackedOutput:
     """The rewards of all learners, and the diagnostics of each."""
 
-    def __init__(self, reward: Float[Tensor, "l n"], parts: Sequence[tuple[Members, BonusOutput]]) -> None:
-        self.reward = reward
-        self.parts = parts
+    reward: Float[Tensor, "l n"]
+    parts: Sequence[tuple[Members, BonusOutput]]
 
     def diagnostics(self) -> dict[str, Float[Tensor, " l"]]:
         """Return the numbers to log, one per learner; NaN where a learner's bonus has no such number."""
@@ -33,6 +35,13 @@ class StackedBonus(nn.Module):
         choices: The bonus of each learner.
         dimensions: Of the features.
         check_finite: Refuse NaN and infinity; on CUDA this waits for the device.
+
+    Example:
+        >>> import torch
+        >>> from vcse.bonuses import BonusChoice, StackedBonus
+        >>> bonus = StackedBonus([BonusChoice("se", "paper", 3), BonusChoice("vcse", "paper", 3)], dimensions=2)
+        >>> bonus(torch.rand(2, 8, 2), values=torch.rand(2, 8)).reward.shape
+        torch.Size([2, 8])
     """
 
     __call__: Callable[..., StackedOutput]  # nn.Module says Any
@@ -43,30 +52,33 @@ class StackedBonus(nn.Module):
         groups: dict[BonusChoice, list[int]] = {}
         for learner, choice in enumerate(choices):
             groups.setdefault(choice, []).append(learner)
-        self._stack(
-            (make_bonus(choice, learners=len(members), dimensions=dimensions, check_finite=check_finite), members)
-            for choice, members in groups.items()
-        )
+        make = partial(make_bonus, dimensions=dimensions, check_finite=check_finite)
+        self._stack([(make(choice, learners=len(mine)), mine) for choice, mine in groups.items()])
 
     @classmethod
-    def of(cls, parts: Iterable[tuple[Bonus, Sequence[int]]]) -> "StackedBonus":
+    def of(cls, parts: Sequence[tuple[Bonus, Sequence[int]]]) -> "StackedBonus":
         """Stack bonuses that are made already, each with the numbers of the learners that it serves.
 
         A bonus made with learners=n serves n learners; every learner from 0 on has one.
+
+        Example:
+            >>> import torch
+            >>> from vcse.bonuses import NoBonus, StackedBonus, StateEntropy
+            >>> bonus = StackedBonus.of([(StateEntropy(k=1, learners=2), [0, 2]), (NoBonus(learners=1), [1])])
+            >>> bonus(torch.rand(3, 8, 2)).reward.shape
+            torch.Size([3, 8])
         """
         stacked = cls([], dimensions=1)
         stacked._stack(parts)
         return stacked
 
-    def _stack(self, parts: Iterable[tuple[Bonus, Sequence[int]]]) -> None:
-        stacked = list(parts)
-        for bonus, mine in stacked:
+    def _stack(self, parts: Sequence[tuple[Bonus, Sequence[int]]]) -> None:
+        for bonus, mine in parts:
             if bonus.learner_shape != (len(mine),):
-                raise ValueError(
-                    f"{type(bonus).__name__} for learners {[*mine]} must be made with learners={len(mine)}"
-                )
-        self.parts = cast(Sequence[Bonus], nn.ModuleList(bonus for bonus, _ in stacked))
-        self.members = [list(mine) for _, mine in stacked]
+                name = type(bonus).__name__
+                raise ValueError(f"{name} for learners {[*mine]} must be made with learners={len(mine)}")
+        self.parts = cast(Sequence[Bonus], nn.ModuleList(bonus for bonus, _ in parts))
+        self.members = [list(mine) for _, mine in parts]
         served = [learner for mine in self.members for learner in mine]
         self.learners = len(served)
         if sorted(served) != list(range(self.learners)):
@@ -124,16 +136,14 @@ class StackedBonus(nn.Module):
         return {name: _row(entry, row) for name, entry in part.state_dict().items()}
 
     def load_learner_state(self, learner: int, state: Mapping[str, Any]) -> None:
-        """Take it back."""
+        """Load what `learner_state` returned into one learner's bonus."""
         part, row = self._place(learner)
         entries = dict(part.state_dict())
         if entries.keys() != state.keys():
             raise ValueError(f"the bonus holds {sorted(entries)}, but the checkpoint has {sorted(state)}")
         for name, entry in entries.items():
-            if isinstance(entry, Tensor) and entry.ndim > 0:
-                entry[row].copy_(state[name])
-            elif isinstance(entry, Tensor):
-                entry.copy_(state[name])
+            if isinstance(entry, Tensor):
+                (entry[row] if entry.ndim > 0 else entry).copy_(state[name])
             else:
                 entries[name] = state[name]
         part.load_state_dict(entries)

@@ -21,7 +21,9 @@ from vcse.estimators.readings import (
 
 
 class StateEntropy(Bonus):
-    """SE: log(D_s + 1), Eq. (2), normalised.
+    """State entropy bonus (SE): log(D_s + 1), Eq. (2), divided by a scale of its own.
+
+    D_s is the distance of a feature to its k-th neighbour, as the reading defines it.
 
     Args:
         k: Which neighbour, counted as the reading says.
@@ -33,6 +35,13 @@ class StateEntropy(Bonus):
             readings release-a2c and re3 are defined with one of 10,000 features and ask for it.
         learners: The size of the leading learner axis, or None where there is none.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
+
+    Example:
+        >>> import torch
+        >>> from vcse.bonuses import StateEntropy
+        >>> bonus = StateEntropy(k=1)
+        >>> bonus(torch.tensor([[0.0], [1.0], [3.0]])).reward
+        tensor([3.7251, 3.7251, 5.4571])
     """
 
     def __init__(
@@ -83,7 +92,7 @@ class StateEntropy(Bonus):
         values: PerFeature | None = None,
         rewards: PerFeature | None = None,
     ) -> BonusOutput:
-        """Give the normalised entropy reward of each feature."""
+        """Compute the normalised entropy reward of each feature."""
         del values, rewards
         self.check_features(features)
         self.normalizer.check_fits(features.shape[:-1])
@@ -118,7 +127,7 @@ class StateEntropy(Bonus):
 
 
 class MatchedStateEntropy(Bonus):
-    """SE made like VCSE (`se-matched` among the agents' bonuses): log(2 e_s + offset), without value and ψ term.
+    """State entropy bonus made like VCSE, `se-matched`: log(2 e_s + offset), without the value and the ψ term.
 
     e_s is the distance to the k-th neighbour among the states of the batch. The neighbours' pool, k, the offset and
     the lack of a normaliser are those of VCSE in the same reading, so that comparing the two shows what
@@ -131,6 +140,13 @@ class MatchedStateEntropy(Bonus):
         log_offset: What is added inside the logarithm; the reading's if not given.
         learners: The size of the leading learner axis, or None where there is none.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
+
+    Example:
+        >>> import torch
+        >>> from vcse.bonuses import MatchedStateEntropy
+        >>> bonus = MatchedStateEntropy(k=1)
+        >>> bonus(torch.tensor([[0.0], [1.0], [3.0]])).reward
+        tensor([0.6932, 0.6932, 1.3863])
     """
 
     def __init__(
@@ -156,7 +172,7 @@ class MatchedStateEntropy(Bonus):
         values: PerFeature | None = None,
         rewards: PerFeature | None = None,
     ) -> BonusOutput:
-        """Give the entropy reward of each feature."""
+        """Compute the entropy reward of each feature."""
         del values, rewards
         self.check_features(features)
         radius = kth_neighbor_distance(

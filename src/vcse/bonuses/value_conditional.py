@@ -22,7 +22,7 @@ from vcse.estimators.readings import ConditionalReading, RadiusOfCount, conditio
 
 
 class ValueConditionalStateEntropy(Bonus):
-    """VCSE: ψ(n_v + 1)/d_s + log ε, Eq. (8), over a batch of states and their standardised values.
+    """Value-conditional state entropy bonus (VCSE): ψ(n_v + 1)/d_s + log ε, Eq. (8), with standardised values.
 
     Args:
         k: Which neighbour, counted as the reading says.
@@ -35,6 +35,14 @@ class ValueConditionalStateEntropy(Bonus):
         log_offset: Deviation from the reading: what is added inside the logarithm.
         learners: The size of the leading learner axis, or None where there is none.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
+
+    Example:
+        >>> import torch
+        >>> from vcse.bonuses import ValueConditionalStateEntropy
+        >>> bonus = ValueConditionalStateEntropy(k=1)
+        >>> features, values = torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0.0, 0.0, 4.0])
+        >>> bonus(features, values=values).reward
+        tensor([0.1159, 0.1159, 0.8680])
     """
 
     needs_values = True
@@ -73,7 +81,7 @@ class ValueConditionalStateEntropy(Bonus):
         values: PerFeature | None = None,
         rewards: PerFeature | None = None,
     ) -> BonusOutput:
-        """Give the value-conditional reward of each feature; its values may have a trailing axis of 1.
+        """Compute the value-conditional reward of each feature; its values may have a trailing axis of 1.
 
         Half precision is computed in float32, and may meet float32; float64 goes with float64 alone.
         """
@@ -88,7 +96,9 @@ class ValueConditionalStateEntropy(Bonus):
 
 
 class RewardConditionalStateEntropy(Bonus):
-    """RCSE: VCSE with the one-step extrinsic reward in the place of the value, the paper's ablation.
+    """Reward-conditional state entropy bonus (RCSE): VCSE with the extrinsic reward of the step in place of the value.
+
+    The paper's ablation.
 
     Args:
         k: Which neighbour, counted as the reading says.
@@ -101,6 +111,14 @@ class RewardConditionalStateEntropy(Bonus):
         log_offset: What is added inside the logarithm.
         learners: The size of the leading learner axis, or None where there is none.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
+
+    Example:
+        >>> import torch
+        >>> from vcse.bonuses import RewardConditionalStateEntropy
+        >>> bonus = RewardConditionalStateEntropy(k=1)
+        >>> features, rewards = torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0.0, 0.0, 1.0])
+        >>> bonus(features, rewards=rewards).reward
+        tensor([0.1159, 0.1159, 0.8680])
     """
 
     needs_rewards = True
@@ -139,7 +157,7 @@ class RewardConditionalStateEntropy(Bonus):
         values: PerFeature | None = None,
         rewards: PerFeature | None = None,
     ) -> BonusOutput:
-        """Give the reward-conditional reward of each feature; the rewards may have a trailing axis of 1.
+        """Compute the reward-conditional reward of each feature; the rewards may have a trailing axis of 1.
 
         Half precision is computed in float32, and may meet float32; float64 goes with float64 alone.
         """
@@ -156,7 +174,7 @@ class RewardConditionalStateEntropy(Bonus):
 def checked_condition(
     name: str, condition: Tensor, features: Tensor, *, k: int, check_finite: bool
 ) -> Float[Tensor, "*learners n"]:
-    """Give what is conditioned on as one number per feature; in float32 where the features are of another dtype.
+    """Return what is conditioned on as one number per feature; in float32 where the features are of another dtype.
 
     A wrong shape, type, device or k, a NaN and an infinity are refused here, before a normaliser's statistics have seen
     them. What only the distances show is refused after that: numbers so large that a distance overflows, and
@@ -181,7 +199,7 @@ def checked_condition(
 
 
 def _chosen(given: ValueNormalizer | None, reading: str | ConditionalReading, *, argument: str) -> ValueNormalizer:
-    """Give the normaliser that was passed, or else the reading's."""
+    """Return the normaliser that was passed, or else the reading's."""
     if given is None:
         return make_value_normalizer(reading, argument=argument)
     check_instance(argument, given, ValueNormalizer)

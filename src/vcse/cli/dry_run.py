@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcse.launch.cohorts import COHORTS, needs_of, room_for, saved_frame
+from vcse.agents import agent_entry
+from vcse.launch.cohorts import needs_of, room_for, saved_frame
 from vcse.runs.config import RunConfig
 from vcse.runs.formatting import counted, duration, size
 from vcse.runs.machine import cores
@@ -38,7 +39,7 @@ def say_what_would_run(
     at_once = 1 if device == "cuda" else min(jobs, len(cohorts), *([cores()] if is_here else []))
     saved = {config.name: saved_frame(config, out) for config in left}
     seconds = sum(
-        COHORTS[config.agent].expected_seconds(config, device) * (1 - saved[config.name] / config.frames)
+        agent_entry(config.agent).expected_seconds(config, device) * (1 - saved[config.name] / config.frames)
         for config in left
     )
     where = "the GPU" if device == "cuda" else counted(at_once, "core")

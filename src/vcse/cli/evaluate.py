@@ -12,13 +12,14 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from vcse.agents.entry import AGENTS
+from vcse.agents import agent_entry, readable_runs
 from vcse.cli.devices import Device, resolve_device
 from vcse.cli.option_types import WholeIfGiven
-from vcse.play.evaluate import TwoEvaluations, evaluate_policies
-from vcse.play.load import load_policies
+from vcse.play.evaluate import evaluate_policies
+from vcse.play.load import load_policies, usual_episodes
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import has_saved, readable_runs, run_directories
+from vcse.runs.directory import has_saved, run_directories
+from vcse.runs.evaluation import TwoEvaluations
 from vcse.runs.formatting import counted
 from vcse.runs.machine import cores
 
@@ -83,7 +84,7 @@ def evaluate_runs(
         raise ValueError(f"--episodes must be at least 1, got {episodes}")
     rows: list[Row] = []
     for policies in load_policies(list(readable_runs(directory)), resolve_device(device)):
-        count = policies.eval_episodes if episodes is None else episodes
+        count = usual_episodes(policies) if episodes is None else episodes
         runs = policies.configs[0].name if len(policies.configs) == 1 else f"{len(policies.configs)} runs"
         print(f"vcse: {runs} at frame {policies.frame:,}, {counted(count, 'episode')} each, twice", file=sys.stderr)
         found = evaluate_policies(policies, episodes=count, threads=cores())
@@ -110,7 +111,7 @@ def _row(path: Path, config: RunConfig, frame: int, found: TwoEvaluations) -> Ro
         "frame": frame,
         "episodes": len(sampled.returns),
     }
-    if AGENTS[config.agent].has_discrete_actions:
+    if agent_entry(config.agent).has_discrete_actions:
         return DiscreteRow(
             **identity,
             return_mean=sampled.return_mean,

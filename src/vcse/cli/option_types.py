@@ -4,15 +4,13 @@ Numbers that count frames may be written as people write large numbers: 100000, 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
-
-from vcse.agents.drqv2.agent import NoiseSchedule
 
 _WRITTEN = re.compile(r"(-?(?:\d{1,3}(?:[_,]\d{3})+|\d+)(?:\.\d+)?(?:[eE]\+?\d{1,2})?)([kM]?)")
 _FACTORS = {"": 1, "k": 1_000, "M": 1_000_000}
@@ -43,9 +41,9 @@ def number_of(text: str, otherwise: str = "") -> float:
         raise ValueError(f"it must be a number{otherwise}, got {text!r}") from None
 
 
-def temperature_of(text: str) -> float | Literal["learned"]:
-    """Read a number, or learned."""
-    return "learned" if text == "learned" else number_of(text, " or learned")
+def number_or_word(text: str, words: Sequence[str]) -> float | str:
+    """Read a number, or one of some words."""
+    return text if text in words else number_of(text, f" or {' or '.join(words)}")
 
 
 def truth_of(text: str) -> bool:
@@ -62,22 +60,27 @@ def names_of(texts: list[str]) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def noise_of(texts: list[str]) -> float | NoiseSchedule:
-    """Read a deviation that stays, or two, with the steps that it takes from the first to the second."""
+def numbers_of(texts: list[str], kinds: Sequence[type], written: str) -> float | tuple[float | int, ...]:
+    """Read one number, or as many as there are kinds, whole ones of which may be large.
+
+    Args:
+        texts: The numbers.
+        kinds: Of each, where they are several.
+        written: How these are called.
+    """
     if len(texts) == 1:
         return number_of(texts[0])
-    if len(texts) != 3:
-        raise ValueError(f"it must be one number, or two and a number of steps, got {' '.join(texts)!r}")
-    first, last, steps = texts
-    return number_of(first), number_of(last), count_of(steps)
+    if len(texts) != len(kinds):
+        raise ValueError(f"it must be one number, or {len(kinds)} ({written}), got {' '.join(texts)!r}")
+    return tuple((count_of if kind is int else number_of)(text) for text, kind in zip(texts, kinds, strict=True))
 
 
-def _read_by(read: Callable[[str], Any], metavar: str) -> Any:
+def read_by(read: Callable[[str], Any], metavar: str) -> Any:
     """Let an option be read by a function; it may be left out, whatever it is."""
-    return _read_together_by(lambda texts: read(texts[0]), metavar, 1)
+    return read_together_by(lambda texts: read(texts[0]), metavar, 1)
 
 
-def _read_together_by(
+def read_together_by(
     read: Callable[[list[str]], Any], metavar: str, count: int | tuple[int, ...] | Literal["*"]
 ) -> Any:
     """Let an option of several words, of which there may be so many, be read by a function."""
@@ -104,25 +107,20 @@ def one_of(kind: Any) -> Any:
             raise ValueError(f"it must be one of {', '.join(words)}, got {text!r}")
         return text
 
-    return _read_by(read, f"{{{','.join(words)}}}")
+    return read_by(read, f"{{{','.join(words)}}}")
 
 
-Frames = Annotated[int, _read_by(count_of, "FRAMES")]
-Whole = Annotated[int, _read_by(whole_of, "INT")]
+Frames = Annotated[int, read_by(count_of, "FRAMES")]
+Whole = Annotated[int, read_by(whole_of, "INT")]
 # Not `Frames | None` and so on, which tell of a wrong number in the words of the types that were tried.
-FramesIfGiven = Annotated[int | None, _read_by(count_of, "FRAMES"), if_given()]
-WholeIfGiven = Annotated[int | None, _read_by(whole_of, "INT"), if_given()]
-CountIfGiven = Annotated[int | None, _read_by(count_of, "COUNT"), if_given()]
-NumberIfGiven = Annotated[float | None, _read_by(number_of, "FLOAT"), if_given()]
-TemperatureIfGiven = Annotated[float | Literal["learned"] | None, _read_by(temperature_of, "FLOAT|learned"), if_given()]
-NoiseIfGiven = Annotated[
-    float | NoiseSchedule | None, _read_together_by(noise_of, "FLOAT | FROM TO STEPS", (1, 3)), if_given()
-]
+FramesIfGiven = Annotated[int | None, read_by(count_of, "FRAMES"), if_given()]
+WholeIfGiven = Annotated[int | None, read_by(whole_of, "INT"), if_given()]
+NumberIfGiven = Annotated[float | None, read_by(number_of, "FLOAT"), if_given()]
 NameIfGiven = Annotated[str | None, if_given("NAME")]
-TruthIfGiven = Annotated[bool | None, _read_by(truth_of, "{True,False}"), if_given()]
+TruthIfGiven = Annotated[bool | None, read_by(truth_of, "{True,False}"), if_given()]
 PathIfGiven = Annotated[Path | None, if_given("PATH")]
-Names = Annotated[tuple[str, ...], _read_together_by(names_of, "NAME [NAME ...]", "*")]
+Names = Annotated[tuple[str, ...], read_together_by(names_of, "NAME [NAME ...]", "*")]
 NamesIfGiven = Annotated[Names, if_given()]
 NumbersIfGiven = Annotated[
-    tuple[str, ...], _read_together_by(names_of, "NAME=NUMBER [NAME=NUMBER ...]", "*"), if_given()
+    tuple[str, ...], read_together_by(names_of, "NAME=NUMBER [NAME=NUMBER ...]", "*"), if_given()
 ]

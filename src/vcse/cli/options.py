@@ -1,195 +1,219 @@
-"""Options of `vcse train` that not every agent has, in groups by whose they are; a group is a box of the help."""
+"""Options of `vcse train` that not every agent has, made of the fields of the agents' settings.
+
+A box of the help has the options of one agent, or of several that share them.
+"""
 
 import dataclasses
+import inspect
 import re
-from collections.abc import Iterable, Iterator
+import types
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from vcse.agents.a2c.agent import Injection, TimeLimit
-from vcse.agents.drqv2.agent import CuriosityPair, ReturnInjection
-from vcse.agents.drqv2.networks import Precision
-from vcse.agents.entry import AgentSettings
+import tyro
+
+from vcse.agents import agent_entry, agent_names
 from vcse.cli.option_types import (
-    CountIfGiven,
     Frames,
-    FramesIfGiven,
-    NoiseIfGiven,
-    NumberIfGiven,
-    TemperatureIfGiven,
     TruthIfGiven,
-    WholeIfGiven,
+    count_of,
     if_given,
     number_of,
+    number_or_word,
+    numbers_of,
     one_of,
+    read_by,
+    read_together_by,
+    truth_of,
     whole_of,
 )
 from vcse.envs.mujoco.rendering import Rendering
-from vcse.runs.config import ValueSource
-from vcse.settings import ValueCritic
+from vcse.envs.tasks import FAMILIES, ObservationKind, observation_kind
+from vcse.settings import About, AgentSettings, described
+
+# Options of runs that go with what tasks show.
+KINDS_OF_OPTION: dict[str, tuple[ObservationKind, ...]] = {
+    **dict.fromkeys(("backend", "visits_every_frames"), ("grid",)),
+    **dict.fromkeys(("rendering", "goal_marker"), ("image",)),
+    "keep_replay": ("state", "image"),
+}
 
 
 @dataclass(frozen=True)
-class A2COptions:
-    """Of a2c alone.
+class EnvironmentOptions:
+    """Of what runs see, and of what they leave behind.
 
     Attributes:
-        injection: Deviation from the reading: the bonus joins advantages and returns (after_gae) or the reward.
-        time_limit: Deviation from the reading: a time limit ends the return (ends) or the value goes on (bootstraps).
-        values: What vcse conditions on: the network's value, or exact values (minigrid-table/... only).
-        bonus_features: What the bonus sees: a random encoder's features or the agent's position; auto is the position
-            for minigrid-full/... and the encoder otherwise.
-        keep_extrinsic_critic: Build the extrinsic critic without a bonus too, as the release does.
-        environments: How many each run steps at once, 16 if not given. In the other agents it is one.
         backend: What simulates MiniGrid; auto is EnvPool where it is installed.
-        visits_every_frames: Count visits of each cell, in slices of so many frames; 0 does not count.
-    """
-
-    injection: Annotated[Injection | None, one_of(Injection), if_given()] = None
-    time_limit: Annotated[TimeLimit | None, one_of(TimeLimit), if_given()] = None
-    values: ValueSource = "network"
-    bonus_features: Literal["auto", "encoder", "position"] = "auto"
-    keep_extrinsic_critic: bool = False
-    environments: WholeIfGiven = None
-    backend: Literal["auto", "envpool", "minigrid"] = "auto"
-    visits_every_frames: Frames = 0
-
-
-@dataclass(frozen=True)
-class OffPolicyOptions:
-    """Of sac and drqv2.
-
-    Attributes:
-        value_critic: vcse conditions on the value of the target or of the online extrinsic critic. Without it the
-            target in sac; in drqv2 online in release, and the target otherwise.
-        hidden_units: Of each of the two hidden layers of every network, 1024 if not given.
-        batch_size: Transitions of an update. Without it 1024 in sac; in drqv2 256, and 512 for walkers.
-        seed_frames: Frames of random actions before the first update. Without it 5,000 in sac and 4,000 in drqv2.
-        replay_capacity: Transitions that are kept: 600k in sac and 1M in drqv2 if not given; never more than the run
-            has.
+        visits_every_frames: Count visits of each cell of a MiniGrid, in slices of so many frames; 0 does not count.
+        rendering: Quality of images: faithful (what everyone renders), light (nearly the same, several times faster) or
+            fast (no shadows, reflections or smooth edges). Without it faithful.
+        goal_marker: Show a dot where the goal is, in images of metaworld/...; so it is in Meta-World.
         keep_replay: Keep the files of the replay when a run is done. Without them it takes far less of the disk, and
             cannot be made longer.
     """
 
-    value_critic: Annotated[ValueCritic | None, one_of(ValueCritic), if_given()] = None
-    hidden_units: WholeIfGiven = None
-    batch_size: WholeIfGiven = None
-    seed_frames: FramesIfGiven = None
-    replay_capacity: CountIfGiven = None
-    keep_replay: bool = True
-
-
-@dataclass(frozen=True)
-class SACOptions:
-    """Of sac alone.
-
-    Attributes:
-        temperature: Weight of the policy's entropy, or learned. Without it learned where there is no bonus, and 0.001
-            with one, as in paper and release.
-        extrinsic_entropy: Deviation from the reading: the extrinsic critic's target counts the policy's entropy. It
-            does in paper, and does not in release and clean.
-        updates_per_step: Updates of every step, 1 if not given; 0.5 is one at every other.
-    """
-
-    temperature: TemperatureIfGiven = None
-    extrinsic_entropy: TruthIfGiven = None
-    updates_per_step: NumberIfGiven = None
-
-
-@dataclass(frozen=True)
-class DrQv2Options:
-    """Of drqv2 alone.
-
-    Attributes:
-        rendering: Quality of pictures: faithful (what everyone draws), light (nearly the same, several times faster) or
-            fast (no shadows, reflections or smooth edges). Without it faithful.
-        goal_marker: Show a dot where the goal is, in pictures of metaworld/...; so it is in Meta-World.
-        n_step: Steps of a return; 3, and 1 for walkers, if not given.
-        action_noise: Standard deviation of actions, such as 0.2; or one that goes from a number to another over so many
-            steps, such as 1 0.1 500k. Without it 0.2 with a bonus and in Meta-World; else it falls from 1 to 0.1, over
-            100k, 500k or 2M steps by task.
-        return_injection: Deviation from the reading: the bonus joins an n-step return once, as in release, or at
-            every_step.
-        curiosity_pair: Deviation from the reading: the curiosity module, whose features the bonus sees, looks one step
-            ahead or, as in release, n.
-        bonus_batch_size: States among which the bonus looks for neighbours, if more than those of a batch.
-        beta_decay: Share of its weight that the bonus loses at every step.
-        normalize_reward: Divide the task's reward by a running mean of its size; so it is in Meta-World.
-        encoder_precision: What the encoder's convolutions multiply: float32, if not given, or bfloat16, which is for
-            GPUs.
-    """
-
+    backend: Literal["auto", "envpool", "minigrid"] = "auto"
+    visits_every_frames: Frames = 0
     rendering: Annotated[Rendering | None, one_of(Rendering), if_given()] = None
     goal_marker: TruthIfGiven = None
-    n_step: WholeIfGiven = None
-    action_noise: NoiseIfGiven = None
-    return_injection: Annotated[ReturnInjection | None, one_of(ReturnInjection), if_given()] = None
-    curiosity_pair: Annotated[CuriosityPair | None, one_of(CuriosityPair), if_given()] = None
-    bonus_batch_size: WholeIfGiven = None
-    beta_decay: NumberIfGiven = None
-    normalize_reward: TruthIfGiven = None
-    encoder_precision: Annotated[Precision | None, one_of(Precision), if_given()] = None
+    keep_replay: bool = True
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that are not as they are without."""
+        fields = dataclasses.fields(self)
+        return {each.name: getattr(self, each.name) for each in fields if getattr(self, each.name) != each.default}
 
 
-class AgentOptions(NamedTuple):
-    """All groups."""
+def agent_options() -> dict[tuple[str, ...], dict[str, tuple[str, Any, Any]]]:
+    """Return the options, by the agents that share each, and by name: what a dataclass is made of.
 
-    a2c: A2COptions
-    sac_and_drqv2: OffPolicyOptions
-    sac: SACOptions
-    drqv2: DrQv2Options
-
-    @property
-    def names(self) -> list[str]:
-        """Of the options, as fields."""
-        return [field.name for group in self for field in dataclasses.fields(group)]
-
-    @property
-    def whose(self) -> dict[str, tuple[str, ...]]:
-        """The agents of each option, as a field, that is not as it is without."""
-        return {
-            field.name: tuple(title.split("_and_"))
-            for title, group in self._asdict().items()
-            for field in dataclasses.fields(group)
-            if getattr(group, field.name) != field.default
-        }
-
-    def settings(self, agent: str) -> dict[str, Any]:
-        """Give what an agent's settings deviate in, by their names there."""
-        if agent == "a2c":
-            return self._a2c_settings()
-        off_policy = dataclasses.asdict(self.sac_and_drqv2)
-        del off_policy["keep_replay"]  # which the run's directory heeds
-        if agent == "sac":
-            return {**off_policy, **dataclasses.asdict(self.sac)}
-        drqv2 = dataclasses.asdict(self.drqv2)
-        del drqv2["rendering"], drqv2["goal_marker"]  # which the environment heeds
-        drqv2["normalizes_reward"] = drqv2.pop("normalize_reward")
-        return {**off_policy, **drqv2}
-
-    def _a2c_settings(self) -> dict[str, Any]:
-        mine = self.a2c
-        return {
-            "injection": mine.injection,
-            "time_limit": mine.time_limit,
-            "keeps_extrinsic_critic": mine.keep_extrinsic_critic,
-            "environments": 16 if mine.environments is None else mine.environments,
-            **({} if mine.bonus_features == "auto" else {"position_features": mine.bonus_features == "position"}),
-        }
+    They are in the order of the agents, those that more of them share first.
+    """
+    owners: dict[str, dict[str, type[AgentSettings]]] = {}
+    for agent in agent_names():
+        settings = agent_entry(agent).settings
+        for name, about in described(settings).items():
+            if about.is_option:
+                owners.setdefault(name, {})[agent] = settings
+    groups: dict[tuple[str, ...], dict[str, tuple[str, Any, Any]]] = {}
+    for name, classes in owners.items():
+        groups.setdefault(tuple(classes), {})[name] = _option(name, classes)
+    places = {agent: place for place, agent in enumerate(agent_names())}
+    return dict(sorted(groups.items(), key=lambda group: (places[group[0][0]], -len(group[0]))))
 
 
-def with_numbers(settings: AgentSettings, texts: Iterable[str], options: Iterable[str], *, agent: str) -> AgentSettings:
+def _option(name: str, classes: Mapping[str, type[AgentSettings]]) -> tuple[str, Any, Any]:
+    """Return the name, the annotated type and the default of one option, which some agents share."""
+    abouts = {agent: described(settings)[name] for agent, settings in classes.items()}
+    told: dict[str, list[str]] = {}  # what it is if it is not given, and in which agents
+    for agent, settings in classes.items():
+        told.setdefault(abouts[agent].otherwise or _shown(getattr(settings, name), abouts[agent]), []).append(agent)
+    default = "; ".join(
+        f"in {' and '.join(agents)} {value}" if len(told) > 1 else value for value, agents in told.items()
+    )
+    hint, about = get_type_hints(next(iter(classes.values())))[name], next(iter(abouts.values()))
+    shown = tyro.conf.arg(help=f"{about.help} (default: {default})", help_behavior_hint="")
+    if hint is bool and not about.otherwise:
+        return name, Annotated[bool, shown], dataclasses.field(default=False)
+    return name, Annotated[Any, _reader(hint, about), shown], dataclasses.field(default=None)
+
+
+def _shown(value: Any, about: About) -> str:
+    """Return a default as one would type it."""
+    for factor, letter in ((1_000_000, "M"), (1_000, "k")) if about.unit else ():
+        if value % factor == 0:
+            return f"{value // factor}{letter}"
+    return str(value)
+
+
+def _reader(hint: Any, about: About) -> Any:
+    """Return how an option of a type is read."""
+    if about.unit:
+        return read_by(count_of, about.unit.upper())
+    if hint is bool:
+        return read_by(truth_of, "{True,False}")
+    if get_origin(hint) is Literal:
+        return one_of(hint)
+    several = next((kind for kind in get_args(hint) if get_origin(kind) is tuple), None)
+    if several is not None:
+        parts, written = get_args(several), about.metavar.rpartition("| ")[2]
+        return read_together_by(lambda texts: numbers_of(texts, parts, written), about.metavar, (1, len(parts)))
+    kinds = [kind for kind in get_args(hint) if kind is not types.NoneType] or [hint]
+    words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+    if words:
+        return read_by(lambda text: number_or_word(text, words), "|".join(["FLOAT", *words]))
+    return read_by(whole_of, "INT") if kinds[0] is int else read_by(number_of, "FLOAT")
+
+
+def families_of(agents: Iterable[str]) -> str:
+    """Return the families of tasks that some agents train on, as a phrase."""
+    kinds = {agent_entry(agent).observes for agent in agents}
+    names = [f"{family}/..." for family, kind in FAMILIES.items() if kind in kinds]
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+
+
+def with_agent_options(verb: Any) -> Any:
+    """Return a function for tyro that takes the options of all agents, and passes those on that are given.
+
+    Args:
+        verb: Its last parameter, `of_agents`, is the mapping of the options by name.
+    """
+    groups = agent_options()
+    classes: dict[str, type] = {}
+    for agents, options in groups.items():
+        title = "_and_".join(agents)
+        classes[title] = dataclasses.make_dataclass(title, options.values(), frozen=True)
+        classes[title].__doc__ = f"For {families_of(agents)}"
+
+    def wrapped(*arguments: Any, **keywords: Any) -> int:
+        given: dict[str, Any] = {}
+        for title in classes:
+            group = keywords.pop(title)
+            defaults = {field.name: field.default for field in dataclasses.fields(group)}
+            given |= {name: value for name, value in vars(group).items() if value is not defaults[name]}
+        status: int = verb(*arguments, **keywords, of_agents=given)
+        return status
+
+    everyone = "_and_".join(agent_names())  # what all have needs no box of its own
+    boxes = {
+        title: Annotated[tyro.conf.OmitArgPrefixes[each], tyro.conf.arg(name="" if title == everyone else None)]  # type: ignore[misc, valid-type]
+        for title, each in classes.items()
+    }
+    return _with_parameters(wrapped, verb, boxes)
+
+
+def _with_parameters(wrapped: Any, verb: Any, more: Mapping[str, Any]) -> Any:
+    """Give a function the signature and the documentation of another, less its last parameter and with some more."""
+    signature = inspect.signature(verb)
+    hints = get_type_hints(verb, include_extras=True)
+    parameters = [each.replace(annotation=hints[each.name]) for each in signature.parameters.values()][:-1]
+    parameters += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in more.items()
+    ]
+    wrapped.__signature__ = signature.replace(parameters=parameters)
+    for function in (wrapped, inspect.unwrap(wrapped)):  # tyro reads what a decorator is around
+        function.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": int}
+        function.__name__, function.__doc__, function.__module__ = verb.__name__, verb.__doc__, verb.__module__
+    return wrapped
+
+
+def option_agents() -> dict[str, tuple[str, ...]]:
+    """Return the agents of each option."""
+    return {name: agents for agents, options in agent_options().items() for name in options}
+
+
+def check_agent_options(options: Iterable[str], agent: str, task: str) -> None:
+    """Refuse options that are for other agents."""
+    owners = option_agents()
+    for option in options:
+        if agent not in owners[option]:
+            told = " or ".join(owners[option])
+            raise ValueError(f"{flag(option)} is for the agent {told}, but {task} is trained by {agent}")
+
+
+def check_task_options(options: Iterable[str], task: str) -> None:
+    """Refuse options that are for tasks that show something else."""
+    for option in options:
+        kinds = KINDS_OF_OPTION[option]
+        if observation_kind(task) not in kinds:
+            families = [f"{family}/..." for family, kind in FAMILIES.items() if kind in kinds]
+            raise ValueError(f"{flag(option)} is for {', '.join(families)}, not for {task}")
+
+
+def with_numbers(settings: AgentSettings, texts: Iterable[str], *, agent: str) -> AgentSettings:
     """Set numbers of an agent by their names.
 
     Args:
         settings: Of the agent.
         texts: Such as discount=0.97.
-        options: Names that have an option of their own, which alone sets them.
         agent: Its name.
     """
     fields = dataclasses.fields(settings)
     numbers = {field.name: field.default for field in fields if type(field.default) in (int, float)}
+    options = {name for name, about in described(settings).items() if about.is_option}
     free = [name for name in numbers if name not in options]
     asked: dict[str, float] = {}
     for text in texts:
@@ -211,7 +235,7 @@ def with_numbers(settings: AgentSettings, texts: Iterable[str], options: Iterabl
 
 
 def flag(name: str) -> str:
-    """Give an option as it is written."""
+    """Return an option as it is written."""
     return f"--{name.replace('_', '-')}"
 
 

@@ -4,31 +4,25 @@ import json
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
-from vcse.agents.entry import AGENTS
+from vcse.agents import agent_entry
 from vcse.cli.devices import Device, check_drawing, device_for
 from vcse.cli.dry_run import all_done, say_what_would_run
-from vcse.cli.option_types import (
-    FramesIfGiven,
-    NamesIfGiven,
-    PathIfGiven,
-    Whole,
-    WholeIfGiven,
-    if_given,
-    one_of,
-)
+from vcse.cli.option_types import FramesIfGiven, NamesIfGiven, PathIfGiven, Whole, WholeIfGiven, if_given, one_of
+from vcse.cli.options import flag
 from vcse.cli.pack import pack_study
 from vcse.cli.verbs import Verb, run_verb
 from vcse.envs.mujoco.rendering import Rendering, named_backend
-from vcse.launch.cohorts import COHORTS, room_for, warn_of
+from vcse.launch.cohorts import room_for, warn_of
 from vcse.runs.config import RunConfig
 from vcse.runs.formatting import counted
 from vcse.runs.machine import cores
@@ -103,28 +97,11 @@ def show_study(name: Name, /) -> int:
     return 0
 
 
-def run_study(
-    name: Name,
-    /,
-    seeds: WholeIfGiven = None,
-    first_seed: Whole = 0,
-    frames: FramesIfGiven = None,
-    tasks: NamesIfGiven = (),
-    bonuses: NamesIfGiven = (),
-    out: PathIfGiven = None,
-    jobs: WholeIfGiven = None,
-    threads: WholeIfGiven = None,
-    device: Device = "auto",
-    eval_every_frames: FramesIfGiven = None,
-    rendering: Annotated[Rendering | None, one_of(Rendering), if_given()] = None,
-    keep_replay: bool = True,
-    ray: Annotated[str | None, if_given("ADDRESS")] = None,
-    dry_run: bool = False,
-    quiet: bool = False,
-) -> int:
-    """Run a study, or go on with it; finished runs are left as they are.
+@dataclass(frozen=True)
+class StudyRun:
+    """What `vcse study run` is asked for.
 
-    Args:
+    Attributes:
         name: One of vcse study list.
         seeds: Runs of each method on each task; the study's own number if not given.
         first_seed: The seed of the first; the others follow.
@@ -145,71 +122,87 @@ def run_study(
         dry_run: Say what would run, how long, and how much memory and disk it takes, and do nothing.
         quiet: Show no progress.
     """
-    for option, number, least in (
-        ("--jobs", jobs, 1),
-        ("--threads", threads, 1),
-        ("--first-seed", first_seed, 0),
-        ("--eval-every-frames", eval_every_frames, 0),
-    ):
-        if number is not None and number < least:
-            raise ValueError(f"{option} must be at least {least}, got {number}")
-    entry = narrowed(catalog.study(name), seeds=seeds, frames=frames, tasks=tasks, bonuses=bonuses)
-    configs = run_configs(
-        entry,
-        first_seed=first_seed,
-        eval_every_frames=eval_every_frames,
-        rendering=rendering or "faithful",
-        keeps_replay=keep_replay,
-    )
-    if rendering is not None and not AGENTS[entry.agent].sees_pictures:
-        raise ValueError(
-            f"--rendering is for agents that see pictures, but {name} is for {entry.agent}, which sees none"
+
+    name: Name
+    seeds: WholeIfGiven = None
+    first_seed: Whole = 0
+    frames: FramesIfGiven = None
+    tasks: NamesIfGiven = ()
+    bonuses: NamesIfGiven = ()
+    out: PathIfGiven = None
+    jobs: WholeIfGiven = None
+    threads: WholeIfGiven = None
+    device: Device = "auto"
+    eval_every_frames: FramesIfGiven = None
+    rendering: Annotated[Rendering | None, one_of(Rendering), if_given()] = None
+    keep_replay: bool = True
+    ray: Annotated[str | None, if_given("ADDRESS")] = None
+    dry_run: bool = False
+    quiet: bool = False
+
+    def runs(self) -> tuple[Study, list[RunConfig]]:
+        """Return the part of the study that is meant, and its runs; refuse options that do not fit it."""
+        for option, least in (("jobs", 1), ("threads", 1), ("first_seed", 0), ("eval_every_frames", 0)):
+            number = getattr(self, option)
+            if number is not None and number < least:
+                raise ValueError(f"{flag(option)} must be at least {least}, got {number}")
+        chosen = catalog.study(self.name)
+        entry = narrowed(chosen, seeds=self.seeds, frames=self.frames, tasks=self.tasks, bonuses=self.bonuses)
+        configs = run_configs(
+            entry,
+            first_seed=self.first_seed,
+            eval_every_frames=self.eval_every_frames,
+            rendering=self.rendering or "faithful",
+            keep_replay=self.keep_replay,
         )
-    if not keep_replay and not COHORTS[entry.agent].needs(configs[0]).replay:
-        raise ValueError(
-            f"--no-keep-replay is for agents that have one, but {name} is for {entry.agent}, which has none"
-        )
-    place = Path("runs") / entry.name if out is None else out
-    asked = {
-        "--seeds": seeds,
-        "--first-seed": first_seed or None,
-        "--frames": frames,
-        "--tasks": tasks or None,
-        "--bonuses": bonuses or None,
-        "--eval-every-frames": eval_every_frames,
-        "--rendering": rendering,
-        "--no-keep-replay": None if keep_replay else (),
-    }
-    command = _command(entry, asked)
-    file = StudyFile(
-        entry.name, entry.seeds, first_seed, frames, list(entry.task_names), list(entry.method_names), command
-    )
+        whose = f"but {self.name} is for {entry.agent}, which"
+        if self.rendering is not None and agent_entry(entry.agent).observes != "image":
+            raise ValueError(f"--rendering is for agents that see pictures, {whose} sees none")
+        if not self.keep_replay and not agent_entry(entry.agent).needs(configs[0]).replay:
+            raise ValueError(f"--no-keep-replay is for agents that have one, {whose} has none")
+        return entry, configs
+
+    @property
+    def command(self) -> str:
+        """Return the command that makes the same runs again, with what draws where that was said."""
+        words = ["vcse", "study", "run", self.name]
+        for option in ("seeds", "first_seed", "frames", "tasks", "bonuses", "eval_every_frames", "rendering"):
+            value = getattr(self, option)
+            if value != getattr(StudyRun, option):  # what it is where it is not given
+                words += [flag(option), *map(str, value if isinstance(value, tuple) else (value,))]
+        command = shlex.join(words if self.keep_replay else [*words, "--no-keep-replay"])
+        library = named_backend() if agent_entry(CATALOG[self.name].agent).observes == "image" else None
+        return command if library is None else f"MUJOCO_GL={library} {command}"
+
+
+def run_study(asked: Annotated[StudyRun, tyro.conf.arg(name="")]) -> int:
+    """Run a study, or go on with it; finished runs are left as they are.
+
+    Args:
+        asked: Its options.
+    """
+    entry, configs = asked.runs()
+    place = asked.out or Path("runs") / entry.name
+    tasks, methods = list(entry.task_names), list(entry.method_names)
+    file = StudyFile(entry.name, entry.seeds, asked.first_seed, asked.frames, tasks, methods, asked.command)
     unfinished = check_out(file, configs, place)
     # The cluster may have GPUs where this machine has none.
-    resolved = "cuda" if ray is not None and device == "cuda" else device_for(unfinished, place, device)
-    at_once = jobs or (1 if resolved == "cuda" else cores())
+    is_theirs = asked.ray is not None and asked.device == "cuda"
+    device = "cuda" if is_theirs else device_for(unfinished, place, asked.device)
+    jobs = asked.jobs or (1 if device == "cuda" else cores())
     warn_of(unfinished)
-    if dry_run:
-        cohorts = form_cohorts(unfinished, jobs=at_once, device=resolved)
-        return say_what_would_run(
-            entry.name, configs, cohorts, place, device=resolved, jobs=at_once, is_here=ray is None
-        )
+    if asked.dry_run:
+        cohorts = form_cohorts(unfinished, jobs=jobs, device=device)
+        is_here = asked.ray is None
+        return say_what_would_run(entry.name, configs, cohorts, place, device=device, jobs=jobs, is_here=is_here)
     if not unfinished:
         print(f"{all_done(configs, place)}: nothing to do", file=sys.stderr)
         return 0
-    if ray is None:  # a cluster draws elsewhere
-        check_drawing(unfinished, resolved)
-        train = _local_training(unfinished, place, device=resolved, threads=threads, jobs=at_once, quiet=quiet)
-    else:
-        from vcse.studies.on_ray import connect, run_on_ray
-
-        connect(ray)
-        cohorts = form_cohorts(unfinished, jobs=jobs or cores(), device=resolved)
-        train = partial(run_on_ray, cohorts, place, device=resolved)
+    train = _training(asked, unfinished, place, device=device, jobs=jobs)
     take_out(file, configs, place)
     if len(unfinished) < len(configs):
         print(f"{len(configs) - len(unfinished)} of {len(configs)} runs in {place} are done", file=sys.stderr)
-    progress = StudyProgress(entry.name, place, configs, quiet=quiet)
+    progress = StudyProgress(entry.name, place, configs, quiet=asked.quiet)
     with progress.shown():
         failures = train(watch=progress.show)
     if failures:
@@ -220,17 +213,23 @@ def run_study(
     return 0
 
 
-def _local_training(
-    unfinished: list[RunConfig], out: Path, *, device: str, threads: int | None, jobs: int, quiet: bool
+def _training(
+    asked: StudyRun, unfinished: list[RunConfig], out: Path, *, device: Literal["cpu", "cuda"], jobs: int
 ) -> Callable[..., dict[str, str]]:
-    """Give what trains on this machine, once there is room for all that it trains at once."""
+    """Return what trains, once its cluster is reached, or once there is room here for all that is trained at once."""
+    if asked.ray is not None:
+        from vcse.studies.on_ray import connect, run_on_ray
+
+        connect(asked.ray)
+        cohorts = form_cohorts(unfinished, jobs=asked.jobs or cores(), device=device)
+        return partial(run_on_ray, cohorts, out, device=device)
+    check_drawing(unfinished, device)  # a cluster draws elsewhere
     cohorts = form_cohorts(unfinished, jobs=jobs, device=device)
     room = room_for(cohorts, out, device=device, jobs=jobs)
-    if (said := room.describe()) and not quiet:
+    if (said := room.describe()) and not asked.quiet:
         print(said, file=sys.stderr)
-    return partial(
-        run_locally, cohorts, out, device=device, threads=threads or cores(), jobs=jobs, replay_place=room.place
-    )
+    threads = asked.threads or cores()
+    return partial(run_locally, cohorts, out, device=device, threads=threads, jobs=jobs, replay_place=room.place)
 
 
 def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
@@ -253,22 +252,6 @@ def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
     for reason in dict.fromkeys(run.problem for run in status.runs if run.problem):
         print(f"failed: {reason}")
     return 0
-
-
-def _command(entry: Study, asked: Mapping[str, object]) -> str:
-    """Write the command that makes the same runs again, with what draws where that was said."""
-    command = shlex.join(["vcse", "study", "run", entry.name, *_written(asked)])
-    library = named_backend() if AGENTS[entry.agent].sees_pictures else None
-    return command if library is None else f"MUJOCO_GL={library} {command}"
-
-
-def _written(options: Mapping[str, object]) -> list[str]:
-    """Give the options that were given, as one types them."""
-    words: list[str] = []
-    for option, value in options.items():
-        if value is not None:
-            words += [option, *map(str, value if isinstance(value, tuple) else (value,))]
-    return words
 
 
 def _judged_by(claim: Claim | ZeroClaim) -> str:

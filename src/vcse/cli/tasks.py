@@ -4,8 +4,9 @@ import json as json_format
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from vcse.agents import agents_of
 from vcse.envs.minigrid.names import CHOOSING_MISSIONS, NAMING_MISSIONS
-from vcse.envs.tasks import AGENT_OF_FAMILY, known_tasks
+from vcse.envs.tasks import FAMILIES, known_tasks
 
 SHOWS = {
     "minigrid": "the agent's view",
@@ -31,13 +32,13 @@ def tasks(json: bool = False) -> int:
     """
     families: dict[tuple[str, ...] | str, list[str]] = {}  # that have the same names, or miss the same
     rows: list[dict[str, str]] = []
-    for family, agent in AGENT_OF_FAMILY.items():
+    for family in FAMILIES:
         try:
             known = known_tasks(family)
         except RuntimeError as error:  # what simulates them is not installed
             families.setdefault(str(error), []).append(family)
             continue
-        rows += [{"task": task, "agent": agent} for task in known]
+        rows += [{"task": task, "agent": agents_of(family)[0]} for task in known]
         families.setdefault(tuple(task.partition("/")[2] for task in known), []).append(family)
     if json:
         print(json_format.dumps(rows, indent=1))
@@ -45,7 +46,7 @@ def tasks(json: bool = False) -> int:
     listed: dict[str, Sequence[str]] = {}
     for names, alike in families.items():
         for family in alike:
-            print(f"{family + '/NAME':20} {AGENT_OF_FAMILY[family]:6} {SHOWS[family]}")
+            print(f"{family + '/NAME':20} {' '.join(agents_of(family)):6} {SHOWS[family]}")
         print(f"  {names}\n" if isinstance(names, str) else f"{_wrapped(_briefly(names, listed))}\n")
         listed |= {family: names for family in alike if not isinstance(names, str)}
         if "minigrid" in alike and not isinstance(names, str):

@@ -1,19 +1,19 @@
 """`vcse train` and `vcse resume`: runs to disk."""
 
 import dataclasses
-import inspect
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 from tyro.conf import OmitArgPrefixes
 
-from vcse.agents.entry import AGENTS
-from vcse.agents.settings import Reading, heeding
-from vcse.bonuses.registry import ValueNormalization, bonus_names, make_bonus
+from vcse.agents import agent_entry, agent_names, readable_runs
+from vcse.agents.presets import OF_BONUS, heeds
+from vcse.bonuses.registry import ValueNormalization, bonus_names
 from vcse.cli.devices import Device, check_drawing, device_for
 from vcse.cli.dry_run import say_what_would_run
 from vcse.cli.option_types import (
@@ -27,68 +27,33 @@ from vcse.cli.option_types import (
     WholeIfGiven,
 )
 from vcse.cli.options import (
-    A2COptions,
-    AgentOptions,
-    DrQv2Options,
-    OffPolicyOptions,
-    SACOptions,
+    EnvironmentOptions,
+    check_agent_options,
+    check_task_options,
     flag,
     naming_options,
+    option_agents,
+    with_agent_options,
     with_numbers,
 )
-from vcse.envs.tasks import agent_of, task_spec
-from vcse.launch.cohorts import COHORTS, alike, unfinished_runs, warn_of
+from vcse.envs.tasks import check_task
+from vcse.launch.cohorts import alike, check_run, check_runs, unfinished_runs, warn_of
+from vcse.launch.configs import resolve_agent, run_configs
 from vcse.launch.processes import deal_out, suitable_jobs, train_in_jobs
-from vcse.runs.config import RunConfig, ValueSource, backend_of, marker_of, settings_of
-from vcse.runs.directory import (
-    check_config,
-    check_no_file,
-    done_frame,
-    readable_runs,
-    run_directories,
-    those_without_problems,
-)
+from vcse.runs.config import RunConfig
+from vcse.runs.directory import check_no_file, done_frame, run_directories, those_without_problems
 from vcse.runs.divergence import Diverged, DivergedError
 from vcse.runs.formatting import counted
 from vcse.runs.machine import cores
 from vcse.runs.progress import TrainingProgress
+from vcse.settings import Reading
 
 
-def train(
-    task: Names,
-    bonus: Names = ("vcse",),
-    agent: NameIfGiven = None,
-    seeds: Whole = 1,
-    first_seed: Whole = 0,
-    frames: Frames = 100_000,
-    out: Path = Path("runs"),
-    method: NameIfGiven = None,
-    reading: Reading = "release",
-    k: WholeIfGiven = None,
-    beta: NumberIfGiven = None,
-    log_offset: NumberIfGiven = None,
-    value_normalization: ValueNormalization = "batch",
-    settings: Annotated[NumbersIfGiven, tyro.conf.arg(name="set")] = (),
-    eval_every_frames: FramesIfGiven = None,
-    eval_episodes: WholeIfGiven = None,
-    checkpoint_every_frames: Frames = 50_000,
-    jobs: WholeIfGiven = None,
-    threads: WholeIfGiven = None,
-    device: Device = "auto",
-    tensorboard: bool = False,
-    dry_run: bool = False,
-    quiet: bool = False,
-    *,
-    a2c: OmitArgPrefixes[A2COptions],
-    sac_and_drqv2: OmitArgPrefixes[OffPolicyOptions],
-    sac: OmitArgPrefixes[SACOptions],
-    drqv2: OmitArgPrefixes[DrQv2Options],
-) -> int:
-    """Train: every task with every bonus and every seed, all at once. Unfinished runs go on, finished are skipped.
+@dataclass(frozen=True)
+class Runs:
+    """What is trained.
 
-    A run whose numbers are no longer finite is given up and named, the others go on, and the exit status is 1.
-
-    Args:
+    Attributes:
         task: One or several of vcse tasks, such as minigrid/LavaGapS7, dmc/hopper_stand, dmc-pixels/hopper_stand or
             metaworld/door-open; minigrid-full/... shows the whole map.
         bonus: One or several of none, se, vcse, se-matched; rcse where rewards come at more than the goal.
@@ -105,7 +70,6 @@ def train(
             clean is without anybody's quirks, re3 is for se in a2c alone.
         k: Deviation from the reading: which neighbour. In a2c 3 for vcse and se-matched in release, 5 otherwise; in
             sac and drqv2 12.
-        beta: Weight of the bonus; 0.005 in a2c, and 0.1 in sac and drqv2, if not given.
         log_offset: Deviation from the reading: what is added inside the logarithm of vcse, rcse and se-matched.
         value_normalization: What vcse and rcse condition on is standardised over the batch, or by running estimates.
         settings: Other numbers of the agent, by their names in config.json, such as learning_rate=3e-4 discount=0.97;
@@ -115,92 +79,129 @@ def train(
         eval_episodes: Episodes of an evaluation: 100 in a2c, with sampled and again with likeliest actions, and 10
             otherwise, with the mean of the policy, if not given; 0 is none.
         checkpoint_every_frames: Save every so many frames.
+    """
+
+    task: Names
+    bonus: Names = ("vcse",)
+    agent: NameIfGiven = None
+    seeds: Whole = 1
+    first_seed: Whole = 0
+    frames: Frames = 100_000
+    out: Path = Path("runs")
+    method: NameIfGiven = None
+    reading: Reading = "release"
+    k: WholeIfGiven = None
+    log_offset: NumberIfGiven = None
+    value_normalization: ValueNormalization = "batch"
+    settings: Annotated[NumbersIfGiven, tyro.conf.arg(name="set")] = ()
+    eval_every_frames: FramesIfGiven = None
+    eval_episodes: WholeIfGiven = None
+    checkpoint_every_frames: Frames = 50_000
+
+    def of_bonus(self) -> dict[str, Any]:
+        """Return the settings of the bonus that are given."""
+        values = {name: getattr(self, name) for name in OF_BONUS}
+        return {name: value for name, value in values.items() if value not in (None, "batch")}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """With what runs are trained.
+
+    Attributes:
         jobs: Processes that the runs are dealt out to; as many as suit the cores if not given.
         threads: For the environments, of all processes together; all cores if not given.
         device: Where the networks live; auto takes the GPU where there is one, but for runs that were begun on the CPU.
         tensorboard: Write what is in the CSV files for TensorBoard too, to a folder of each run.
-        dry_run: Say what would run, how long, and how much memory and disk it takes, and do nothing.
         quiet: Show no progress.
-        a2c: For minigrid/..., minigrid-full/... and minigrid-table/...
-        sac_and_drqv2: For dmc/..., dmc-pixels/... and metaworld/...
-        sac: For dmc/...
-        drqv2: For dmc-pixels/... and metaworld/...
     """
-    _check_names(task, bonus, agent, method)
-    for option, number, least in (
-        ("--seeds", seeds, 1),
-        ("--first-seed", first_seed, 0),
-        ("--frames", frames, 1),
-        ("--environments", a2c.environments, 1),
-    ):
-        if number is not None and number < least:
-            raise ValueError(f"{option} must be at least {least}, got {number}")
-    looks = {"eval_every_frames": eval_every_frames, "eval_episodes": eval_episodes}
-    evaluation = {name: number for name, number in looks.items() if number is not None}
-    shared = {"k": k, "beta": beta, "log_offset": log_offset, "value_normalization": value_normalization}
-    of_agents = AgentOptions(a2c, sac_and_drqv2, sac, drqv2)
-    options = [*inspect.signature(train).parameters, *of_agents.names]
-    configs: list[RunConfig] = []
-    for each_task in task:
-        its_agent = agent_of(each_task)
-        _check_agent(its_agent, agent, each_task, of_agents.whose)
-        facts = AGENTS[its_agent]
-        schedule = facts.schedule._replace(**evaluation)
-        for each_bonus in bonus:
-            _check_bonus(each_bonus, each_task, a2c.values)
-            with naming_options(options):
-                read = settings_of(each_task, each_bonus, reading, **shared, **of_agents.settings(its_agent))
-                its_settings = with_numbers(read, settings, options, agent=its_agent)
-                make_bonus(its_settings.bonus, learners=1, dimensions=1)  # refuses what no bonus can be
-                runs = [
-                    RunConfig(
-                        task=each_task,
-                        agent=its_agent,
-                        method=each_bonus if method is None else method,
-                        seed=seed,
-                        reading=reading,
-                        frames=frames,
-                        settings=its_settings,
-                        backend=backend_of(each_task, a2c.backend),
-                        values=a2c.values if each_bonus == "vcse" else "network",
-                        row_every_frames=schedule.row_every_frames,
-                        eval_every_frames=schedule.eval_every_frames,
-                        eval_episodes=schedule.eval_episodes,
-                        checkpoint_every_frames=checkpoint_every_frames,
-                        rendering=(drqv2.rendering or "faithful") if facts.sees_pictures else None,
-                        goal_marker=marker_of(each_task, drqv2.goal_marker),
-                        visits_every_frames=a2c.visits_every_frames,
-                        keeps_replay=sac_and_drqv2.keep_replay,
-                    )
-                    for seed in range(first_seed, first_seed + seeds)
-                ]
-                COHORTS[its_agent].check(runs[0])  # they differ in their seeds alone
-            configs += runs
-    _check_heeded((*(name for name, value in shared.items() if value not in (None, "batch")), *of_agents.whose), bonus)
-    check_no_file(out, "the runs")
-    left = unfinished_runs(configs, out)
-    means = _means(left, out, device=device, threads=threads, jobs=jobs)
+
+    jobs: WholeIfGiven = None
+    threads: WholeIfGiven = None
+    device: Device = "auto"
+    tensorboard: bool = False
+    quiet: bool = False
+
+
+@with_agent_options
+def train(
+    runs: Annotated[Runs, tyro.conf.arg(name="")],
+    machine: Annotated[Machine, tyro.conf.arg(name="")],
+    environments: OmitArgPrefixes[EnvironmentOptions],
+    dry_run: bool = False,
+    *,
+    of_agents: Mapping[str, Any],
+) -> int:
+    """Train: every task with every bonus and every seed, all at once. Unfinished runs go on, finished are skipped.
+
+    A run whose numbers are no longer finite is given up and named, the others go on, and the exit status is 1.
+
+    Args:
+        runs: What is trained.
+        machine: With what.
+        environments: What runs see, and what they leave behind.
+        dry_run: Say what would run, how long, and how much memory and disk it takes, and do nothing.
+        of_agents: Settings of the agents that are given.
+    """
+    configs = _configs(runs, environments, of_agents)
+    check_no_file(runs.out, "the runs")
+    left = unfinished_runs(configs, runs.out)
+    means = _means(left, runs.out, machine)
     if dry_run:
-        return _say_what_would_run(configs, out, means)
+        return _say_what_would_run(configs, runs.out, means)
     try:
-        with TrainingProgress(quiet=quiet) as progress:
-            train_in_jobs(configs, out, **means._asdict(), progress=progress, tensorboard=tensorboard)
+        with TrainingProgress(quiet=machine.quiet) as progress:
+            train_in_jobs(configs, runs.out, **means._asdict(), progress=progress, tensorboard=machine.tensorboard)
     except DivergedError as error:
         raise RuntimeError(_told(error.runs, len(configs))) from error
-    if left and not quiet:
-        _say_what_next(len(configs), out)
+    if left and not machine.quiet:
+        _say_what_next(len(configs), runs.out)
     return 0
+
+
+def _configs(runs: Runs, environments: EnvironmentOptions, of_agents: Mapping[str, Any]) -> list[RunConfig]:
+    """Return the runs that are asked for; refuse what they cannot be."""
+    _check_names(runs)
+    for option, least in (("seeds", 1), ("first_seed", 0), ("frames", 1)):
+        number = getattr(runs, option)
+        if number < least:
+            raise ValueError(f"{flag(option)} must be at least {least}, got {number}")
+    options = [field.name for group in (Runs, EnvironmentOptions) for field in dataclasses.fields(group)]
+    for task in runs.task:
+        check_task(task)
+    configs: list[RunConfig] = []
+    with naming_options([*options, *option_agents()]):
+        for task in runs.task:
+            agent = resolve_agent(task, runs.agent)
+            check_agent_options(of_agents, agent, task)
+            check_task_options(environments.given(), task)
+            for bonus in runs.bonus:
+                found = run_configs(
+                    task,
+                    bonus,
+                    agent=agent,
+                    seeds=range(runs.first_seed, runs.first_seed + runs.seeds),
+                    frames=runs.frames,
+                    reading=runs.reading,
+                    method=runs.method,
+                    eval_every_frames=runs.eval_every_frames,
+                    eval_episodes=runs.eval_episodes,
+                    checkpoint_every_frames=runs.checkpoint_every_frames,
+                    change=partial(with_numbers, texts=runs.settings, agent=agent),
+                    **runs.of_bonus(),
+                    **environments.given(),
+                    **of_agents,
+                )
+                configs += found
+    _check_heeded((*runs.of_bonus(), *of_agents), configs, runs.bonus)
+    return configs
 
 
 def resume(
     directory: Annotated[Path, tyro.conf.Positional],
     /,
+    machine: Annotated[Machine, tyro.conf.arg(name="")],
     frames: FramesIfGiven = None,
-    jobs: WholeIfGiven = None,
-    threads: WholeIfGiven = None,
-    device: Device = "auto",
-    tensorboard: bool = False,
-    quiet: bool = False,
 ) -> int:
     """Go on with every unfinished run below a directory. One that cannot be read is left out, and the exit status 1.
 
@@ -208,12 +209,8 @@ def resume(
 
     Args:
         directory: A run, or a directory of runs.
+        machine: With what runs are trained.
         frames: How long each run is to be in all, to make it longer; as long as it was meant to be if not given.
-        jobs: Processes that the runs are dealt out to; as many as suit the cores if not given.
-        threads: For the environments, of all processes together; all cores if not given.
-        device: Where the networks live; auto takes the GPU where there is one, but for runs that were begun on the CPU.
-        tensorboard: Write what is in the CSV files for TensorBoard too, to a folder of each run.
-        quiet: Show no progress.
     """
     if frames is not None and frames < 1:
         raise ValueError(f"--frames must be at least 1, got {frames}")
@@ -233,23 +230,23 @@ def resume(
         by_root.setdefault(_root(path, config), []).append(config)
     left = {root: unfinished_runs(mine, root) for root, mine in by_root.items()}
     given_up: dict[str, Diverged] = {}
-    with TrainingProgress(quiet=quiet) as progress:
+    with TrainingProgress(quiet=machine.quiet) as progress:
         for root, mine in sorted(by_root.items()):
-            means = _means(left[root], root, device=device, threads=threads, jobs=jobs)
+            means = _means(left[root], root, machine)
             try:
-                train_in_jobs(mine, root, **means._asdict(), progress=progress, tensorboard=tensorboard)
+                train_in_jobs(mine, root, **means._asdict(), progress=progress, tensorboard=machine.tensorboard)
             except DivergedError as error:
                 given_up |= {str(root / name): how for name, how in error.runs.items()}
     if given_up:
         raise RuntimeError(_told(given_up, len(found)))
-    if any(left.values()) and not quiet:
+    if any(left.values()) and not machine.quiet:
         _say_what_next(len(found), directory)
     return 0 if len(found) == len(run_directories(directory)) else 1
 
 
 def _checked(wanted: Mapping[Path, RunConfig], path: Path) -> RunConfig:
-    """Give what is wanted of a run, if it lacks nothing to go on."""
-    check_config(path, wanted[path])
+    """Return what is wanted of a run, if it lacks nothing to go on."""
+    check_run(path, wanted[path])
     return wanted[path]
 
 
@@ -283,63 +280,47 @@ class _Means(NamedTuple):
     jobs: int
 
 
-def _means(left: Sequence[RunConfig], out: Path, *, device: Device, threads: int | None, jobs: int | None) -> _Means:
+def _means(left: Sequence[RunConfig], out: Path, machine: Machine) -> _Means:
     """Find what is not given; refuse what is not here."""
-    for option, number in (("--threads", threads), ("--jobs", jobs)):
+    for option, number in (("--threads", machine.threads), ("--jobs", machine.jobs)):
         if number is not None and number < 1:
             raise ValueError(f"{option} must be at least 1, got {number}")
-    resolved = device_for(left, out, device)
+    resolved = device_for(left, out, machine.device)
     check_drawing(left, resolved)
     suitable = suitable_jobs((config.agent for config in left), device=resolved, cores=cores())
-    return _Means(resolved, threads or cores(), jobs or suitable)
+    return _Means(resolved, machine.threads or cores(), machine.jobs or suitable)
 
 
 def _say_what_would_run(configs: Sequence[RunConfig], out: Path, means: _Means) -> int:
-    for config in configs:
-        check_config(out / config.name, config)
+    check_runs(configs, out)
     left = unfinished_runs(configs, out)
     warn_of(left)
     cohorts = [cohort for mine in deal_out(left, means.jobs) for cohort in alike(mine)]
     return say_what_would_run(str(out), configs, cohorts, out, device=means.device, jobs=means.jobs)
 
 
-def _check_names(task: Sequence[str], bonus: Sequence[str], agent: str | None, method: str | None) -> None:
+def _check_names(runs: Runs) -> None:
     """Refuse names that no runs can be made of, whatever the tasks and bonuses are."""
-    if agent is not None and agent not in AGENTS:
-        raise ValueError(f"--agent must be one of {', '.join(AGENTS)}, got {agent!r}")
-    for option, names in (("--task", task), ("--bonus", bonus)):
+    if runs.agent is not None and runs.agent not in agent_names():
+        raise ValueError(f"--agent must be one of {', '.join(agent_names())}, got {runs.agent!r}")
+    for option, names in (("--task", runs.task), ("--bonus", runs.bonus)):
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise ValueError(f"{option} has {twice[0]} more than once")
-    if method is not None and len(bonus) > 1:
-        raise ValueError(f"--method is one label, but there are {len(bonus)} bonuses: train them one after the other")
-
-
-def _check_agent(its_agent: str, asked: str | None, task: str, whose: Mapping[str, tuple[str, ...]]) -> None:
-    """Refuse an agent that is not for a task, and options that are for other agents."""
-    if asked is not None and asked != its_agent:
-        raise ValueError(f"--agent {asked} does not train on {task}, which is for {its_agent}")
-    for option, agents in whose.items():
-        if its_agent not in agents:
-            raise ValueError(f"{flag(option)} is for the agent {' or '.join(agents)}, but {task} is for {its_agent}")
-
-
-def _check_heeded(options: Iterable[str], bonus: Sequence[str]) -> None:
-    """Refuse options that none of the bonuses heeds."""
-    for option in options:
-        names = heeding(option)
-        if not set(bonus) & set(names):
-            whom = f"the bonus {names[0]}" if len(names) == 1 else f"the bonuses {', '.join(names)}"
-            raise ValueError(f"{flag(option)} is for {whom}, got --bonus {' '.join(bonus)}")
-
-
-def _check_bonus(bonus: str, task: str, values: ValueSource) -> None:
-    if bonus not in bonus_names():
-        raise ValueError(f"--bonus must be one of {', '.join(bonus_names())}, got {bonus!r}")
-    if bonus == "rcse" and agent_of(task) == "a2c" and task_spec(task).rewards_only_the_goal:
+    for bonus in runs.bonus:
+        if bonus not in bonus_names():
+            raise ValueError(f"--bonus must be one of {', '.join(bonus_names())}, got {bonus!r}")
+    if runs.method is not None and len(runs.bonus) > 1:
         raise ValueError(
-            f"--bonus rcse conditions on the reward, which {task} gives only at the goal: nearly every batch would "
-            "hold nothing but zeros"
+            f"--method is one label, but there are {len(runs.bonus)} bonuses: train them one after the other"
         )
-    if values != "network" and not task.startswith("minigrid-table/"):
-        raise ValueError(f"--values {values} needs a task that is enumerated, minigrid-table/..., not {task}")
+
+
+def _check_heeded(options: Iterable[str], configs: Sequence[RunConfig], bonus: Sequence[str]) -> None:
+    """Refuse options that none of the bonuses heeds."""
+    classes = {agent_entry(config.agent).settings for config in configs}
+    for option in options:
+        heeding = [name for name in bonus_names() if any(heeds(name, option, each) for each in classes)]
+        if not set(bonus) & set(heeding):
+            whom = f"the bonus {heeding[0]}" if len(heeding) == 1 else f"the bonuses {', '.join(heeding)}"
+            raise ValueError(f"{flag(option)} is for {whom}, got --bonus {' '.join(bonus)}")

@@ -7,12 +7,13 @@ from typing import Annotated
 import torch
 import tyro
 
+from vcse.agents import read_config
 from vcse.cli.devices import Device, resolve_device
 from vcse.cli.option_types import PathIfGiven, Whole, WholeIfGiven
 from vcse.cli.options import naming_options
 from vcse.play.watch import watch_run
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import has_saved, read_config, run_directories
+from vcse.runs.directory import has_saved, run_directories
 
 Way = Annotated[bool, tyro.conf.create_mutex_group(required=False, title="actions"), tyro.conf.FlagCreatePairsOff]
 

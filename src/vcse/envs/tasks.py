@@ -4,20 +4,24 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 from vcse.envs import minigrid
 from vcse.envs.interface import Environments
 from vcse.envs.minigrid import names as minigrid_names
+from vcse.envs.minigrid.crossing import TASK as TABLE
+from vcse.envs.minigrid.crossing import TableCrossing, table_map
 from vcse.envs.mujoco import dmc, metaworld, pixels
 from vcse.envs.mujoco.dmc import StateSpec
 
-# Which agent each family of tasks is for.
-AGENT_OF_FAMILY = {
-    **{"minigrid": "a2c", "minigrid-full": "a2c", "minigrid-table": "a2c"},
-    **{"dmc": "sac", "dmc-pixels": "drqv2", "metaworld": "drqv2"},
-}
+ObservationKind = Literal["grid", "state", "image"]
 
-_TABLE, _MAPS = "SimpleCrossingS9N1", 42  # the task that is enumerated, and how many maps it has
+# What the tasks of each family show.
+FAMILIES: dict[str, ObservationKind] = {
+    **dict.fromkeys(("minigrid", "minigrid-full", "minigrid-table"), "grid"),
+    "dmc": "state",
+    **dict.fromkeys(("dmc-pixels", "metaworld"), "image"),
+}
 
 
 @dataclass(frozen=True)
@@ -36,13 +40,13 @@ def check_task(task: str) -> None:
     family, _, name = task.partition("/")
     if task.startswith(minigrid_names.ID_PREFIX):
         minigrid_names.check_task(task)
-    if family not in AGENT_OF_FAMILY or not name:
+    if family not in FAMILIES or not name:
         raise ValueError(
             f"task {task!r} does not exist; tasks are written family/name, {_meant(family, name)} (vcse tasks lists "
             "all)"
         )
     if family == "minigrid-table":
-        _table_map(name)
+        table_map(name)
     elif family == "dmc":
         dmc.check_task(name)
     elif family in pixels.FAMILIES:
@@ -53,9 +57,9 @@ def check_task(task: str) -> None:
 
 def _meant(family: str, name: str) -> str:
     """Say how a task may have been meant whose family is none, or was left out."""
-    if name and (nearest := difflib.get_close_matches(family.lower(), AGENT_OF_FAMILY, n=1)):
+    if name and (nearest := difflib.get_close_matches(family.lower(), FAMILIES, n=1)):
         return f"and the nearest family is that of {nearest[0]}/{name}"
-    meant = [] if name else [task for each in AGENT_OF_FAMILY for task in _listed(each) if task == f"{each}/{family}"]
+    meant = [] if name else [task for each in FAMILIES for task in _listed(each) if task == f"{each}/{family}"]
     examples = ("minigrid/LavaGapS7", "dmc/hopper_stand", "dmc-pixels/hopper_stand", "metaworld/door-open")
     return f"such as {', '.join(meant or examples)}"
 
@@ -76,7 +80,7 @@ def known_tasks(family: str) -> tuple[str, ...]:
     """
     names: Sequence[str]
     if family == "minigrid-table":
-        names = (_TABLE,)
+        names = (TABLE,)
     elif family == "metaworld":
         names = metaworld.TASKS
     elif family in ("dmc", "dmc-pixels"):
@@ -86,10 +90,34 @@ def known_tasks(family: str) -> tuple[str, ...]:
     return tuple(f"{family}/{name}" for name in names)
 
 
-def agent_of(task: str) -> str:
-    """Give the agent that a task is for."""
-    check_task(task)
-    return AGENT_OF_FAMILY[task.partition("/")[0]]
+def observation_kind(task: str) -> ObservationKind:
+    """Return what a task shows."""
+    return FAMILIES[task.partition("/")[0]]
+
+
+def backend_of(task: str, asked: str = "auto") -> str:
+    """Return what simulates a task; a choice that cannot be served is refused."""
+    family = task.partition("/")[0]
+    if family == "minigrid-table":
+        if asked != "auto":
+            raise ValueError(f"backend {asked} does not step {task}, which is a table: leave it out")
+        return "table"
+    if family == "minigrid-full":
+        if asked == "envpool":
+            raise ValueError(f"backend envpool does not show the whole map of {task}: use minigrid")
+        return "minigrid"
+    if family == "minigrid":
+        return minigrid_names.fastest_backend() if asked == "auto" else asked
+    return "metaworld" if family == "metaworld" else "dm_control"
+
+
+def marker_of(task: str, asked: bool | None = None) -> bool | None:
+    """Return whether images of a task show its goal, as Meta-World's own do; None where no task of a family has one."""
+    if task.startswith("metaworld/"):
+        return True if asked is None else asked
+    if asked is not None:
+        raise ValueError(f"goal_marker is for metaworld/..., whose tasks have one, not for {task}")
+    return None
 
 
 def state_spec(task: str) -> StateSpec:
@@ -113,9 +141,7 @@ def task_spec(task: str) -> TaskSpec:
     return spec
 
 
-def make_environments(
-    task: str, seeds: Sequence[int], *, backend: minigrid_names.Backend = "auto", threads: int = 1
-) -> Environments:
+def make_environments(task: str, seeds: Sequence[int], *, backend: str = "auto", threads: int = 1) -> Environments:
     """Make one environment of a task per seed.
 
     Args:
@@ -128,17 +154,5 @@ def make_environments(
     check_task(task)
     family, _, name = task.partition("/")
     if family == "minigrid-table":
-        from vcse.envs.minigrid.crossing import TableCrossing
-
-        return TableCrossing(seeds, fixed_map=_table_map(name))
+        return TableCrossing(seeds, fixed_map=table_map(name))
     return minigrid.make(name, seeds, full=family == "minigrid-full", backend=backend, threads=threads)
-
-
-def _table_map(name: str) -> int | None:
-    base, found, number = name.partition("-map")
-    if base != _TABLE or (found and not (number.isdigit() and int(number) < _MAPS)):
-        raise ValueError(
-            f"task 'minigrid-table/{name}' does not exist; there are minigrid-table/{_TABLE} and, on one map alone, "
-            f"minigrid-table/{_TABLE}-map0 to -map{_MAPS - 1}"
-        )
-    return int(number) if found else None

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def whole_number(name: str, given: Any, *, least: int) -> int:
-    """Give a whole number of any type (of NumPy, say) as an int, or refuse what is none or too small."""
+    """Return a whole number of any type (of NumPy, say) as an int, or refuse what is none or too small."""
     try:
         number = operator.index(given)
     except TypeError:
@@ -23,32 +23,32 @@ def whole_number(name: str, given: Any, *, least: int) -> int:
 
 
 def check_booleans(**flags: Any) -> None:
-    """Refuse anything but True and False: a misplaced number or word would count as True."""
+    """Raise ValueError for anything but True and False: a misplaced number or word would count as True."""
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise ValueError(f"{name} must be True or False, got {flag!r}")
 
 
 def check_instance(name: str, given: Any, kind: type) -> None:
-    """Refuse what is not of a kind."""
+    """Raise ValueError for what is not of a kind."""
     if not isinstance(given, kind):
         raise ValueError(f"{name} must be a {kind.__name__}, got a {type(given).__name__}")
 
 
 def check_nv_radius(nv_radius: Any) -> None:
-    """Refuse a radius of the count n_v that does not exist."""
+    """Raise ValueError for a radius of the count n_v that does not exist."""
     if nv_radius not in ("value", "joint"):
         raise ValueError(f"nv_radius must be 'value' or 'joint', got {nv_radius!r}")
 
 
 def check_log_offset(log_offset: Any) -> None:
-    """Refuse what cannot be added to a distance inside a logarithm."""
+    """Raise ValueError for what cannot be added to a distance inside a logarithm."""
     if isinstance(log_offset, bool) or not isinstance(log_offset, Real) or not 0 <= float(log_offset) < math.inf:
         raise ValueError(f"log_offset must be finite and not negative, got {log_offset!r}")
 
 
 def check_numbers(name: str, given: Any) -> None:
-    """Refuse anything but a floating-point tensor."""
+    """Raise ValueError for anything but a floating-point tensor."""
     if not isinstance(given, Tensor):
         raise ValueError(f"{name} must be a torch tensor, got a {type(given).__name__}")
     if not given.is_floating_point():
@@ -56,7 +56,7 @@ def check_numbers(name: str, given: Any) -> None:
 
 
 def check_points(name: str, points: Any) -> None:
-    """Refuse anything but floating-point points of shape [..., n, d] with n and d of at least 1."""
+    """Raise ValueError for anything but floating-point points of shape [..., n, d] with n and d of at least 1."""
     check_numbers(name, points)
     if points.ndim < 2:
         raise ValueError(f"{name} must have shape [..., points, dimensions], got {tuple(points.shape)}")
@@ -65,20 +65,20 @@ def check_points(name: str, points: Any) -> None:
 
 
 def wrong_shape(name: str, tensor: Tensor, wanted: str, other_name: str, other: Tensor) -> ValueError:
-    """Give the error for a tensor that does not fit the other."""
+    """Return the error for a tensor that does not fit the other."""
     fitting = f"{wanted} to fit {other_name} of shape {tuple(other.shape)}"
     return ValueError(f"{name} must have shape {fitting}, got {tuple(tensor.shape)}")
 
 
 def check_alike(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
-    """Refuse a tensor whose device or dtype is not the other's."""
+    """Raise ValueError for a tensor whose device or dtype is not the other's."""
     _check_same_device(name, tensor, other_name, other)
     if tensor.dtype != other.dtype:
         raise ValueError(f"{name} has dtype {tensor.dtype} but {other_name} has {other.dtype}")
 
 
 def check_computed_alike(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
-    """Refuse a tensor that is not on the other's device, or of which only one is float64.
+    """Raise ValueError for a tensor that is not on the other's device, or of which only one is float64.
 
     All else is computed in float32, so that bfloat16 features and float32 values, which autocast gives, go together.
     A float64 on one side is more likely NumPy's than meant, and would make everything slower without a word.
@@ -96,7 +96,7 @@ def _check_same_device(name: str, tensor: Tensor, other_name: str, other: Tensor
 
 
 def check_k(k: Any, *, points: int, within_points: bool, name: str) -> int:
-    """Give k as an int, or refuse one that the points cannot answer.
+    """Return k as an int, or refuse one that the points cannot answer.
 
     Where the points find themselves among those that are searched, they are no neighbours of their own: k < points.
     """
@@ -108,7 +108,7 @@ def check_k(k: Any, *, points: int, within_points: bool, name: str) -> int:
 
 
 def check_pays(k: int, *, self_in_k: bool) -> None:
-    """Refuse a reward that is the same for all: where the point itself counts, it is its own first neighbour."""
+    """Raise ValueError for a reward that is the same for all: a point that counts is its own first neighbour."""
     if self_in_k and k == 1:
         raise ValueError(
             "k=1 with self_in_k=True makes each point its own neighbour at distance 0, "
@@ -117,25 +117,25 @@ def check_pays(k: int, *, self_in_k: bool) -> None:
 
 
 def checks_run(check_finite: bool, tensor: Tensor) -> bool:
-    """Tell whether checks that look at the numbers run: never inside a CUDA graph that is being captured."""
+    """Return whether checks that look at the numbers run: never inside a CUDA graph that is being captured."""
     return check_finite and not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Tell whether all numbers are finite, by their extremes. On CUDA this waits for the device."""
+    """Return whether all numbers are finite, by their extremes. On CUDA this waits for the device."""
     least, most = tensor.aminmax()
     return math.isfinite(float(most)) and math.isfinite(float(least))
 
 
 def check_all_finite(name: str, tensor: Tensor) -> None:
-    """Refuse NaN and infinity."""
+    """Raise ValueError for NaN and infinity."""
     if not is_finite(tensor):
         bad = tensor.numel() - int(torch.isfinite(tensor).sum())
         raise ValueError(f"{name} must be finite, but {bad} of its {tensor.numel()} entries are NaN or infinite")
 
 
 def check_above_zero(name: str, distance: Tensor, *, which: str, remedy: str) -> None:
-    """Refuse distances of 0, whose logarithm is minus infinity, and say which they are and what helps."""
+    """Raise ValueError for distances of 0, whose logarithm is minus infinity, and say which they are and what helps."""
     zeros = int((distance == 0).sum())
     if zeros:
         raise ValueError(

@@ -34,9 +34,16 @@ Values = Float[Tensor, "..."]  # [*batch, n], or [*batch, n, v] for vectors
 def ksg_joint_entropy(
     features: Float[Tensor, "*batch n d"], values: Values, *, k: int, check_finite: bool = True
 ) -> Float[Tensor, "*batch"]:
-    """Entropy of features and values together, H(S, V), Eq. (3).
+    """Estimate the entropy of features and values together in nats, H(S, V), Eq. (3).
 
     −ψ(k) + ψ(N) + log(c_ds c_dv) + (d_s + d_v)/N Σ log(ε/2)
+
+    Example:
+        >>> import torch
+        >>> from vcse.estimators import ksg_joint_entropy
+        >>> features, values = torch.rand(2, 2000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        >>> print(f"{ksg_joint_entropy(2 * features[:, None], values, k=3):.1f}")  # log(2) in theory
+        0.7
     """
     radius = joint_neighbors(features, values, k=k, check_finite=check_finite).radius
     if checks_run(check_finite, features):
@@ -50,12 +57,19 @@ def ksg_joint_entropy(
 def ksg_marginal_entropy(
     features: Float[Tensor, "*batch n d"], values: Values, *, k: int, check_finite: bool = True
 ) -> Float[Tensor, "*batch"]:
-    """Entropy of the values alone, H(V), Eq. (4).
+    """Estimate the entropy of the values alone in nats, H(V), Eq. (4).
 
     The features only set the scale: distances reach as far in value as the k-th joint neighbour, so that the errors
     of H(S, V) and H(V) cancel in their difference, H(S | V).
 
     −(1/N) Σ ψ(n_v + 1) + ψ(N) + log c_dv + (d_v/N) Σ log(ε_v/2)
+
+    Example:
+        >>> import torch
+        >>> from vcse.estimators import ksg_marginal_entropy
+        >>> features, values = torch.rand(2, 2000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        >>> print(f"{ksg_marginal_entropy(features[:, None], 2 * values, k=3):.1f}")  # log(2) in theory
+        0.7
     """
     value_distance = joint_neighbors(features, values, k=k, check_finite=check_finite).value_distance
     if checks_run(check_finite, features):
@@ -78,7 +92,7 @@ def ksg_conditional_entropy(
     self_in_nv: bool = False,
     check_finite: bool = True,
 ) -> Float[Tensor, "*batch"]:
-    """Entropy of the features given the values, H(S | V), Eq. (5) and (6).
+    """Estimate the entropy of the features given the values in nats, H(S | V), Eq. (5) and (6).
 
     (1/N) Σ [ ψ(n_v + 1) + d_v (log ε − log ε_v) + d_s log(ε/2) ] − ψ(k) + log c_ds
 
@@ -91,6 +105,13 @@ def ksg_conditional_entropy(
         lower_bound: Drop the middle term, which is not negative: Eq. (7).
         self_in_nv: Count the point itself in n_v, as the release does.
         check_finite: Refuse NaN and infinity, and radii of 0; see `kth_neighbor_distance`.
+
+    Example:
+        >>> import torch
+        >>> from vcse.estimators import ksg_conditional_entropy
+        >>> noise, values = torch.rand(2, 2000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        >>> print(f"{ksg_conditional_entropy((values + 2 * noise)[:, None], values, k=3):.1f}")  # log(2) in theory
+        0.7
     """
     check_nv_radius(nv_radius)
     neighbors = joint_neighbors(features, values, k=k, check_finite=check_finite)
@@ -157,7 +178,7 @@ def value_conditional_reward(
     log_offset: float | None = None,
     check_finite: bool = True,
 ) -> Float[Tensor, "*batch n"]:
-    """Value-conditional state entropy reward of each feature, Eq. (8): ψ(n_v(i) + 1)/d_s + log ε(i).
+    """Compute the value-conditional state entropy reward of each feature, Eq. (8): ψ(n_v(i) + 1)/d_s + log ε(i).
 
     The values are used as given: normalising them belongs to the bonus.
 
@@ -176,6 +197,13 @@ def value_conditional_reward(
             prints it, a duplicate's reward would be minus infinity, and is refused.
         check_finite: Refuse NaN and infinity; on CUDA this waits for the device, and is left out while a
             CUDA graph is captured.
+
+    Example:
+        >>> import torch
+        >>> from vcse.estimators import value_conditional_reward
+        >>> features, values = torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0.0, 0.0, 4.0])
+        >>> value_conditional_reward(features, values, k=1)
+        tensor([0.1159, 0.1159, 1.5022])
     """
     rule = with_overrides(
         conditional_reading(reading),
@@ -193,7 +221,7 @@ def _count_radius(neighbors: JointNeighbors, nv_radius: RadiusOfCount) -> Float[
 
 
 def _digamma_count(value_count: Int[Tensor, "*batch n"], like: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
-    """ψ(n_v + 1), in the type of the distances."""
+    """Return ψ(n_v + 1), in the type of the distances."""
     return torch.digamma(value_count.to(like.dtype) + 1)
 
 

@@ -20,21 +20,34 @@ MORE_NEIGHBORS = "take a k of at least the number of points that are equal, or l
 
 
 def log_unit_ball(dimensions: int) -> float:
-    """log c_d, the volume of the d-dimensional Euclidean ball of radius 1: c_d = π^(d/2) / Γ(1 + d/2)."""
+    """Return log c_d, the volume of the d-dimensional Euclidean ball of radius 1: c_d = π^(d/2) / Γ(1 + d/2)."""
     return dimensions / 2 * math.log(math.pi) - math.lgamma(1 + dimensions / 2)
 
 
 def digamma(number: int) -> float:
-    """ψ(n), for a whole number."""
+    """Return ψ(n), for a whole number."""
     return float(torch.digamma(torch.tensor(float(number), dtype=torch.float64)))
 
 
 @torch.no_grad()
 def kl_entropy(features: Float[Tensor, "*batch n d"], *, k: int, check_finite: bool = True) -> Float[Tensor, "*batch"]:
-    """Kozachenko-Leonenko entropy, Eq. (1): −ψ(k) + ψ(N) + log c_d + (d/N) Σ log r_i.
+    """Estimate the entropy of the features in nats (Kozachenko-Leonenko), Eq. (1).
 
-    r_i is the distance from point i to its k-th neighbour. The paper writes twice that distance with the volume
-    of the ball of unit radius, which is d·log 2 too much; here the radius and the ball belong together.
+    −ψ(k) + ψ(N) + log c_d + (d/N) Σ log r_i, where r_i is the distance from point i to its k-th neighbour. The paper
+    writes twice that distance with the volume of the ball of unit radius, which is d·log 2 too much; here the radius
+    and the ball belong together.
+
+    Args:
+        features: The points.
+        k: Which neighbour, counted without the point itself.
+        check_finite: Refuse NaN and infinity, and radii of 0; see `kth_neighbor_distance`.
+
+    Example:
+        >>> import torch
+        >>> from vcse.estimators import kl_entropy
+        >>> uniform = 2 * torch.rand(2000, 2, generator=torch.Generator().manual_seed(0))
+        >>> print(f"{kl_entropy(uniform, k=3):.1f}")  # log(4) in theory
+        1.4
     """
     radius = kth_neighbor_distance(features, k=k, check_finite=check_finite)
     if checks_run(check_finite, features):
@@ -92,7 +105,7 @@ def state_entropy_reward(
     log_offset: float | None = None,
     check_finite: bool = True,
 ) -> Float[Tensor, "*batch n"]:
-    """State entropy reward of each feature, Eq. (2): log(D_s(i) + 1).
+    """Compute the state entropy reward of each feature, Eq. (2): log(D_s(i) + 1).
 
     D_s(i) is twice the distance from feature i to its k-th neighbour. Normalising the reward belongs to the bonus.
 
@@ -109,6 +122,12 @@ def state_entropy_reward(
         log_offset: What is added inside the logarithm: 1 in all readings.
         check_finite: Refuse NaN and infinity; on CUDA this waits for the device, and is left out while a
             CUDA graph is captured.
+
+    Example:
+        >>> import torch
+        >>> from vcse.estimators import state_entropy_reward
+        >>> state_entropy_reward(torch.tensor([[0.0], [1.0], [3.0]]), k=1)  # log(2 * distance + 1)
+        tensor([1.0986, 1.0986, 1.6094])
     """
     rule = with_overrides(
         state_entropy_reading(reading),
@@ -134,7 +153,7 @@ def log_of_distance(
     check: bool,
     which: str = "distances to the k-th neighbour",
 ) -> Float[Tensor, "*batch n"]:
-    """log(2·distance + offset), or log(distance + offset) where the reading does not double."""
+    """Return log(2·distance + offset), or log(distance + offset) where the reading does not double."""
     if rule.log_offset == 0:
         if not check:
             raise ValueError(

@@ -28,7 +28,7 @@ class StateEntropyReading:
     log_offset: float  # added inside the logarithm
 
     def __post_init__(self) -> None:
-        """Refuse details that mean nothing."""
+        """Raise ValueError for details that mean nothing."""
         check_booleans(self_in_k=self.self_in_k, average=self.average, doubled=self.doubled)
         check_log_offset(self.log_offset)
 
@@ -44,7 +44,7 @@ class ConditionalReading:
     log_offset: float  # added inside the logarithm, which is minus infinity for duplicates without it
 
     def __post_init__(self) -> None:
-        """Refuse details that mean nothing."""
+        """Raise ValueError for details that mean nothing."""
         check_nv_radius(self.nv_radius)
         check_booleans(self_in_k=self.self_in_k, self_in_nv=self.self_in_nv, doubled=self.doubled)
         check_log_offset(self.log_offset)

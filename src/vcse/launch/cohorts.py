@@ -3,29 +3,23 @@
 import signal
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from vcse.agents.a2c.cohort import OnPolicyCohort
-from vcse.agents.drqv2.cohort import PixelCohort
-from vcse.agents.sac.cohort import OffPolicyCohort
-from vcse.runs import checkpoint
-from vcse.runs.arithmetic import computing_as
+from vcse.agents import agent_entry
+from vcse.runs import checkpoint, loop
+from vcse.runs.arithmetic import computing_with
 from vcse.runs.checkpoint import Checkpoint
-from vcse.runs.cohort import Cohort
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import RunDirectory, bytes_on_disk, check_config, done_frame
+from vcse.runs.directory import RunDirectory, bytes_on_disk, check_config, check_logs, done_frame
 from vcse.runs.divergence import Diverged, DivergedError
 from vcse.runs.formatting import counted
 from vcse.runs.progress import TrainingProgress
 from vcse.runs.resources import Needs, Room, check_files, find_room, together
 from vcse.runs.stopping import StoppedError as StoppedError  # noqa: PLC0414 (others import it from here)
-
-# Which loop trains each agent. The table of agents cannot say: the loops read what reads the table.
-COHORTS: dict[str, type[Cohort]] = {"a2c": OnPolicyCohort, "sac": OffPolicyCohort, "drqv2": PixelCohort}
 
 
 class Plan(NamedTuple):
@@ -68,8 +62,7 @@ def train_runs(
     names = [config.name for config in configs]
     if len(set(names)) < len(names):
         raise ValueError(f"several runs have the name {next(name for name in names if names.count(name) > 1)}")
-    for config in configs:
-        check_config(out / config.name, config)  # all of them, before anything is written
+    check_runs(configs, out)  # all of them, before anything is written
     if replay_place is None:
         room = room_for(alike(unfinished_runs(configs, out)), out, device=device, jobs=1)
         replay_place = room.place
@@ -78,7 +71,7 @@ def train_runs(
     with ExitStack() as stack:
         unfinished: dict[str, RunDirectory] = {}
         for config in configs:
-            directory = RunDirectory(out / config.name, config, tensorboard=tensorboard, device=device)
+            directory = open_run(config, out, tensorboard=tensorboard, device=device)
             stack.callback(directory.close)
             if directory.done_frame >= config.frames:
                 print(f"{directory.path} is done: {directory.done_frame:,} frames", file=sys.stderr)
@@ -94,7 +87,7 @@ def train_runs(
                 waiting = sum(map(len, cohorts))
                 mine = [unfinished[config.name] for config in cohort]
                 try:
-                    with computing_as(cohort[0].agent, device):
+                    with computing_with(agent_entry(cohort[0].agent).arithmetic(device)):
                         _train_cohort(mine, built, waiting=waiting, progress=progress, stopped=stopped)
                 except DivergedError as error:
                     given_up |= error.runs
@@ -117,6 +110,24 @@ def _give_up(
     return left
 
 
+def check_runs(configs: Iterable[RunConfig], out: Path) -> None:
+    """Refuse runs whose directories hold other ones, or lack what is needed to go on."""
+    for config in configs:
+        check_run(out / config.name, config)
+
+
+def check_run(path: Path, config: RunConfig) -> None:
+    """Refuse a directory that holds another run than this, or lacks what is needed to go on."""
+    check_config(path, config)
+    check_logs(path, config, agent_entry(config.agent).logs)
+
+
+def open_run(config: RunConfig, out: Path, *, device: str = "cpu", tensorboard: bool = False) -> RunDirectory:
+    """Return the directory of a run, locked."""
+    arithmetic = agent_entry(config.agent).arithmetic(device)
+    return RunDirectory(out / config.name, config, tensorboard=tensorboard, device=device, arithmetic=arithmetic)
+
+
 def unfinished_runs(configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:
     """Give the runs that are not done."""
     return [config for config in configs if done_frame(out / config.name) < config.frames]
@@ -131,7 +142,7 @@ def warn_of(configs: Sequence[RunConfig]) -> None:
     """Say of which runs hardly anybody can want what they do, each reason once."""
     warned: dict[str, list[RunConfig]] = {}
     for config in configs:
-        if reason := COHORTS[config.agent].warning(config):
+        if reason := agent_entry(config.agent).warning(config):
             warned.setdefault(reason, []).append(config)
     for reason, runs in warned.items():
         more = f" and {counted(len(runs) - 1, 'other')}" if len(runs) > 1 else ""
@@ -147,7 +158,7 @@ def needs_of(configs: Sequence[RunConfig], out: Path) -> Needs:
     """Give about what runs take that are trained together; what they have on disk already is not taken again."""
     needs = []
     for config in configs:
-        mine, there = COHORTS[config.agent].needs(config), bytes_on_disk(out / config.name)
+        mine, there = agent_entry(config.agent).needs(config), bytes_on_disk(out / config.name)
         left = max(0, mine.until_done - there)
         needs.append(mine._replace(until_done=left, files=max(0, mine.files + mine.until_done - there - left)))
     return together(needs)
@@ -185,8 +196,7 @@ def _train(
         return
     names = [config.name for config in configs]
     progress.start(f"{what}, {configs[0].agent}, {runs}", frames, plan.frame, runs=names)
-    cohort_class = COHORTS[configs[0].agent]
-    cohort = cohort_class(plan.directories, **built)
+    cohort = agent_entry(configs[0].agent).cohort(plan.directories, **built)
     try:
         states = [found.state for found in plan.checkpoints if found is not None]
         cohort.cut(states)
@@ -198,7 +208,7 @@ def _train(
     if said := cohort.describe():
         progress.note(said)
     try:
-        finished = cohort.train(frames, report=progress.report, should_stop=lambda: stopped() != 0)
+        finished = loop.train(cohort, frames, report=progress.report, should_stop=lambda: stopped() != 0)
     except OSError as error:  # a full disk, most of all
         raise RuntimeError(
             f"{error}; stopped at frame {cohort.frame:,}: once that is mended, the same command, or vcse resume, goes "
@@ -211,7 +221,7 @@ def _train(
 def cohort_key(config: RunConfig) -> Hashable:
     """Give what runs must have in common to be trained in one cohort."""
     return (
-        (config.agent, config.frames, config.backend, *COHORTS[config.agent].in_common(config)),
+        (config.agent, config.frames, config.backend, *agent_entry(config.agent).in_common(config)),
         (config.row_every_frames, config.eval_every_frames, config.eval_episodes),
         (config.checkpoint_every_frames, config.visits_every_frames),
     )

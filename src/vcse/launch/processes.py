@@ -21,10 +21,11 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vcse.agents.entry import AGENTS
+from vcse.agents import agent_entry
 from vcse.launch.cohorts import (
     StoppedError,
     alike,
+    check_runs,
     room_for,
     saved_frame,
     stop_on_signals,
@@ -33,7 +34,7 @@ from vcse.launch.cohorts import (
     warn_of,
 )
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import check_config, done_frame
+from vcse.runs.directory import done_frame
 from vcse.runs.divergence import Diverged, DivergedError
 from vcse.runs.progress import Status, TrainingProgress, mean_of_known
 
@@ -42,7 +43,7 @@ ORPHAN_SECONDS = 10.0  # that a process has to save when the one that started it
 
 def suitable_jobs(agents: Iterable[str], *, device: str, cores: int) -> int:
     """Give how many processes to use: one per core, as long as there are enough runs; a GPU is shared badly."""
-    filled = sum(runs // AGENTS[agent].least_runs for agent, runs in Counter(agents).items())
+    filled = sum(runs // agent_entry(agent).least_runs for agent, runs in Counter(agents).items())
     return 1 if device == "cuda" else max(1, min(cores, filled))
 
 
@@ -63,8 +64,7 @@ def train_in_jobs(
     tensorboard: bool = False,
 ) -> list[Path]:
     """Train runs as `train_runs` does, dealt out to so many processes, and say how many are done before."""
-    for config in configs:
-        check_config(out / config.name, config)  # all of them, before anything is started
+    check_runs(configs, out)  # all of them, before anything is started
     paths = [out / config.name for config in configs]
     unfinished = unfinished_runs(configs, out)
     if len(unfinished) < len(configs):

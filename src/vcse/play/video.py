@@ -6,11 +6,9 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from jaxtyping import UInt8
-
+from vcse.envs.moments import Moment
 from vcse.extras import install
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
@@ -24,17 +22,6 @@ CAPTION_PIXELS = 62
 LAST_PICTURE_S = 1.2  # how long the end of an episode stays
 COLOURS = {"paper": "#16191f", "text": "#e8eaee", "faint": "#9aa3b0"}
 OUTCOME_COLOURS = {"goal": "#5fd08a", "failed": "#ff9a5c", "out of time": "#f2c94c", "over": COLOURS["text"]}
-Outcome = Literal["", "goal", "failed", "out of time", "over"]
-
-
-class Moment(NamedTuple):
-    """What is seen at one step of an episode."""
-
-    picture: UInt8[np.ndarray, "h w 3"]
-    episode: int  # the first is 1
-    step: int  # steps taken so far
-    return_so_far: float
-    outcome: Outcome  # empty while the episode goes on; over: there was no goal to reach
 
 
 def caption(moment: Moment, config: RunConfig, episodes: int) -> "Image":

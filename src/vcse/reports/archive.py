@@ -20,7 +20,7 @@ from zipfile import BadZipFile
 import numpy as np
 from jaxtyping import Shaped
 
-from vcse.reports.loaded_run import KEYS, GatheredRun, called, read_json, reason_of, to_columns
+from vcse.reports.loaded_run import KEYS, GatheredRun, called, in_names_of_today, read_json, reason_of, to_columns
 from vcse.runs.checkpoint import write_atomically
 from vcse.studies.manifest import ARCHIVED_CURVES, Identity
 
@@ -118,10 +118,10 @@ def read_archive(path: Path, name: str, problems: list[str]) -> list[tuple[str, 
             places = [header.index(column) for column in ("frame", *run["columns"])]
             cells = [[row[place] if place < len(row) else "torn" for place in places] for row in mine]
             frames, columns, text = to_columns(["frame", *run["columns"]], cells, label, problems)
+            config = in_names_of_today(run["config"] | dict(zip(KEYS, identity, strict=True)))
         except ValueError as error:
             problems.append(f"{label} is left out: {reason_of(error)}.")
             continue
-        config = run["config"] | dict(zip(KEYS, identity, strict=True))
         evaluation = {each: math.nan if value is None else value for each, value in run["evaluation"].items()}
         read.append(
             (

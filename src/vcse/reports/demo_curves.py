@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from vcse.agents import read_config
 from vcse.reports.statistics import Aggregate, bootstrap_interval, interquartile_mean
 from vcse.reports.verdicts import FEWEST_EPISODES
-from vcse.runs.directory import read_config, read_rows
+from vcse.runs.directory import read_rows
 
 
 class Curves(NamedTuple):

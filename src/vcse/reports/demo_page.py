@@ -12,12 +12,13 @@ from typing import Any
 import jinja2
 import numpy as np
 
+from vcse.agents import read_config
 from vcse.reports import figures
 from vcse.reports.demo_curves import Arm, Curves, lines, read_curves
 from vcse.reports.provenance import all_of, commit, data_uri, machine, versions
 from vcse.reports.statistics import FEWEST_RUNS, bootstrap_interval, interquartile_mean, mean
 from vcse.runs.checkpoint import write_atomically
-from vcse.runs.directory import read_config, read_rows
+from vcse.runs.directory import read_rows
 
 METHOD_NAMES = {
     "none": "no bonus",

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from vcse.runs.directory import read_config
+from vcse.agents import read_config
 
 Metric = Literal["return_mean", "success_rate"]
 Points = dict[int, float]  # score by frame

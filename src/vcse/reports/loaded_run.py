@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from vcse.agents.entry import AGENTS, AgentFacts
+from vcse.agents import agent_entry, agent_names, upgraded_content
+from vcse.agents.entry import AgentEntry
 from vcse.studies.manifest import Identity
 
 KEYS = ("task", "method", "seed")
@@ -36,9 +37,10 @@ class GatheredRun(NamedTuple):
         return self.task, self.method, self.seed
 
     @property
-    def agent(self) -> AgentFacts:
+    def agent(self) -> AgentEntry:
         """What is known of the run's agent; the first runs, all of A2C, did not name it."""
-        return AGENTS.get(self.config.get("agent", ""), AGENTS["a2c"])
+        name = self.config.get("agent", "")
+        return agent_entry(name if name in agent_names() else "a2c")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -52,6 +54,14 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path.name} does not hold an object")
     return content
+
+
+def in_names_of_today(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration of any release under the names of this one, so that runs of both stand side by side."""
+    try:
+        return upgraded_content(config)
+    except (AttributeError, KeyError, TypeError):  # curves are shown without settings that are not there
+        return config
 
 
 def to_columns(

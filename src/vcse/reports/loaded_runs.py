@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vcse.reports.archive import read_archive
-from vcse.reports.loaded_run import KEYS, GatheredRun, called, read_json, reason_of, to_columns
+from vcse.reports.loaded_run import KEYS, GatheredRun, called, in_names_of_today, read_json, reason_of, to_columns
 from vcse.runs.config import SCHEMA_VERSION, flat
 from vcse.runs.directory import done_frame
 from vcse.runs.formatting import counted
@@ -139,6 +139,7 @@ def _read_run(path: Path, name: str, problems: list[str], without_row: dict[str,
     try:
         config = read_json(path / "config.json")
         identity = _identity(config)
+        config = in_names_of_today(config)
         frames, columns, text = _read_curve(path / "train.csv", name, problems)
     except _NoRowError as error:
         without_row.setdefault(f"{error}{_first_row(config)}", []).append(name)
@@ -179,8 +180,8 @@ def _first_row(config: Mapping[str, Any]) -> str:
 
 def _identity(config: Mapping[str, Any]) -> Identity:
     version = config.get("schema_version")
-    if version != SCHEMA_VERSION:
-        raise ValueError(f"config.json has schema version {version}; this release reads {SCHEMA_VERSION}")
+    if version not in (1, SCHEMA_VERSION):
+        raise ValueError(f"config.json has schema version {version}; this release reads {SCHEMA_VERSION} and 1")
     task, method, seed = (config.get(name) for name in KEYS)
     if not (isinstance(task, str) and isinstance(method, str) and isinstance(seed, int)):
         raise ValueError("config.json does not say which task, method and seed")

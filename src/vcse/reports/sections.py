@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vcse.agents.entry import AgentEntry
 from vcse.reports import figures
 from vcse.reports.demo_curves import Line
 from vcse.reports.external_curves import ForeignCurves
@@ -37,6 +38,7 @@ from vcse.reports.verdicts import (
 )
 from vcse.runs.config import flat
 from vcse.runs.formatting import counted
+from vcse.settings import described
 from vcse.studies.catalog import study
 from vcse.studies.manifest import ARCHIVED_CURVES, StudyFile, read_study_file
 from vcse.studies.study import Study, narrowed
@@ -57,15 +59,7 @@ WORDS = {  # for one claim, and for several
     TOO_FEW: ("with too few runs", "with too few runs"),
     "not run": ("not run", "not run"),
 }
-# What is configured of a bonus, and says nothing of a run that has none.
-OF_BONUS = (
-    *("a2c.bonus.", "a2c.beta", "a2c.injection", "a2c.bonus_features", "values"),
-    *("sac.bonus.", "sac.beta", "sac.value_critic", "sac.extrinsic_entropy"),
-    *("drqv2.bonus.", "drqv2.beta", "drqv2.value_critic", "drqv2.curiosity_pair", "drqv2.injection"),
-    "drqv2.bonus_batch_size",
-)
-NO_SETTINGS = ("schema_version", "task", "method", "seed", "keeps_replay")
-BONUS_NAMES = ("a2c.bonus.name", "sac.bonus.name", "drqv2.bonus.name")
+NO_SETTINGS = ("schema_version", "task", "method", "seed", "keep_replay")
 
 
 @dataclass(frozen=True)
@@ -354,15 +348,18 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
     Settings of a bonus are those of the methods that have one.
     """
     found: dict[str, dict[str, dict[str, None]]] = {}
-    paid = {run.method for run in runs if "none" not in map(flat(run.config).get, BONUS_NAMES)}
+    agents = {run.agent.name: run.agent for run in runs}
+    of_bonus = tuple(start for agent in agents.values() for start in _of_bonus(agent))
+    names_of_bonus = [f"{agent}.bonus.name" for agent in agents]
+    paid = {run.method for run in runs if "none" not in map(flat(run.config).get, names_of_bonus)}
     for run in runs:
         for name, value in flat(run.config).items():
             is_of_pictures = name in ("rendering", "goal_marker")
             if name not in NO_SETTINGS and not (is_of_pictures and value is None):
-                found.setdefault(name, {}).setdefault(run.method, {})[_shown(name, value)] = None
+                found.setdefault(name, {}).setdefault(run.method, {})[_shown(value)] = None
     differences, common = {}, {}
     for name, by_method in found.items():
-        is_of_bonus = name.startswith(OF_BONUS) and name not in BONUS_NAMES
+        is_of_bonus = name.startswith(of_bonus) and name not in names_of_bonus
         asked = [method for method in methods if method in paid or not is_of_bonus]
         told = {method: ", ".join(by_method.get(method, {"–": None})) for method in asked}
         if len(set(told.values())) == 1:
@@ -372,9 +369,15 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
     return differences, common
 
 
-def _shown(name: str, value: Any) -> str:
+def _of_bonus(agent: AgentEntry) -> tuple[str, ...]:
+    """Return how the names of settings begin that are of a bonus, and say nothing of a run that has none."""
+    heeded = [name for name, about in described(agent.settings).items() if about.heeded_by != "all"]
+    return tuple(f"{agent.name}.{name}" for name in ("bonus", *heeded))
+
+
+def _shown(value: Any) -> str:
     if value is None:
-        return "learned" if name == "sac.temperature" else "default"
+        return "default"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)

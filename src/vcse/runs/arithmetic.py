@@ -2,29 +2,30 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal, NamedTuple
 
 import torch
 
-from vcse.agents.entry import AGENTS, Arithmetic
 
-ON_CPU = Arithmetic("highest", cudnn_benchmark=False)
+class Arithmetic(NamedTuple):
+    """What PyTorch is told."""
+
+    float32_matmul_precision: Literal["high", "highest"]  # high: products of TF32 numbers, on a GPU
+    cudnn_benchmark: bool  # look for the fastest convolution, once for every shape
 
 
-def arithmetic_of(agent: str, device: str) -> Arithmetic:
-    """Give how an agent is trained."""
-    return AGENTS[agent].on_gpu if device == "cuda" else ON_CPU
+EXACT = Arithmetic("highest", cudnn_benchmark=False)  # as on every CPU
 
 
 @contextmanager
-def computing_as(agent: str, device: str) -> Iterator[None]:
+def computing_with(arithmetic: Arithmetic) -> Iterator[None]:
     """Let PyTorch compute as it does when an agent is trained, and afterwards as before."""
     before = (
         torch.get_num_threads(),
         torch.get_float32_matmul_precision(),
         torch.backends.cudnn.benchmark,
     )
-    wanted = arithmetic_of(agent, device)
-    _tell(1, *wanted)  # for networks this small, more threads wait for each other longer than they help
+    _tell(1, *arithmetic)  # for networks this small, more threads wait for each other longer than they help
     try:
         yield
     finally:

@@ -1,36 +1,17 @@
-"""What a cohort is, whichever agent it trains."""
+"""What a cohort is, whichever agent it trains: what the loop asks of it."""
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
-from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
 from vcse.runs.progress import Status
-from vcse.runs.resources import Needs
 
 
+@runtime_checkable
 class Cohort(Protocol):
-    """Runs that are trained in lockstep, from their first frame or their last checkpoint to their last frame."""
+    """Runs that are trained in lockstep. A run's numbers do not depend on the others."""
 
-    @classmethod
-    def check(cls, config: RunConfig) -> None:
-        """Refuse settings that do not go with the task, before anything is written."""
-
-    @classmethod
-    def warning(cls, config: RunConfig) -> str:
-        """Say of what can be run why hardly anybody wants it, as nothing is learned; empty where all is well."""
-
-    @classmethod
-    def in_common(cls, config: RunConfig) -> tuple[Hashable, ...]:
-        """Give what runs must have in common to be trained together, beside what `cohort_key` asks of all agents."""
-
-    @classmethod
-    def expected_seconds(cls, config: RunConfig, device: str) -> float:
-        """Give about how long a run takes. The point is the order of magnitude."""
-
-    @classmethod
-    def needs(cls, config: RunConfig) -> Needs:
-        """Give about what a run takes of memory and disk."""
+    directories: list[RunDirectory]
 
     def __init__(
         self,
@@ -46,8 +27,39 @@ class Cohort(Protocol):
     def frame(self) -> int:
         """Frames that every run has had so far."""
 
+    @property
+    def step_frames(self) -> int:
+        """Frames of one step of every run."""
+
+    @property
+    def timing_every_frames(self) -> int:
+        """Frames between rows of timing.csv."""
+
+    @property
+    def rows_show_evaluations(self) -> bool:
+        """Whether train.csv has a row at every evaluation too, which is shown there."""
+
+    @property
+    def evaluates_at_start(self) -> bool:
+        """Whether policies are evaluated before they have learned anything too."""
+
     def describe(self) -> str:
-        """Say what is known only now and a user should know; nothing where there is nothing to say."""
+        """Return what is known only now and a user should know; nothing where there is nothing to say."""
+
+    def begin(self) -> None:
+        """Begin the first episodes, where no checkpoint is gone back to."""
+
+    def step(self) -> None:
+        """Act, see what the actions led to, and learn what is due."""
+
+    def rows(self, *, is_evaluated: bool) -> list[dict[str, Any]]:
+        """Return a row of train.csv for every run, all numbers of which are finite."""
+
+    def evaluate(self) -> list[dict[str, Any]]:
+        """Play episodes with every policy, and return a row of eval.csv for every run."""
+
+    def states(self) -> list[dict[str, Any]]:
+        """Return the checkpoint of every run, once its logs hold what the checkpoint counts on."""
 
     def cut(self, states: Sequence[dict[str, Any]]) -> None:
         """Drop what runs wrote after their checkpoints, all at the same frame; without any, all that they wrote."""
@@ -55,8 +67,8 @@ class Cohort(Protocol):
     def load(self, states: Sequence[dict[str, Any]]) -> None:
         """Go back to a checkpoint of every run, all at the same frame, none of which is the beginning."""
 
-    def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
-        """Go on until every run has had so many frames. False: stopped before, with a checkpoint."""
+    def status(self, frames: int, frames_per_s: float) -> Status:
+        """Return where the cohort is on its way to so many frames."""
 
     def close(self) -> None:
-        """End the simulators; training does so by itself."""
+        """End the simulators."""

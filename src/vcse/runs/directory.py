@@ -4,9 +4,8 @@ config.json   everything that decides the run's numbers
 meta.json     versions, commit, machine
 train.csv     a row every so many frames            eval.csv   a row per evaluation
 timing.csv    wall clock, and frames/s since the row before; never compared
-actions.bin   A2C: every action taken, a byte each: environments that cannot be saved are replayed
-replay.bin    SAC: every transition, so that a checkpoint adds the new ones instead of writing all again
-frames.bin    DrQ-v2: every frame, for the same reason; steps.bin: what led to each
+*.bin         logs that grow with the run, so that a checkpoint adds what is new instead of writing all again:
+              actions, as environments that cannot be saved are replayed; transitions; images and what led to each
 checkpoint/   the newest two                        DONE       the frame at which the run was complete
 """
 
@@ -27,42 +26,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from vcse.agents.entry import AGENTS
 from vcse.extras import install
 from vcse.runs import checkpoint
+from vcse.runs.arithmetic import EXACT, Arithmetic
 from vcse.runs.checkpoint import Checkpoint, naming, write_atomically
 from vcse.runs.config import RunConfig, difference
 from vcse.runs.machine import describe_machine
+from vcse.settings import AgentSettings
 
 CURVES = ("train.csv", "eval.csv", "timing.csv")
-# What train.csv shows of the bonus in the last batch.
-BONUS_COLUMNS = (
-    "bonus_std",
-    "bonus_min",
-    "bonus_max",
-    "radius_mean",
-    "zero_radius_share",
-    "decided_by_value_share",
-    "value_count_mean",
-    "value_mean",
-    "value_std",
-)
-# RCSE has the reward where VCSE has the value. A2C leaves these out: its tasks pay at the goal alone, and refuse RCSE.
-REWARD_COLUMNS = ("decided_by_reward_share", "reward_count_mean", "reward_mean", "reward_std")
-SHOWN_OF_BONUS = (*BONUS_COLUMNS, *REWARD_COLUMNS)
-LOGS = tuple(dict.fromkeys(name for agent in AGENTS.values() for name in agent.logs))  # that grow with a run
 LOCK_SECONDS = 0.5  # whoever looks whether a run is being written holds it for a moment
 
 
 class RunDirectory:
     """One run on disk, locked while this object holds it."""
 
-    def __init__(self, path: Path, config: RunConfig, *, tensorboard: bool = False, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: RunConfig,
+        *,
+        tensorboard: bool = False,
+        device: str = "cpu",
+        arithmetic: Arithmetic = EXACT,
+    ) -> None:
         if tensorboard and importlib.util.find_spec("tensorboard") is None:
             raise RuntimeError(f"TensorBoard is not installed: {install('tensorboard')}")
         self.path = path
         self.config = config
         self.device = device
+        self.arithmetic = arithmetic
         self._has_scalars = tensorboard
         self._scalars: Any = None
         path.mkdir(parents=True, exist_ok=True)
@@ -108,8 +101,7 @@ class RunDirectory:
 
     def save_checkpoint(self, frame: int, state: Mapping[str, Any]) -> None:
         """Write a checkpoint, after which nothing up to this frame can be lost."""
-        for name in (*CURVES, *LOGS):
-            path = self.path / name
+        for path in (*(self.path / name for name in CURVES), *logs(self.path)):
             if path.exists():
                 with naming(path), open(path, "rb+") as file:
                     os.fsync(file.fileno())
@@ -193,8 +185,8 @@ class RunDirectory:
     def finish(self, frame: int) -> None:
         """Mark the run as complete, and drop what only a longer one would need, where that is not kept."""
         write_atomically(self.path / "DONE", f"{frame}\n".encode())
-        for name in () if self.config.keeps_replay else LOGS:
-            (self.path / name).unlink(missing_ok=True)
+        for log in () if self.config.keep_replay else logs(self.path):
+            log.unlink(missing_ok=True)
 
     def _write_config(self) -> None:
         there = check_config(self.path, self.config)
@@ -202,7 +194,7 @@ class RunDirectory:
         if not grows and (there == self.config or self.done_frame >= self.config.frames):
             return
         if grows:  # and is not only saved more or less often
-            machine = describe_machine(self.config.agent, self.device)
+            machine = describe_machine(self.device, self.arithmetic)
             write_atomically(self.path / "meta.json", json.dumps(machine, indent=1).encode())
         # What makes the directory a run comes last.
         write_atomically(self.path / "config.json", json.dumps(self.config.to_json(), indent=1).encode())
@@ -237,14 +229,19 @@ def check_config(path: Path, config: RunConfig) -> RunConfig | None:
     replaced: the command that is mended would be refused otherwise.
     """
     if not (path / "config.json").exists():
-        strange = [name for name in (*CURVES, *LOGS, "checkpoint", "DONE") if (path / name).exists()]
+        strange = [name for name in (*CURVES, "checkpoint", "DONE") if (path / name).exists()]
+        strange += [log.name for log in logs(path)]
         if strange:
             raise ValueError(f"{path} holds {strange[0]} but no config.json: it is no run, and nothing is overwritten")
         return None
     if not has_saved(path):
         return None
-    there = read_config(path)
-    different = difference(config, there)
+    agent = _read_json(path).get("agent")
+    if agent == config.agent:
+        there = read_config(path, lambda _: type(config.settings))
+        different = difference(config, there)
+    else:
+        different = f"agent is {agent!r} there and {config.agent!r} here"
     if different:
         raise ValueError(
             f"{path} holds another run: {different}; choose another --out, or --method in vcse train, or go on with "
@@ -255,18 +252,11 @@ def check_config(path: Path, config: RunConfig) -> RunConfig | None:
             f"{path} is done at frame {done_frame(path):,} and its checkpoints are gone: it cannot go on to "
             f"{config.frames:,}; choose another --out, or delete it to train it anew"
         )
-    if 0 <= done_frame(path) < config.frames and not there.keeps_replay:
+    if 0 <= done_frame(path) < config.frames and not there.keep_replay:
         raise ValueError(
             f"{path} is done at frame {done_frame(path):,} and was trained with --no-keep-replay: it cannot go on to "
             f"{config.frames:,}; choose another --out, or delete it to train it anew"
         )
-    if done_frame(path) < config.frames and 0 < max(checkpoint.frames(path / "checkpoint"), default=0) < config.frames:
-        gone = [name for name in AGENTS[config.agent].logs if not (path / name).exists()]
-        if gone:
-            raise ValueError(
-                f"{path / gone[0]} is missing, without which the run cannot go on to {config.frames:,} frames: choose "
-                "another --out, or delete the run to train it anew"
-            )
     if there.frames > config.frames > done_frame(path):
         raise ValueError(
             f"{path} is a run of {there.frames:,} frames, which may grow but not shrink to {config.frames:,}"
@@ -279,10 +269,37 @@ def has_saved(path: Path) -> bool:
     return bool(checkpoint.frames(path / "checkpoint")) or done_frame(path) >= 0
 
 
-def read_config(path: Path) -> RunConfig:
-    """Read the configuration of a run's directory."""
+def logs(path: Path) -> list[Path]:
+    """Return the files of a run that grow with it."""
+    return sorted(path.glob("*.bin"))
+
+
+def check_logs(path: Path, config: RunConfig, names: Iterable[str]) -> None:
+    """Refuse to go on with a run whose logs of these names are gone."""
+    newest = max(checkpoint.frames(path / "checkpoint"), default=0)
+    gone = [name for name in names if not (path / name).exists()]
+    if gone and done_frame(path) < config.frames and 0 < newest < config.frames:
+        raise ValueError(
+            f"{path / gone[0]} is missing, without which the run cannot go on to {config.frames:,} frames: choose "
+            "another --out, or delete the run to train it anew"
+        )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
     try:
-        return RunConfig.from_json(json.loads((path / "config.json").read_text()))
+        content: dict[str, Any] = json.loads((path / "config.json").read_text())
+    except ValueError as error:
+        raise ValueError(f"{path / 'config.json'} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path / 'config.json'} cannot be read: it does not hold an object")
+    return content
+
+
+def read_config(path: Path, settings_of: Callable[[str], type[AgentSettings]]) -> RunConfig:
+    """Read the configuration of a run's directory, by the class of each agent's settings."""
+    content = _read_json(path)
+    try:
+        return RunConfig.from_json(content, settings_of(content["agent"]))
     except TypeError as error:
         what = "a setting is missing, unknown or of a wrong kind"
         raise ValueError(f"{path / 'config.json'} cannot be read: {what} ({error})") from error
@@ -315,11 +332,6 @@ def run_directories(path: Path) -> list[Path]:
     if not found:
         raise ValueError(f"{path} holds no run: there is no config.json below it")
     return found
-
-
-def readable_runs(path: Path) -> dict[Path, RunConfig]:
-    """Give the runs below a directory and their configurations; what cannot be read is named and left out."""
-    return those_without_problems(run_directories(path), read_config)
 
 
 def those_without_problems(paths: Iterable[Path], look: Callable[[Path], RunConfig]) -> dict[Path, RunConfig]:

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 
 from vcse import __version__
-from vcse.runs.arithmetic import arithmetic_of
+from vcse.runs.arithmetic import Arithmetic
 from vcse.runs.cgroups import cores_in_groups
 
 PACKAGES = ("torch", "numpy", "envpool", "minigrid", "gymnasium", "dm_control", "mujoco", "metaworld")
 
 
-def describe_machine(agent: str, device: str) -> dict[str, Any]:
-    """Say on what, with what and how exactly a run is made."""
+def describe_machine(device: str, arithmetic: Arithmetic) -> dict[str, Any]:
+    """Return on what, with what and how exactly a run is made."""
     return {
         "vcse": __version__,
         "commit": _commit(),
@@ -31,7 +31,7 @@ def describe_machine(agent: str, device: str) -> dict[str, Any]:
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "cudnn_deterministic": torch.backends.cudnn.deterministic,
         "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
-        **arithmetic_of(agent, device)._asdict(),
+        **arithmetic._asdict(),
         "command": sys.argv[1:],
     }
 

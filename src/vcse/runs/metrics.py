@@ -9,6 +9,22 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+# What train.csv shows of the bonus in the last batch.
+BONUS_COLUMNS = (
+    "bonus_std",
+    "bonus_min",
+    "bonus_max",
+    "radius_mean",
+    "zero_radius_share",
+    "decided_by_value_share",
+    "value_count_mean",
+    "value_mean",
+    "value_std",
+)
+# RCSE has the reward where VCSE has the value.
+REWARD_COLUMNS = ("decided_by_reward_share", "reward_count_mean", "reward_mean", "reward_std")
+SHOWN_OF_BONUS = (*BONUS_COLUMNS, *REWARD_COLUMNS)
+
 
 class Episodes:
     """What the training episodes of every learner gave: counts, and returns and success of the last hundred or so."""
@@ -60,8 +76,18 @@ class Episodes:
         reached = self.successes[learner] or [each > 0 for each in self.recent[learner]]
         return sum(reached) / len(reached) if reached else math.nan
 
+    def row(self, frame: int, learner: int, bonus_mean: float, *, knows_success: bool = True) -> dict[str, Any]:
+        """Return the columns with which every row of train.csv begins."""
+        return {
+            "frame": frame,
+            "episodes": self.finished[learner],
+            "return_mean": self.return_mean(learner),
+            "success_rate": self.success_rate(learner) if knows_success else math.nan,
+            "bonus_mean": bonus_mean,
+        }
+
     def learner_state(self, learner: int) -> dict[str, Any]:
-        """Give one learner's part."""
+        """Return one learner's part."""
         running = torch.from_numpy(self.running[learner].copy())
         return {"finished": self.finished[learner], "recent": list(self.recent[learner]), "running": running}
 

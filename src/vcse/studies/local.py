@@ -16,12 +16,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
-from vcse.agents.entry import AGENTS
+from vcse.agents import agent_entry, readable_runs
 from vcse.launch.cohorts import StoppedError, alike, stop_on_signals, unfinished_runs
 from vcse.launch.processes import Job, Note, end_jobs, start_job, tell_to_stop
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import check_config, check_no_file, has_saved, readable_runs
+from vcse.runs.directory import check_config, check_no_file, has_saved
 from vcse.runs.divergence import DivergedError
 from vcse.runs.formatting import counted
 from vcse.runs.progress import Status
@@ -86,7 +86,7 @@ def form_cohorts(configs: Sequence[RunConfig], *, jobs: int, device: str) -> lis
     cohorts = []
     for group in alike(configs):
         in_order = sorted(group, key=lambda config: (config.task, config.method, config.seed))
-        pieces = -(-len(group) // AGENTS[group[0].agent].most_runs[device])
+        pieces = -(-len(group) // agent_entry(group[0].agent).most_runs[device])
         pieces = min(len(group), -(-pieces // jobs) * jobs)  # so that no job is left alone with the last
         cohorts += [in_order[piece::pieces] for piece in range(pieces)]
     return sorted(cohorts, key=lambda cohort: -sum(config.frames for config in cohort))

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vcse.agents.entry import AGENTS
-from vcse.agents.settings import Reading
 from vcse.envs.mujoco.rendering import Rendering
 from vcse.envs.nearest import nearest
-from vcse.runs.config import RunConfig, ValueSource, backend_of, marker_of, settings_of
+from vcse.launch.configs import run_configs as configs_of
+from vcse.runs.config import RunConfig
+from vcse.settings import Reading
 
 Metric = Literal["success_rate", "return_mean", "eval_return_mean", "eval_success_rate", "beyond_wall_share"]
 Figure = Literal["curves", "aggregate", "visits"]
@@ -22,8 +22,7 @@ class Method:
     name: str  # the label of its runs
     bonus: str
     reading: Reading = "release"
-    values: ValueSource = "network"
-    settings: dict[str, Any] = field(default_factory=dict)  # deviations: keywords of the agent's `..._config`
+    settings: dict[str, Any] = field(default_factory=dict)  # deviations: settings of the agent, by name
     explanation: str = ""
 
 
@@ -155,36 +154,31 @@ def run_configs(
     eval_every_frames: int | None = None,
     eval_episodes: int | None = None,
     rendering: Rendering = "faithful",
-    keeps_replay: bool = True,
+    keep_replay: bool = True,
 ) -> list[RunConfig]:
     """Give the runs of a study, in the order of its figure; rendering is for those that look at pictures."""
     if not entry.is_runnable:
         raise ValueError(f"study {entry.name} cannot be run yet; it needs {', '.join(entry.missing)}")
-    facts = AGENTS[entry.agent]
-    schedule = facts.schedule
     return [
-        RunConfig(
-            task=task.name,
-            agent=entry.agent,
-            method=method.name,
-            seed=seed,
-            reading=method.reading,
-            frames=task.frames,
-            settings=settings_of(task.name, method.bonus, method.reading, **method.settings),
-            backend=backend_of(task.name),
-            values=method.values,
-            row_every_frames=schedule.row_every_frames,
-            eval_every_frames=schedule.eval_every_frames if eval_every_frames is None else eval_every_frames,
-            eval_episodes=schedule.eval_episodes if eval_episodes is None else eval_episodes,
-            rendering=rendering if facts.sees_pictures else None,
-            goal_marker=marker_of(task.name),
-            # A run that is shorter than the figure's shows ten pictures all the same.
-            visits_every_frames=min(entry.visits_every_frames, max(task.frames // 10, 1)),
-            keeps_replay=keeps_replay,
-        )
+        config
         for task in entry.tasks
         for method in entry.methods
-        for seed in range(first_seed, first_seed + entry.seeds)
+        for config in configs_of(
+            task.name,
+            method.bonus,
+            agent=entry.agent,
+            seeds=range(first_seed, first_seed + entry.seeds),
+            frames=task.frames,
+            reading=method.reading,
+            method=method.name,
+            eval_every_frames=eval_every_frames,
+            eval_episodes=eval_episodes,
+            rendering=rendering,
+            # A run that is shorter than the figure's shows ten pictures all the same.
+            visits_every_frames=min(entry.visits_every_frames, max(task.frames // 10, 1)),
+            keep_replay=keep_replay,
+            **method.settings,
+        )
     ]
 
 

@@ -1,6 +1,5 @@
 import copy
 import dataclasses
-import math
 
 import jaxtyping
 import pytest
@@ -9,7 +8,8 @@ from agents.contract import DrQv2Kind, assert_same_state
 from torch import nn
 from torch.nn import functional
 
-from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Config, DrQv2Spec
+from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
+from vcse.agents.drqv2.settings import DrQv2Settings
 from vcse.bonuses.registry import BonusChoice
 from vcse.estimators import kth_neighbor_distance, state_entropy_reward, value_conditional_reward
 from vcse.nets.random_shift import PAD, SHIFTS
@@ -114,11 +114,11 @@ class PlainDrQv2:
 
     def update(self, batch, noise, shifts, step):
         config, size = self.config, self.config.batch_size
-        first, last, steps = config.noise_schedule
+        first, last, steps = config.action_noise
         deviation = first + (last - first) * min(step / steps, 1)
         beta = config.beta * (1 - config.beta_decay) ** step if config.bonus.name != "none" else 0.0
         first_rewards, scale = batch.first_rewards, 1.0
-        if config.normalizes_reward:
+        if config.normalize_reward:
             self.reward_scale = 0.99 * self.reward_scale + 0.01 * first_rewards[:size].abs().mean().item()
             scale = self.reward_scale + 1e-8
         rewards, first_rewards = batch.rewards[:size] / scale, first_rewards / scale
@@ -146,7 +146,7 @@ class PlainDrQv2:
         with torch.no_grad():
             everyone = torch.cat((seen, self.encoder(now[size:]))) if len(now) > size else seen
             paid = rewards + beta * self.bonus(everyone, first_rewards)[:size]
-            if config.injection == "every_step":
+            if config.return_injection == "every_step":
                 for pictures, their_rewards, their_discounts in zip(*batch.between, strict=True):
                     later = self.encoder(self.augmented(pictures[:size], shifts[0][:size]))
                     paid = paid + their_discounts[:size] * beta * self.bonus(later, their_rewards[:size] / scale)
@@ -215,7 +215,7 @@ def check_against_plain(config, *, at_border=False):
         with torch.no_grad():
             agent.actor_head[4].mul_(20)
     plain = PlainDrQv2(agent, config)
-    steps_between = config.n_step - 1 if config.injection == "every_step" else 0
+    steps_between = config.n_step - 1 if config.return_injection == "every_step" else 0
     for seed in range(3):
         batch = KIND.material(seed, size=config.drawn, steps_between=steps_between)
         noise, shifts = KIND.noise(seed), KIND.shifts(seed, size=config.drawn)
@@ -251,14 +251,14 @@ def check_against_plain(config, *, at_border=False):
         dataclasses.replace(MATCHED, **FAST),
         dataclasses.replace(VCSE, **FAST, value_critic="target"),
         dataclasses.replace(VCSE, **FAST, curiosity_pair="one-step"),
-        dataclasses.replace(VCSE, **FAST, injection="every_step"),
-        dataclasses.replace(SE, **FAST, injection="every_step"),
-        dataclasses.replace(RCSE, **FAST, injection="every_step", normalizes_reward=True),
-        dataclasses.replace(VCSE, **FAST, normalizes_reward=True),
+        dataclasses.replace(VCSE, **FAST, return_injection="every_step"),
+        dataclasses.replace(SE, **FAST, return_injection="every_step"),
+        dataclasses.replace(RCSE, **FAST, return_injection="every_step", normalize_reward=True),
+        dataclasses.replace(VCSE, **FAST, normalize_reward=True),
         dataclasses.replace(VCSE, **FAST, bonus_batch_size=10),
         dataclasses.replace(RCSE, **FAST, bonus_batch_size=10),
         dataclasses.replace(SE, **FAST, beta_decay=0.2),
-        dataclasses.replace(NONE, **FAST, noise_schedule=(1.0, 0.1, 5)),
+        dataclasses.replace(NONE, **FAST, action_noise=(1.0, 0.1, 5)),
     ],
     ids=[
         "none with the release's rates",
@@ -286,7 +286,7 @@ def test_three_updates_are_those_of_a_plain_learner_with_pytorchs_own_layers(con
 
 
 def test_actions_that_are_cut_off_at_the_border_pass_their_gradient_on():
-    config = dataclasses.replace(NONE, **FAST, noise_schedule=(1.0, 1.0, 1))
+    config = dataclasses.replace(NONE, **FAST, action_noise=(1.0, 1.0, 1))
     agent = DrQv2(KIND.spec, config, 3)
     with torch.no_grad():
         agent.actor_head[4].mul_(20)
@@ -435,7 +435,7 @@ def test_what_is_no_stack_of_frames_is_refused_by_name(shape):
 
 
 def test_without_noise_actions_are_the_mean_and_otherwise_as_noisy_as_the_schedule_says():
-    config = dataclasses.replace(NONE, noise_schedule=(1.0, 0.1, 100))
+    config = dataclasses.replace(NONE, action_noise=(1.0, 0.1, 100))
     agent = KIND.make([config], [0])
     pictures, noise = KIND.material(0).observations, KIND.noise(0)[0]
     mean = agent.act(pictures, None)
@@ -506,8 +506,8 @@ def test_a_policy_alone_comes_from_the_state_of_any_learner():
 @pytest.mark.parametrize(
     "config",
     [
-        dataclasses.replace(SE, beta_decay=0.1, noise_schedule=(1.0, 0.1, 10)),
-        dataclasses.replace(RCSE, normalizes_reward=True),
+        dataclasses.replace(SE, beta_decay=0.1, action_noise=(1.0, 0.1, 10)),
+        dataclasses.replace(RCSE, normalize_reward=True),
         KIND.config("vcse", bonus_batch_size=8, value_critic="target", curiosity_pair="one-step"),
     ],
     ids=["schedules", "normalised rewards", "vcse with all else"],
@@ -528,45 +528,18 @@ def test_saved_loaded_and_continued_equals_not_stopping_with_deviations_too(conf
     assert_same_state(other.state_dict(), agent.state_dict())
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"n_step": 0}, "n_step must be at least 1, got 0"),
-        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ({"features": 0}, "features must be at least 1, got 0"),
-        ({"hidden_units": 0}, "hidden_units must be at least 1, got 0"),
-        ({"seed_frames": 0}, "seed_frames must be at least 1, got 0"),
-        ({"steps_per_update": 0}, "steps_per_update must be at least 1, got 0"),
-        ({"beta": -0.1}, r"beta must be finite and not negative, got -0\.1"),
-        ({"beta": math.nan}, "beta must be finite and not negative, got nan"),
-        ({"beta_decay": 1.0}, r"beta_decay must be from 0 to below 1, got 1\.0"),
-        ({"beta_decay": -0.1}, r"beta_decay must be from 0 to below 1, got -0\.1"),
-        ({"learning_rate": 0.0}, r"learning_rate must be finite and above 0, got 0\.0"),
-        ({"replay_capacity": 5}, "replay_capacity must be at least 6, the transitions of a batch, got 5"),
-        ({"replay_capacity": 9, "n_step": 9}, "replay_capacity must be above n_step, 9, got 9"),
-        ({"bonus_batch_size": 5}, "bonus_batch_size must be at least batch_size, 6, got 5"),
-        ({"bonus_batch_size": 16_385}, "bonus_batch_size must be at most 16384, got 16385"),
-        ({"batch_size": 20_000}, "batch_size must be at most 16384, got 20000"),
-        ({"batch_size": 3}, "k must be below 3, the states of a batch, got 3"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        dataclasses.replace(VCSE, **changes)
-
-
 @pytest.mark.usefixtures("without_type_checks")
 def test_it_learns_to_point_at_the_bright_half():
     """A picture is bright above or below, and the action must say which; nothing comes after."""
     size, updates = 8, 70
-    config = DrQv2Config(
+    config = DrQv2Settings(
         BonusChoice("vcse", "release-drqv2", 3),
         beta=0.01,
         hidden_units=32,
         features=8,
         batch_size=size,
         learning_rate=2e-3,
-        noise_schedule=(0.3, 0.3, 1),
+        action_noise=(0.3, 0.3, 1),
     )
     agent, generator = DrQv2(DrQv2Spec(9, 1), config, 0), torch.Generator().manual_seed(0)
 

@@ -34,18 +34,22 @@ from runs.small_pixels import (
     train_short,
 )
 
+from vcse.agents import read_config
 from vcse.agents.drqv2 import cohort as cohort_module
 from vcse.agents.drqv2.agent import DrQv2, DrQv2Spec
-from vcse.agents.drqv2.cohort import PixelCohort
+from vcse.agents.drqv2.cohort import DrQv2Cohort, warning
+from vcse.agents.drqv2.costs import needs
+from vcse.agents.drqv2.settings import DrQv2Settings
 from vcse.agents.drqv2.transfer import Delivery
 from vcse.cli import main
 from vcse.envs.mujoco.pixels import Pixels
 from vcse.envs.processes import Batch
 from vcse.launch.cohorts import StoppedError, needs_of
 from vcse.nets.cuda.side_stream import Beside
-from vcse.runs import checkpoint, resources
+from vcse.runs import checkpoint, loop, resources
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import BONUS_COLUMNS, REWARD_COLUMNS, SHOWN_OF_BONUS, RunDirectory, read_config, read_rows
+from vcse.runs.directory import RunDirectory, read_rows
+from vcse.runs.metrics import BONUS_COLUMNS, REWARD_COLUMNS, SHOWN_OF_BONUS
 from vcse.runs.progress import TrainingProgress
 from vcse.studies.catalog import study
 from vcse.studies.local import take_out
@@ -124,7 +128,7 @@ def test_what_a_run_leaves_on_disk(done):
     assert json.loads((run / "meta.json").read_text())["drawn_by"] in ("osmesa", "egl")
     assert checkpoint.frames(run / "checkpoint") == [FRAMES, 90]
     assert newest_state(run).state["agent"]["updates"] == (FRAMES - SEED_FRAMES) // 4 + 1
-    assert RunConfig.from_json(json.loads((run / "config.json").read_text())) == VCSE
+    assert RunConfig.from_json(json.loads((run / "config.json").read_text()), DrQv2Settings) == VCSE
     header = (run / "train.csv").read_text().splitlines()[0]
     assert header.startswith("frame,episodes,return_mean,success_rate,bonus_mean,eval_return_mean,eval_success_rate,")
     assert (run / "eval.csv").read_text().startswith("frame,episodes,return_mean,success_rate\n")
@@ -205,7 +209,7 @@ def test_an_action_follows_from_what_is_seen_and_from_all_updates_before_it_and_
     # As DrQ-v2's authors do it: act, make an update at every second step, and only then see what came of the action.
     config = make_config("none", eval_episodes=0)
     directory = RunDirectory(tmp_path / config.name, config)
-    cohort = PixelCohort([directory])
+    cohort = DrQv2Cohort([directory])
     agent, replay, updates = cohort.agent, cohort.replay, {"made": 0, "acted on": 0}
     acted, seen, sent, learned_at = [], [], [], []
     act, learn, adopt, send = agent.act, agent.learn, agent.adopt, cohort.environment.send
@@ -245,7 +249,7 @@ def test_an_action_follows_from_what_is_seen_and_from_all_updates_before_it_and_
     seed_steps = SEED_FRAMES // 2
     assert learned_at == list(range(seed_steps, STEPS + 1, 2))
     assert acted == [(step, len(range(seed_steps, step, 2))) for step in range(seed_steps, STEPS)]
-    cohort.save()  # which stores what the last action led to
+    loop.save(cohort)  # which stores what the last action led to
     is_led_to = replay.positions[: replay.count] > 0
     for observation, place in zip(seen, np.flatnonzero(is_led_to)[seed_steps:] - 1, strict=True):
         back = np.minimum([2, 1, 0], replay.positions[place])  # the first of an episode stands for those before
@@ -317,14 +321,14 @@ def test_a_death_before_the_first_checkpoint_takes_a_run_back_to_its_beginning(d
 
 
 def test_stopped_in_its_first_evaluation_a_run_goes_on_to_the_same_end(done, tmp_path, monkeypatch):
-    plain = cohort_module.play_pictures
+    plain = cohort_module.play_images
 
     def play(*arguments, **settings):
         stop()
         return plain(*arguments, **settings)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cohort_module, "play_pictures", play)
+        patch.setattr(cohort_module, "play_images", play)
         with pytest.raises(StoppedError):
             train([NONE], tmp_path)
     train([NONE], tmp_path)
@@ -334,8 +338,8 @@ def test_stopped_in_its_first_evaluation_a_run_goes_on_to_the_same_end(done, tmp
 @pytest.mark.parametrize(
     ("bonus", "changes"),
     [
-        ("se", {"replay_capacity": 20, "beta_decay": 0.01, "noise_schedule": (1.0, 0.1, 40)}),
-        ("vcse", {"injection": "every_step", "normalizes_reward": True, "bonus_batch_size": 10, "n_step": 2}),
+        ("se", {"replay_capacity": 20, "beta_decay": 0.01, "action_noise": (1.0, 0.1, 40)}),
+        ("vcse", {"return_injection": "every_step", "normalize_reward": True, "bonus_batch_size": 10, "n_step": 2}),
     ],
     ids=["forgetful se with schedules", "vcse at every step"],
 )
@@ -364,22 +368,22 @@ def test_a_run_that_is_too_short_to_learn_is_warned_of_and_no_other(tmp_path, fr
     config = make_config("none", frames=frames, eval_episodes=0, settings=settings)
     train([config], tmp_path)
     acting = newest_state(tmp_path / config.name).state["agent"]["acting"]
-    unlearned = DrQv2(DrQv2Spec(9, 1), config.drqv2, config.seed).state_dict()["acting"]
+    unlearned = DrQv2(DrQv2Spec(9, 1), config.settings, config.seed).state_dict()["acting"]
     for mine, theirs in zip(acting, unlearned, strict=True):
         assert torch.equal(mine, theirs) != learns
     said = f"nothing is learned in {frames} frames: the first update comes within "
-    assert PixelCohort.warning(config).startswith(said) == (not learns)
-    assert bool(PixelCohort.warning(config)) == (not learns)
+    assert warning(config).startswith(said) == (not learns)
+    assert bool(warning(config)) == (not learns)
 
 
 def test_a_batch_that_never_finds_enough_is_warned_of_and_the_replay_is_not_larger_than_the_run():
     few, enough = (make_config(settings={"batch_size": size}) for size in (45, 44))  # 50 steps in 2 episodes, over 3
     said = "every batch of 45 holds transitions more than once: there are never more than 44"
-    assert PixelCohort.warning(few) == said
-    assert PixelCohort.warning(enough) == ""
-    assert PixelCohort.needs(few).replay == PixelCohort.needs(enough).replay
+    assert warning(few) == said
+    assert warning(enough) == ""
+    assert needs(few).replay == needs(enough).replay
     forgetful = make_config(frames=100_000, settings={"replay_capacity": 100})  # of which a batch of 6 finds enough
-    assert PixelCohort.warning(forgetful) == ""
+    assert warning(forgetful) == ""
 
 
 def test_a_replay_that_forgets_learns_as_often_and_something_else(done, tmp_path):
@@ -404,7 +408,7 @@ def test_a_run_that_grows_goes_on_where_it_was(done, tmp_path):
 
 
 def test_a_replay_that_is_not_kept_is_gone_when_a_run_is_done_and_not_before(done, tmp_path, capsys):
-    dropping = dataclasses.replace(VCSE, keeps_replay=False)
+    dropping = dataclasses.replace(VCSE, keep_replay=False)
     with pytest.raises(StoppedError):
         train([dropping], tmp_path, progress=Interrupting(52, stop))
     run = tmp_path / VCSE.name
@@ -425,9 +429,9 @@ def test_a_replay_that_is_not_kept_is_gone_when_a_run_is_done_and_not_before(don
 
 
 def test_what_is_on_disk_already_of_a_replay_that_is_not_kept_is_not_needed_again(done):
-    dropping = dataclasses.replace(VCSE, frames=2 * FRAMES, keeps_replay=False)
+    dropping = dataclasses.replace(VCSE, frames=2 * FRAMES, keep_replay=False)
     needed = needs_of([dropping], done)
-    assert needed.files + needed.until_done == needs_of([dataclasses.replace(dropping, keeps_replay=True)], done).files
+    assert needed.files + needed.until_done == needs_of([dataclasses.replace(dropping, keep_replay=True)], done).files
 
 
 def test_an_odd_number_of_frames_is_made_whole(tmp_path):
@@ -477,13 +481,13 @@ def test_what_a_run_has_on_disk_is_not_needed_again(done):
     longer = dataclasses.replace(VCSE, frames=2 * FRAMES)
     needed = needs_of([longer], done).files / cohort_module.FRAME_BYTES
     assert STEPS - 10 < needed < STEPS + 10  # names and the last picture are in its checkpoints too
-    assert needs_of([longer], done / "elsewhere") == PixelCohort.needs(longer)
+    assert needs_of([longer], done / "elsewhere") == needs(longer)
 
 
 def test_a_replay_that_memory_has_no_room_for_lies_on_disk_and_learns_the_same(tmp_path, monkeypatch):
     train([VCSE], tmp_path / "memory")
     # Enough for networks and a process, and less than a fifth of that beside them.
-    taken = PixelCohort.needs(VCSE).working + resources.PROCESS_BYTES
+    taken = needs(VCSE).working + resources.PROCESS_BYTES
     monkeypatch.setattr(resources, "free_bytes", lambda device: taken + 1000)
     train([VCSE], tmp_path / "disk", progress=(heard := Hearing()))
     assert heard.notes[0].startswith("replay: 1.2 MB on disk, which is slower; files: ")
@@ -501,7 +505,7 @@ def test_a_replay_on_disk_is_gone_with_a_run_that_cannot_be_built(tmp_path, monk
     monkeypatch.setattr(cohort_module, "Pixels", fail)
     monkeypatch.setattr(fail, "frame_shape", Pixels.frame_shape, raising=False)
     with pytest.raises(RuntimeError, match="nothing draws"):
-        PixelCohort([directory], replay_place=resources.DISK)
+        DrQv2Cohort([directory], replay_place=resources.DISK)
     directory.close()
     assert sorted(path.name for path in directory.path.iterdir()) == before
 
@@ -513,7 +517,7 @@ def test_a_disk_that_is_full_before_a_replay_lies_on_it_is_told_with_the_file(tm
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
     directory = RunDirectory(tmp_path / VCSE.name, VCSE)
     with pytest.raises(OSError, match=r"No space left on device.*replay\.scratch"):
-        PixelCohort([directory], replay_place=resources.DISK)
+        DrQv2Cohort([directory], replay_place=resources.DISK)
     directory.close()
 
 
@@ -521,12 +525,12 @@ def test_pictures_do_not_wait_in_memory_for_the_end_of_a_long_row(done, tmp_path
     monkeypatch.setattr(cohort_module, "MOST_UNWRITTEN", 7)
     config = dataclasses.replace(NONE, row_every_frames=10 * FRAMES, eval_every_frames=0)
     directory = RunDirectory(tmp_path / config.name, config)
-    cohort = PixelCohort([directory])
+    cohort = DrQv2Cohort([directory])
     cohort.begin()
     while cohort.frame < FRAMES:
         cohort.step()
         assert len(cohort.new_frames) < 7
-    cohort.save()
+    loop.save(cohort)
     cohort.close()
     directory.close()
     for name in ("frames.bin", "steps.bin"):
@@ -553,7 +557,7 @@ def test_a_run_trains_alone(tmp_path):
     configs = [make_config("none", seed, frames=10, eval_episodes=0) for seed in range(2)]
     directories = [RunDirectory(tmp_path / config.name, config) for config in configs]
     with pytest.raises(ValueError, match="a run that learns from pictures trains alone, got 2"):
-        PixelCohort(directories)
+        DrQv2Cohort(directories)
     for directory in directories:
         directory.close()
     train(configs, tmp_path)
@@ -567,12 +571,12 @@ def test_a_run_trains_alone(tmp_path):
 def test_a_loss_that_is_not_finite_stops_the_run_names_it_and_keeps_the_checkpoint(tmp_path):
     config = make_config("vcse", 4, eval_episodes=0)
     directory = RunDirectory(tmp_path / config.name, config)
-    cohort = PixelCohort([directory])
+    cohort = DrQv2Cohort([directory])
     with torch.no_grad():
         cohort.agent.critic_head[0][0] = math.nan
     message = "the critic_loss of dmc-pixels-pendulum_swingup/vcse/seed4 is not finite at frame 40"
     with pytest.raises(RuntimeError, match=message):
-        cohort.train(FRAMES, report=lambda status: None, should_stop=lambda: False)
+        loop.train(cohort, FRAMES, report=lambda status: None, should_stop=lambda: False)
     directory.close()
     assert not (directory.path / "DONE").exists()
     assert checkpoint.frames(directory.path / "checkpoint") == [30]
@@ -599,14 +603,15 @@ def test_an_evaluation_before_the_first_frame_is_no_pace(tmp_path, monkeypatch):
 
     def taking(seconds, do):
         def slowly(cohort):
-            do(cohort)
+            given = do(cohort)
             now[0] += seconds
+            return given
 
         return slowly
 
     monkeypatch.setattr("vcse.runs.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(PixelCohort, "_evaluate", taking(1000, PixelCohort._evaluate))
-    monkeypatch.setattr(PixelCohort, "step", taking(0.5, PixelCohort.step))
+    monkeypatch.setattr(DrQv2Cohort, "evaluate", taking(1000, DrQv2Cohort.evaluate))
+    monkeypatch.setattr(DrQv2Cohort, "step", taking(0.5, DrQv2Cohort.step))
     config = make_config("none", frames=4, eval_episodes=1)
     train([config], tmp_path, progress=(heard := Hearing()))
     assert heard.statuses[0].frames_per_s == 4
@@ -775,7 +780,7 @@ def test_a_study_of_the_catalogue_runs_from_end_to_end(tmp_path, name, task):
     frames, last_update = 200, 100  # steps
     entry = narrowed(study(name), seeds=1, frames=frames, tasks=[task])
     configs = [
-        dataclasses.replace(config, settings=smaller(config.drqv2, seed_frames=100))
+        dataclasses.replace(config, settings=smaller(config.settings, seed_frames=100))
         for config in run_configs(entry, eval_episodes=1, rendering="fast")
     ]
     file = StudyFile(entry.name, 1, 0, frames, list(entry.task_names), list(entry.method_names), "vcse study run")
@@ -788,8 +793,8 @@ def test_a_study_of_the_catalogue_runs_from_end_to_end(tmp_path, name, task):
         critics.append(tuple(state["critic"][0].flatten().tolist()))
         assert state["updates"] == 26
         assert math.isfinite(row[entry.metric])
-        assert (row["bonus_mean"] != 0) == config.drqv2.has_bonus
-        assert row["beta"] == pytest.approx(config.drqv2.weight(last_update))
+        assert (row["bonus_mean"] != 0) == config.settings.has_bonus
+        assert row["beta"] == pytest.approx(config.settings.weight(last_update))
     assert [config.method for config in configs] == list(entry.method_names)
     assert len(set(critics)) == len(configs)  # no method is another under its name
     if name == "metaworld":
@@ -800,7 +805,7 @@ def test_a_study_runs_from_the_command_line_with_whole_episodes(tmp_path, monkey
     def small_configs(entry, **asked):
         """Small networks and batches, for which a study has no option."""
         found = run_configs(entry, **asked, eval_episodes=1)
-        return [dataclasses.replace(each, settings=smaller(each.drqv2, seed_frames=200)) for each in found]
+        return [dataclasses.replace(each, settings=smaller(each.settings, seed_frames=200)) for each in found]
 
     monkeypatch.setattr("vcse.cli.study.run_configs", small_configs)
     command = ["study", "run", "dmc-pixels", "--tasks", "cartpole_swingup_sparse", "--seeds", "1", "--frames", "400"]
@@ -831,7 +836,7 @@ def test_processes_spin_beside_a_gpu_where_there_are_cores_for_it(device, thread
 def test_bfloat16_on_a_cpu_is_warned_of(tmp_path, precision, is_warned):
     config = make_config(settings={"encoder_precision": precision})
     directory = RunDirectory(tmp_path / config.name, config)
-    cohort = PixelCohort([directory])
+    cohort = DrQv2Cohort([directory])
     assert ("bfloat16 is for GPUs" in cohort.describe()) == is_warned
     cohort.close()
     directory.close()

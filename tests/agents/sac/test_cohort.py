@@ -13,13 +13,13 @@ from agents.contract import assert_same_state
 from runs.small import Interrupting, checkpoint_path, newest_state, train
 from runs.small_sac import CARTPOLE, EPISODE, FRAMES, SEED_FRAMES, Transitions, assert_same_run, make_config
 
-from vcse.agents.sac import cohort
-from vcse.agents.sac.cohort import OffPolicyCohort
+from vcse.agents.sac.cohort import SACCohort, warning
 from vcse.cli import evaluate, main
 from vcse.envs.mujoco import dmc
 from vcse.launch.cohorts import StoppedError
-from vcse.runs import checkpoint, resources
-from vcse.runs.directory import REWARD_COLUMNS, RunDirectory, read_rows
+from vcse.runs import checkpoint, loop, resources
+from vcse.runs.directory import RunDirectory, read_rows
+from vcse.runs.metrics import REWARD_COLUMNS
 
 FOUR = [make_config(bonus, seed) for seed, bonus in enumerate(("none", "se", "vcse", "rcse"))]
 ROW_FRAMES = list(range(20, FRAMES + 1, 20))
@@ -31,7 +31,7 @@ def _quick():
     jaxtyping.config.update("jaxtyping_disable", True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dmc, "MOST_STEPS", EPISODE)
-        patch.setattr(cohort, "SECONDS_BETWEEN_REPORTS", -1)
+        patch.setattr(loop, "SECONDS_BETWEEN_REPORTS", -1)
         yield
     dmc.state_spec.cache_clear()  # it remembers how long episodes were here
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -190,11 +190,11 @@ def test_a_death_takes_a_run_back_to_its_checkpoint_and_it_ends_the_same(four, t
 
 
 def test_a_replay_that_is_not_kept_is_gone_with_the_end_of_its_run_alone(four, tmp_path):
-    dropping, keeping = dataclasses.replace(FOUR[0], keeps_replay=False), FOUR[1]
+    dropping, keeping = dataclasses.replace(FOUR[0], keep_replay=False), FOUR[1]
     train([dropping, keeping], tmp_path)
     for config in (dropping, keeping):
         run, whole = tmp_path / config.name, four / config.name
-        assert (run / "replay.bin").exists() == config.keeps_replay
+        assert (run / "replay.bin").exists() == config.keep_replay
         assert (run / "train.csv").read_bytes() == (whole / "train.csv").read_bytes()
     with pytest.raises(ValueError, match="was trained with --no-keep-replay: it cannot go on to"):
         train([dataclasses.replace(dropping, frames=2 * FRAMES)], tmp_path)
@@ -270,21 +270,21 @@ def test_a_run_that_is_too_short_to_learn_is_warned_of_and_no_other(tmp_path, fr
     assert newest_state(tmp_path / config.name).state["agent"]["updates"] == updates
     first = 80 + round(1 / per_step)
     said = f"nothing is learned in {frames} frames: the first update comes within {first}, after seed_frames 80 of "
-    assert OffPolicyCohort.warning(config).startswith(said) == (updates == 0)
-    assert bool(OffPolicyCohort.warning(config)) == (updates == 0)
+    assert warning(config).startswith(said) == (updates == 0)
+    assert bool(warning(config)) == (updates == 0)
 
 
 def test_a_run_without_updates_is_warned_of():
     config = make_config("none", settings={"updates_per_step": 0.0})
-    assert OffPolicyCohort.warning(config) == "nothing is learned with 0 updates per step"
+    assert warning(config) == "nothing is learned with 0 updates per step"
 
 
 def test_a_batch_that_never_finds_enough_is_warned_of():
     enough = make_config(frames=129, settings={"batch_size": 128})
-    assert OffPolicyCohort.warning(enough) == ""
+    assert warning(enough) == ""
     few = make_config(frames=128, settings={"batch_size": 128})
     said = "every batch of 128 holds transitions more than once: there are never more than 127"
-    assert OffPolicyCohort.warning(few) == said
+    assert warning(few) == said
 
 
 def test_the_oldest_transitions_make_room_and_survive_a_stop(tmp_path):
@@ -312,20 +312,9 @@ def test_a_replay_that_does_not_fit_is_refused_with_numbers(tmp_path, monkeypatc
     assert list(tmp_path.iterdir()) == []
     directories = [RunDirectory(tmp_path / config.name, config) for config in configs]
     with pytest.raises(ValueError, match=refused):
-        OffPolicyCohort(directories)  # whoever builds one cohort finds room for it alone
+        SACCohort(directories)  # whoever builds one cohort finds room for it alone
     for directory in directories:
         directory.close()
-
-
-def test_a_run_needs_what_its_replay_then_takes(four):
-    config = FOUR[0]
-    rows = (four / config.name / "replay.bin").stat().st_size
-    assert OffPolicyCohort.needs(config).replay == rows
-    forgetful = make_config(config.method, settings={"replay_capacity": FRAMES // 2})
-    assert OffPolicyCohort.needs(forgetful).replay == rows // 2
-    assert OffPolicyCohort.needs(forgetful).files == OffPolicyCohort.needs(config).files > rows
-    dropping = OffPolicyCohort.needs(dataclasses.replace(config, keeps_replay=False))
-    assert (dropping.until_done, dropping.files) == (rows, OffPolicyCohort.needs(config).files - rows)
 
 
 def test_tasks_of_other_sizes_are_no_cohort(tmp_path):
@@ -341,12 +330,12 @@ def test_a_loss_that_is_not_finite_stops_the_run_names_it_and_keeps_the_checkpoi
     settings = {"frames": 60, "eval_episodes": 0, "settings": {"seed_frames": 40}}
     configs = [make_config("none", **settings), make_config("vcse", 4, **settings)]
     directories = [RunDirectory(tmp_path / config.name, config) for config in configs]
-    cohort = OffPolicyCohort(directories)
+    cohort = SACCohort(directories)
     with torch.no_grad():
         cohort.agent.critic[0][2] = math.nan
     try:
         with pytest.raises(RuntimeError, match=r"of dmc-pendulum_swingup/vcse/seed4 is not finite at frame"):
-            cohort.train(60, report=lambda status: None, should_stop=lambda: False)
+            loop.train(cohort, 60, report=lambda status: None, should_stop=lambda: False)
     finally:
         for directory in directories:
             directory.close()
@@ -376,12 +365,3 @@ def test_vcse_eval_gives_the_last_evaluation_again(four, capsys, monkeypatch):
             name: last[name] for name in ("frame", "episodes", "return_mean")
         }
         assert 0 <= row["sampled_return_mean"] <= EPISODE
-
-
-def test_a_run_with_fewer_updates_is_expected_to_take_less_time():
-    def seconds(**settings):
-        return OffPolicyCohort.expected_seconds(make_config("vcse", frames=100_000, settings=settings), "cpu")
-
-    large = {"hidden_units": 1024, "batch_size": 1024, "seed_frames": 20_000}
-    assert seconds(**large, updates_per_step=0.5) == pytest.approx(seconds(**large) / 2)
-    assert seconds(**large, updates_per_step=0.0) > 0  # it acts

@@ -94,7 +94,7 @@ def test_a_study_is_what_vcse_train_makes_of_the_same_names(monkeypatch, tmp_pat
 
 def test_readings_set_injection_and_weight_as_their_labels_say():
     settings = {
-        config.method: (config.a2c.bonus.reading, config.a2c.injection, config.a2c.beta)
+        config.method: (config.settings.bonus.reading, config.settings.injection, config.settings.beta)
         for config in run_configs(narrowed(study("minigrid-readings"), seeds=1, tasks=["LavaGapS7"]))
     }
     assert settings["vcse-release"] == ("release-a2c", "after_gae", 0.005)
@@ -105,7 +105,7 @@ def test_readings_set_injection_and_weight_as_their_labels_say():
 
 def test_values_are_exact_where_the_label_says_so():
     sources = {
-        config.method: (config.values, config.a2c.bonus_features)
+        config.method: (config.settings.values, config.settings.bonus_features)
         for config in run_configs(narrowed(study("minigrid-values"), seeds=1))
     }
     assert sources == {
@@ -121,14 +121,14 @@ def test_sac_from_states_has_the_numbers_of_the_release():
     assert study("dmc-states").is_runnable
     configs = run_configs(study("dmc-states"))
     assert len(configs) == 4 * 3 * 16
-    by_method = {config.method: config.sac for config in configs}
+    by_method = {config.method: config.settings for config in configs}
     assert {method: (sac.temperature, sac.has_extrinsic_critic) for method, sac in by_method.items()} == {
-        "none": (None, False),
+        "none": ("learned", False),
         "se": (0.001, False),
         "vcse": (0.001, True),
     }
     for config in configs:
-        sac = config.sac
+        sac = config.settings
         assert sac == by_method[config.method]
         assert (sac.bonus.reading, sac.bonus.k, sac.beta) == ("release-sac", 12, 0.1)
         assert (sac.batch_size, sac.hidden_units, sac.learning_rate, sac.discount) == (1024, 1024, 1e-4, 0.99)

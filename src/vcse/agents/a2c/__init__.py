@@ -1,1 +1,31 @@
-"""Advantage actor-critic."""
+"""A2C: advantage actor-critic, in grid worlds."""
+
+from vcse.agents.a2c.cohort import RECENT_EPISODES, A2CCohort, check, in_common, warning
+from vcse.agents.a2c.costs import expected_seconds, needs
+from vcse.agents.a2c.player import A2CPlayer
+from vcse.agents.a2c.settings import A2CSettings, a2c_settings
+from vcse.agents.entry import AgentEntry, Film, Schedule
+
+# In MiniGrid a policy is judged by the actions that it samples, on layouts that differ much.
+ENTRY = AgentEntry(
+    name="a2c",
+    observes="grid",
+    settings=A2CSettings,
+    settings_for=a2c_settings,
+    cohort=A2CCohort,
+    player=A2CPlayer(),
+    check=check,
+    warning=warning,
+    in_common=in_common,
+    expected_seconds=expected_seconds,
+    needs=needs,
+    schedule=Schedule(row_every_frames=5_000, eval_every_frames=0, eval_episodes=100),
+    least_runs=4,
+    most_runs={"cpu": 24, "cuda": 320},
+    logs=("actions.bin",),
+    policy=("parameters", "squares"),
+    film=Film(episodes=3, sampled=True, frames_per_second=8),
+    recent_episodes=RECENT_EPISODES,
+    ends_at_goal=True,
+    has_discrete_actions=True,
+)

@@ -9,14 +9,14 @@ and the bonus cannot reach it. A learner without a bonus has none.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 
 from vcse.agents.a2c.networks import TanhHead
-from vcse.bonuses.registry import BonusChoice
+from vcse.agents.a2c.settings import A2CSettings
 from vcse.bonuses.stacked import StackedBonus
 from vcse.nets.cached_encoder import RememberedEncoder
 from vcse.nets.cuda.graphs import Captured, CapturedCall
@@ -24,65 +24,10 @@ from vcse.nets.encoders import GridEncoder
 from vcse.nets.stacked import Layout, Pieces, Stack
 from vcse.replay.rollouts import Rollout
 from vcse.returns import gae
-from vcse.settings import check_at_least_one, check_cohort, check_not_negative, check_positive, check_shares
+from vcse.settings import check_cohort
 from vcse.streams import torch_generator
 
-Injection = Literal["after_gae", "reward"]
-TimeLimit = Literal["ends", "bootstraps"]
-BonusFeatures = Literal["encoder", "position"]
 HIDDEN_UNITS = 64
-
-
-@dataclass(frozen=True)
-class A2CConfig:
-    """One learner's settings. Defaults are the release's, which made the paper's curves."""
-
-    bonus: BonusChoice
-    beta: float = 0.005  # weight of the bonus
-    injection: Injection = "after_gae"  # the bonus joins advantages and returns, or the reward before GAE
-    time_limit: TimeLimit = "ends"  # an episode cut by its time limit counts as terminated, or its value goes on
-    bonus_features: BonusFeatures = "encoder"  # a fixed random encoder of the observation, or the agent's position
-    keeps_extrinsic_critic: bool = False  # also without a bonus, as the release does
-    environments: int = 16
-    rollout_steps: int = 8
-    discount: float = 0.99
-    gae_lambda: float = 0.95
-    learning_rate: float = 1e-3
-    rms_decay: float = 0.99
-    rms_epsilon: float = 1e-8
-    entropy_coefficient: float = 0.01
-    value_coefficient: float = 0.5
-    most_gradient_norm: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_at_least_one(self, "environments", "rollout_steps")
-        check_not_negative(self, "beta", "rms_epsilon", "entropy_coefficient", "value_coefficient")
-        check_positive(self, "learning_rate", "most_gradient_norm")
-        check_shares(self, "discount", "gae_lambda", "rms_decay")
-        states = self.frames_per_update
-        if self.has_bonus and self.bonus.k >= states:
-            raise ValueError(f"k must be below {states}, the states of an update, got {self.bonus.k}")
-        remembered = self.bonus.memory_capacity
-        if remembered is not None and states > remembered:
-            raise ValueError(
-                f"environments={self.environments} with rollout_steps={self.rollout_steps} is {states} states "
-                f"an update, but the memory of {self.bonus.name} holds {remembered}"
-            )
-
-    @property
-    def has_bonus(self) -> bool:
-        """Whether any bonus is paid."""
-        return self.bonus.pays
-
-    @property
-    def has_extrinsic_critic(self) -> bool:
-        """Whether the value of the task's own rewards is learned too."""
-        return self.has_bonus or self.keeps_extrinsic_critic
-
-    @property
-    def frames_per_update(self) -> int:
-        """Frames between two updates; MiniGrid repeats no actions."""
-        return self.environments * self.rollout_steps
 
 
 @dataclass(frozen=True)
@@ -109,7 +54,7 @@ class A2C:
     def __init__(
         self,
         spec: A2CSpec,
-        configs: Sequence[A2CConfig],
+        configs: Sequence[A2CSettings],
         seeds: Sequence[int],
         *,
         device: torch.device | str = "cpu",

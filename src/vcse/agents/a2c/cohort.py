@@ -1,9 +1,9 @@
-"""On-policy training: a cohort of runs in lockstep, from its first frame or its last checkpoint to its last frame."""
+"""How runs of A2C train: rollouts of many environments, in lockstep."""
 
 import itertools
 import math
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,42 +11,56 @@ import torch
 from torch import Tensor
 
 from vcse.agents.a2c.agent import A2C, A2CSpec
-from vcse.agents.entry import AGENTS
+from vcse.agents.a2c.exact_values import METRICS as OF_EXACT_VALUES
+from vcse.agents.a2c.exact_values import ExactValues
+from vcse.agents.a2c.player import play_grids
+from vcse.agents.a2c.settings import A2CSettings
 from vcse.envs.interface import Environments, Observations, Positions
-from vcse.envs.minigrid.crossing import TableCrossing, crossing_tables
-from vcse.envs.minigrid.exact_values import stationary_values, time_exact_values_at
-from vcse.envs.minigrid.names import Backend
 from vcse.envs.tasks import make_environments, task_spec
 from vcse.nets.encoders import GridEncoder
-from vcse.play.evaluate import play_grids
 from vcse.replay.rollouts import Rollouts
-from vcse.runs.checkpoint import KEPT, check_replayed, fitting
+from vcse.runs.checkpoint import check_replayed, fitting
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import BONUS_COLUMNS, SHOWN_OF_BONUS, RunDirectory
+from vcse.runs.directory import RunDirectory
 from vcse.runs.divergence import check_finite
-from vcse.runs.metrics import BonusMean, Episodes
-from vcse.runs.progress import Status, Stopwatch, by_method
-from vcse.runs.resources import CHECKPOINT_COPIES, Needs
+from vcse.runs.metrics import BONUS_COLUMNS, SHOWN_OF_BONUS, BonusMean, Episodes
+from vcse.runs.progress import Status, by_method
 from vcse.runs.schedule import EAGER_UPDATES, is_due
 from vcse.streams import uniforms
 
 ENVIRONMENT_SEED_STRIDE = 10_000  # environment i of a run has seed + 10,000 i, as in the release
-OF_EXACT = ("exact_value_rmse", "exact_value_correlation")  # columns of runs that condition on exact values
+RECENT_EPISODES = 100
 MAP_SIDE = 25  # no MiniGrid is larger
 BLIND_TO_THE_GOAL = (
     "which thing is the goal changes from episode to episode and is said by the mission alone, which is not shown to "
     "the agent: it can but guess"
 )
 
-# Measured on two cores and on an H200.
-FRAMES_PER_S = {"cpu": 17_000, "cuda": 500_000}  # per job
-SLOWDOWN = {"minigrid-full": 8.0, "minigrid-table": 1.5}  # families that are stepped in Python
-EXACT_SLOWDOWN = 12.0
-EVALUATION_FRAMES = 30_000  # 200 episodes of a few hundred frames, without learning
-BYTES_PER_FRAME = 1.1  # a byte for the action, and the rows
-BYTES_PER_STATE = 17_000  # of an update: what was seen, and what the encoder makes of it, for gradients
-BYTES_PER_RUN = 500_000  # two checkpoints
-MEMORY_BYTES = 5_200_000  # of the features that SE remembers, in two checkpoints
+
+def check(config: RunConfig) -> None:
+    """Refuse maps that are too small for the encoder, and what a task has no use for."""
+    spec, settings = task_spec(config.task), A2CSettings.of(config.settings)
+    GridEncoder(*spec.observation_shape)
+    if settings.bonus.needs_rewards and spec.rewards_only_the_goal:
+        raise ValueError(
+            f"bonus {settings.bonus.name} conditions on the reward, which {config.task} gives only at the goal: nearly "
+            "every batch would hold nothing but zeros"
+        )
+    if settings.values != "network" and not config.task.startswith("minigrid-table/"):
+        raise ValueError(
+            f"values {settings.values} needs a task that is enumerated, minigrid-table/..., not {config.task}"
+        )
+
+
+def warning(config: RunConfig) -> str:
+    """Return, of missions that choose the goal, that the agent does not see them; however short a run is, it learns."""
+    return BLIND_TO_THE_GOAL if task_spec(config.task).mission == "chooses" else ""
+
+
+def in_common(config: RunConfig) -> tuple[Hashable, ...]:
+    """Return what runs must have in common: what they see and can do, and what learners of one stack share."""
+    spec = task_spec(config.task)
+    return spec.observation_shape, spec.actions, *(getattr(config.settings, name) for name in A2C.SHARED)
 
 
 class Group:
@@ -55,53 +69,16 @@ class Group:
     def __init__(self, learners: slice, environments: Environments) -> None:
         self.learners = learners
         self.environments = environments
-        # Where values are exact, the states they are the values of, step by step.
-        self.exact = environments if isinstance(environments, TableCrossing) else None
-        self.states: dict[int, np.ndarray] = {}
-        self.steps_used: dict[int, np.ndarray] = {}
         self.observations: Observations
         self.positions: Positions
         self.observations, self.positions = environments.reset()
 
 
-class OnPolicyCohort:
-    """Runs that are trained in lockstep.
+class A2CCohort:
+    """Runs of A2C that are trained in lockstep. Runs of one task must stand side by side."""
 
-    A run's numbers do not depend on the others. Runs of one task must stand side by side.
-    """
-
-    @classmethod
-    def check(cls, config: RunConfig) -> None:
-        """Refuse maps that are too small for the encoder."""
-        GridEncoder(*task_spec(config.task).observation_shape)
-
-    @classmethod
-    def warning(cls, config: RunConfig) -> str:
-        """Say of missions that choose the goal that the agent does not see them; however short a run is, it learns."""
-        return BLIND_TO_THE_GOAL if task_spec(config.task).mission == "chooses" else ""
-
-    @classmethod
-    def in_common(cls, config: RunConfig) -> tuple[Hashable, ...]:
-        """Give what runs must have in common: what they see and can do, and what learners of one stack share."""
-        spec = task_spec(config.task)
-        return spec.observation_shape, spec.actions, *(getattr(config.a2c, name) for name in A2C.SHARED)
-
-    @classmethod
-    def expected_seconds(cls, config: RunConfig, device: str) -> float:
-        """Give about how long a run takes."""
-        slow = SLOWDOWN.get(config.task.partition("/")[0], 1.0)
-        slow *= 1.0 if config.values == "network" else EXACT_SLOWDOWN
-        whole = math.ceil(config.frames / config.a2c.frames_per_update) * config.a2c.frames_per_update
-        frames = whole + EVALUATION_FRAMES
-        return frames * slow / (FRAMES_PER_S[device] if slow == 1 else FRAMES_PER_S["cpu"])
-
-    @classmethod
-    def needs(cls, config: RunConfig) -> Needs:
-        """Give about what a run takes; it has no replay."""
-        checkpoints = BYTES_PER_RUN + MEMORY_BYTES * (config.a2c.bonus.memory_capacity is not None)
-        files = math.ceil(config.frames * BYTES_PER_FRAME) + checkpoints
-        working = CHECKPOINT_COPIES * checkpoints // KEPT + config.a2c.frames_per_update * BYTES_PER_STATE
-        return Needs(working=working, replay=0, files=files)
+    rows_show_evaluations = False
+    evaluates_at_start = False
 
     def __init__(
         self,
@@ -114,16 +91,12 @@ class OnPolicyCohort:
         del replay_place  # what was seen since the last update is little
         self.directories = list(directories)
         self.configs = [directory.config for directory in directories]
-        self.names = [config.name for config in self.configs]
+        self.settings = [A2CSettings.of(config.settings) for config in self.configs]
         self.threads = threads
-        first = self.configs[0].a2c
+        first = self.settings[0]
         spec = task_spec(self.configs[0].task)
-        self.agent = A2C(
-            A2CSpec(spec.observation_shape, spec.actions),
-            [config.a2c for config in self.configs],
-            [config.seed for config in self.configs],
-            device=device,
-        )
+        seeds = [config.seed for config in self.configs]
+        self.agent = A2C(A2CSpec(spec.observation_shape, spec.actions), self.settings, seeds, device=device)
         learners = len(self.configs)
         self.rollouts = Rollouts(
             learners=learners,
@@ -134,52 +107,31 @@ class OnPolicyCohort:
             device=self.agent.device,
         )
         self.update = 0
-        self.frames_per_update = first.frames_per_update
-        self.episodes = Episodes(learners, first.environments, recent=AGENTS["a2c"].recent_episodes)
+        self.step_frames = first.frames_per_update
+        self.timing_every_frames = self.configs[0].row_every_frames
+        self.episodes = Episodes(learners, first.environments, recent=RECENT_EPISODES)
         self.bonus_mean = BonusMean(learners, self.agent.paid)
         self.visits = np.zeros((learners, 1, MAP_SIDE, MAP_SIDE), dtype=np.int64)  # the last slice is being counted
-        self.counts_visits = self.configs[0].visits_every_frames > 0
+        self.visits_every_frames = self.configs[0].visits_every_frames
         self.new_actions: list[np.ndarray] = []
         self.metrics: dict[str, Tensor] = {}
         self.captures = self.agent.device.type == "cuda"
         self.eager_updates = 0
         self.groups = self._make_groups()
+        self.exact_values = ExactValues(self.settings, [(each.learners, each.environments) for each in self.groups])
         self.seconds = dict.fromkeys(("env", "act", "update"), 0.0)
 
     @property
     def frame(self) -> int:
         """Frames that every run has had so far."""
-        return self.update * self.frames_per_update
+        return self.update * self.step_frames
 
     def describe(self) -> str:
-        """Say nothing: all is known before."""
+        """Return nothing: all is known before."""
         return ""
 
-    def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
-        """Go on until every run has had so many frames. False: stopped before, with a checkpoint."""
-        watch = Stopwatch(self.frame)
-        shared = self.configs[0]  # all runs of a cohort have the same intervals
-        try:
-            while self.frame < frames:
-                if should_stop():
-                    self.save()
-                    return False
-                self.step()
-                if self._is_due(shared.row_every_frames) or self.frame >= frames:
-                    self._write_rows(watch.frames_per_s_of_row(self.frame))
-                    report(self._status(frames, watch.frames_per_s(self.frame) * len(self.configs)))
-                    watch.begin_row(self.frame)
-                if self._is_due(shared.eval_every_frames) and self.frame < frames:
-                    self._evaluate()
-                if self._is_due(shared.checkpoint_every_frames) and self.frame < frames:
-                    self.save()
-            self._evaluate()
-            self.save()
-            for directory in self.directories:
-                directory.finish(self.frame)
-        finally:
-            self.close()
-        return True
+    def begin(self) -> None:
+        """Begin nothing: the environments are reset when they are made."""
 
     def close(self) -> None:
         """End the simulators."""
@@ -194,42 +146,12 @@ class OnPolicyCohort:
         if self.captures and self.eager_updates >= EAGER_UPDATES and self.agent.can_be_captured:
             self.agent.capture(rollout)  # all that has to be loaded is, and shapes no longer change
         self.eager_updates += 1
-        self.metrics = self.agent.update(rollout, self._exact_values())
+        self.metrics = self.agent.update(rollout, self.exact_values.of_rollout(self.agent, rollout.actions))
         self.update += 1
-        if self._is_due(self.configs[0].visits_every_frames):
+        if is_due(self.visits_every_frames, frame=self.frame, step_frames=self.step_frames):
             self.visits = np.concatenate((self.visits, np.zeros_like(self.visits[:, :1])), 1)
         self.bonus_mean.take(self.agent.bonus_output.reward if len(self.agent.paid) else None)
         self.seconds["update"] += time.perf_counter() - begin
-
-    def _has_exact(self, learner: int) -> bool:
-        return self.configs[learner].values != "network"
-
-    def _exact_values(self) -> Tensor | None:
-        """Give the exact values of a rollout's states under the present policies; NaN for learners without."""
-        wanted = torch.tensor([self._has_exact(learner) for learner in range(len(self.configs))])
-        if not wanted.any():
-            return None
-        actions = self.rollouts.rollout.actions
-        values = torch.full(actions.shape, torch.nan)
-        tables = crossing_tables()
-        every_view = torch.tensor(tables.observations, device=self.agent.device)
-        for group in (group for group in self.groups if group.exact):
-            shown = every_view.expand(group.learners.stop - group.learners.start, *every_view.shape)
-            policy = self.agent.action_probabilities(shown, group.learners).cpu()
-            states, steps_used = (
-                torch.from_numpy(np.stack([each[t] for t in range(actions.shape[2])], -1)).view(len(shown), -1)
-                for each in (group.states, group.steps_used)
-            )
-            for place, learner in enumerate(range(group.learners.start, group.learners.stop)):
-                config, mine = self.configs[learner], policy[place]
-                if config.values == "exact":
-                    found = time_exact_values_at(tables, mine, config.a2c.discount, states[place], steps_used[place])
-                elif config.values == "exact-stationary":
-                    found = stationary_values(tables, mine, config.a2c.discount)[states[place]]
-                else:
-                    continue
-                values[learner] = found.view(actions.shape[1:])
-        return values.to(self.agent.device)
 
     def _collect(self) -> None:
         """Let every environment take the steps of a rollout. Groups take turns: one acts, the others are stepped."""
@@ -247,7 +169,7 @@ class OnPolicyCohort:
         self.new_actions.append(self.rollouts.rollout.actions.to("cpu", torch.uint8).numpy())
 
     def _show(self, group: Group, t: int) -> Tensor:
-        """Put what a group's environments show into the rollout, and give it as it lies there."""
+        """Put what a group's environments show into the rollout, and return it as it lies there."""
         observations = self.rollouts.rollout.observations[group.learners, :, t]
         observations.copy_(torch.from_numpy(group.observations).view(observations.shape))
         return observations
@@ -255,8 +177,7 @@ class OnPolicyCohort:
     def _send(self, group: Group, t: int, noise: Tensor) -> None:
         begin = time.perf_counter()
         shown = self._show(group, t)
-        if group.exact:
-            group.states[t], group.steps_used[t] = group.exact.states.copy(), group.exact.steps_used.copy()
+        self.exact_values.remember(group.learners, t)
         positions = torch.from_numpy(group.positions).view(*shown.shape[:2], 2)
         self.rollouts.keep_positions(group.learners, t, positions)
         actions = self.agent.act(shown, noise[group.learners, :, t], group.learners)
@@ -277,83 +198,71 @@ class OnPolicyCohort:
             arrived=torch.from_numpy(step.arrived).view(*shape, *step.arrived.shape[1:]),
         )
         self.episodes.take(group.learners, step.rewards, step.ended)
-        if self.counts_visits:
+        if self.visits_every_frames > 0:
             learner = np.repeat(np.arange(group.learners.start, group.learners.stop), shape[1])
             np.add.at(self.visits[:, -1], (learner, *step.arrived_positions.T), 1)
         group.observations, group.positions = step.observations, step.positions
         self.seconds["env"] += time.perf_counter() - begin
 
-    def _is_due(self, every_frames: int) -> bool:
-        return is_due(every_frames, frame=self.frame, step_frames=self.frames_per_update)
-
-    def _write_rows(self, frames_per_s: float) -> None:
+    def rows(self, *, is_evaluated: bool) -> list[dict[str, Any]]:
+        """Return a row of train.csv for every run."""
+        del is_evaluated  # evaluations are in eval.csv alone
         metrics = {name: each.tolist() for name, each in self.metrics.items()}
         self._check_finite()
         bonus_mean = self.bonus_mean.of_row()
         shown = self.agent.bonus_output.diagnostics() if len(self.agent.paid) else {}
         diagnostics = {name: shown[name].tolist() for name in SHOWN_OF_BONUS if name in shown}
         paid = {learner: row for row, learner in enumerate(self.agent.paid.tolist())}
-        for learner, directory in enumerate(self.directories):
-            row: dict[str, Any] = {
-                "frame": self.frame,
-                "episodes": self.episodes.finished[learner],
-                "return_mean": self.episodes.return_mean(learner),
-                "success_rate": self.episodes.success_rate(learner),
-                "bonus_mean": bonus_mean[learner],
-            }
+        rows = []
+        for learner, settings in enumerate(self.settings):
+            row = self.episodes.row(self.frame, learner, bonus_mean[learner])
             # What is known of exact values is not for those who train beside.
-            mine = {name: each for name, each in metrics.items() if self._has_exact(learner) or name not in OF_EXACT}
-            row |= {name: each[learner] for name, each in mine.items()}
+            is_exact = self.exact_values.wants(learner)
+            row |= {name: each[learner] for name, each in metrics.items() if is_exact or name not in OF_EXACT_VALUES}
             # Where the reward is not conditioned on, a run has no columns for it.
-            for name in SHOWN_OF_BONUS if self.configs[learner].a2c.bonus.name == "rcse" else BONUS_COLUMNS:
+            for name in SHOWN_OF_BONUS if settings.bonus.needs_rewards else BONUS_COLUMNS:
                 has_it = learner in paid and name in diagnostics
                 row[name] = diagnostics[name][paid[learner]] if has_it else math.nan
-            directory.append_row("train.csv", row)
-            directory.append_row(
-                "timing.csv",
-                {
-                    "frame": self.frame,
-                    "unix_time": time.time(),
-                    "frames_per_s": frames_per_s,
-                    "runs": len(self.configs),
-                },
-            )
+            rows.append(row)
+        return rows
 
-    def _evaluate(self) -> None:
-        """Play episodes with every policy and write what they gave."""
+    def evaluate(self) -> list[dict[str, Any]]:
+        """Play episodes with sampled actions and with the likeliest, and return a row of eval.csv for every run."""
         episodes = self.configs[0].eval_episodes
-        if episodes == 0:
-            return
         settings: dict[str, Any] = {"frame": self.frame, "episodes": episodes, "threads": self.threads}
         sampled = play_grids(self.agent, self.configs, sampled=True, **settings)
         likeliest = play_grids(self.agent, self.configs, sampled=False, **settings)
-        for directory, one, other in zip(self.directories, sampled, likeliest, strict=True):
-            directory.append_row(
-                "eval.csv",
-                {
-                    "frame": self.frame,
-                    "episodes": episodes,
-                    "return_mean": one.return_mean,
-                    "success_rate": one.success_rate,
-                    "argmax_return_mean": other.return_mean,
-                    "argmax_success_rate": other.success_rate,
-                },
-            )
+        return [
+            {
+                "frame": self.frame,
+                "episodes": episodes,
+                "return_mean": one.return_mean,
+                "success_rate": one.success_rate,
+                "argmax_return_mean": other.return_mean,
+                "argmax_success_rate": other.success_rate,
+            }
+            for one, other in zip(sampled, likeliest, strict=True)
+        ]
 
     def _check_finite(self) -> None:
         """Refuse to write down what has become NaN, so that the last checkpoint is still good."""
         if self.metrics:
-            check_finite("gradient", self.metrics["gradient_norm"].tolist(), self.names, frame=self.frame)
+            names = [config.name for config in self.configs]
+            check_finite("gradient", self.metrics["gradient_norm"].tolist(), names, frame=self.frame)
 
-    def save(self) -> None:
-        """Write a checkpoint of every run."""
+    def states(self) -> list[dict[str, Any]]:
+        """Return the checkpoint of every run, once all actions are in its log."""
         self._check_finite()
-        actions = np.stack(self.new_actions, 1) if self.new_actions else None  # [learners, updates, envs, steps]
-        self.new_actions = []
-        for learner, directory in enumerate(self.directories):
-            if actions is not None:
+        if self.new_actions:
+            actions = np.stack(self.new_actions, 1)  # [learners, updates, envs, steps]
+            for learner, directory in enumerate(self.directories):
                 directory.append_log("actions.bin", actions[learner].astype(np.uint8))
-            state = {
+        self.new_actions = []
+        if self.visits_every_frames > 0:
+            for learner, directory in enumerate(self.directories):
+                directory.write_array("visits.npy", self.visits[learner, :-1])
+        return [
+            {
                 "update": self.update,
                 "agent": self.agent.learner_state(learner),
                 "episodes": self.episodes.learner_state(learner),
@@ -361,13 +270,12 @@ class OnPolicyCohort:
                 "observations": torch.from_numpy(self._observations(learner).copy()),
                 "visits": torch.from_numpy(self.visits[learner].copy()),
             }
-            if self.counts_visits:
-                directory.write_array("visits.npy", self.visits[learner, :-1])
-            directory.save_checkpoint(self.frame, state)
+            for learner in range(len(self.configs))
+        ]
 
     def cut(self, states: Sequence[dict[str, Any]]) -> None:
         """Drop what runs wrote after their checkpoints; without any, all."""
-        frame = self.frames_per_update * states[0]["update"] if states else 0
+        frame = self.step_frames * states[0]["update"] if states else 0
         for directory in self.directories:
             directory.cut(frame, {"actions.bin": frame})  # a byte per action, and one action per frame
 
@@ -422,14 +330,14 @@ class OnPolicyCohort:
             seeds = [
                 config.seed + ENVIRONMENT_SEED_STRIDE * environment
                 for config in mine
-                for environment in range(config.a2c.environments)
+                for environment in range(self.settings[0].environments)
             ]
-            backend: Backend = mine[0].backend  # type: ignore[assignment]
-            environments = make_environments(mine[0].task, seeds, backend=backend, threads=threads)
+            environments = make_environments(mine[0].task, seeds, backend=mine[0].backend, threads=threads)
             groups.append(Group(slice(start, stop), environments))
         return groups
 
-    def _status(self, frames: int, frames_per_s: float) -> Status:
+    def status(self, frames: int, frames_per_s: float) -> Status:
+        """Return where the cohort is on its way to so many frames."""
         rates = [self.episodes.success_rate(learner) for learner in range(len(self.configs))]
         return Status(
             self.frame,

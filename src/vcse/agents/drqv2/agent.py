@@ -7,17 +7,16 @@ its next update already while the policy of the last one still chooses actions.
 """
 
 import copy
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from vcse.agents.drqv2.networks import Curiosity, PictureEncoder, Precision, Trunk
-from vcse.bonuses.registry import BonusChoice
+from vcse.agents.drqv2.networks import Curiosity, PictureEncoder, Trunk
+from vcse.agents.drqv2.settings import DrQv2Settings
 from vcse.bonuses.stacked import StackedBonus, StackedOutput
 from vcse.nets.cuda.graphs import Captured, CapturedCall
 from vcse.nets.cuda.side_stream import Beside
@@ -25,113 +24,14 @@ from vcse.nets.optimizers import adam_state, make_adam
 from vcse.nets.perceptrons import Perceptrons
 from vcse.nets.random_shift import shifted
 from vcse.replay.images import PictureBatch
-from vcse.settings import (
-    ValueCritic,
-    check_at_least_one,
-    check_holds_batch,
-    check_neighbors,
-    check_not_negative,
-    check_positive,
-    check_shares,
-)
 from vcse.streams import torch_generator
 
-CuriosityPair = Literal["n-step", "one-step"]
-ReturnInjection = Literal["once", "every_step"]
-NoiseSchedule = tuple[float, float, int]  # standard deviation of actions: from, to, over so many steps
 TWIN = 2
 NOISE_DRAWS = 3  # normal numbers of an update: the next action of each critic, and the actor's own
 SHIFT_DRAWS = 3  # of each picture that an update may look at: now, n steps later, one step later
 MOST_ACTION = 1 - 1e-6
-MOST_DRAWN = 16_384  # states of an update: kernels count the numbers of all pictures in 32 bits
 SATURATED = 0.99  # from here on a tanh passes less than 2 % of a gradient on
 REWARD_DECAY, REWARD_EPSILON = 0.99, 1e-8  # of the running mean that rewards are divided by
-
-
-@dataclass(frozen=True)
-class DrQv2Config:
-    """A learner's settings. Defaults are the release's."""
-
-    bonus: BonusChoice
-    beta: float = 0.1  # weight of the bonus
-    beta_decay: float = 0.0  # that the weight loses with every step
-    noise_schedule: NoiseSchedule = (0.2, 0.2, 1)
-    noise_clip: float = 0.3  # of noise in updates
-    value_critic: ValueCritic = "online"  # whose value VCSE conditions on
-    curiosity_pair: CuriosityPair = "n-step"  # which next picture the curiosity module tells the action from
-    injection: ReturnInjection = "once"  # the bonus of o_t joins the n-step return, or that of every step's picture
-    normalizes_reward: bool = False  # divide the task's reward by a running mean of its size
-    bonus_batch_size: int | None = None  # states among which the bonus looks for neighbours; None: those of the batch
-    n_step: int = 3
-    batch_size: int = 256
-    features: int = 50  # of every trunk
-    hidden_units: int = 1024
-    encoder_precision: Precision = "float32"  # of what its convolutions multiply
-    learning_rate: float = 1e-4
-    discount: float = 0.99
-    target_rate: float = 0.01
-    seed_frames: int = 4_000  # before the first update; actions are random until then
-    steps_per_update: int = 2
-    replay_capacity: int = 1_000_000
-
-    def __post_init__(self) -> None:
-        check_at_least_one(self, "n_step", "batch_size", "features", "hidden_units", "seed_frames", "steps_per_update")
-        check_not_negative(self, "beta", "noise_clip")
-        check_positive(self, "learning_rate")
-        check_shares(self, "discount", "target_rate")
-        first, last, steps = self.noise_schedule
-        if not (0 <= first < math.inf and 0 <= last < math.inf and steps >= 1):
-            raise ValueError(f"noise_schedule must be two deviations and a number of steps, got {self.noise_schedule}")
-        if not 0 <= self.beta_decay < 1:
-            raise ValueError(f"beta_decay must be from 0 to below 1, got {self.beta_decay}")
-        check_holds_batch(self, self.drawn)
-        if self.drawn > MOST_DRAWN:
-            name = "batch_size" if self.drawn == self.batch_size else "bonus_batch_size"
-            raise ValueError(f"{name} must be at most {MOST_DRAWN}, got {self.drawn}")
-        if self.replay_capacity <= self.n_step:
-            raise ValueError(f"replay_capacity must be above n_step, {self.n_step}, got {self.replay_capacity}")
-        if self.bonus_batch_size is not None and self.bonus_batch_size < self.batch_size:
-            raise ValueError(
-                f"bonus_batch_size must be at least batch_size, {self.batch_size}, got {self.bonus_batch_size}"
-            )
-        # The pictures of later steps are looked at with the batch alone.
-        fewest = self.batch_size if self.injection == "every_step" and self.n_step > 1 else self.drawn
-        if self.has_bonus:
-            check_neighbors(self.bonus.k, fewest)
-
-    @property
-    def has_bonus(self) -> bool:
-        """Whether any bonus is paid."""
-        return self.bonus.pays
-
-    @property
-    def has_extrinsic_critic(self) -> bool:
-        """Whether the value of the task's own rewards is learned too."""
-        return self.bonus.needs_values
-
-    @property
-    def needs_next(self) -> bool:
-        """Whether an update looks at what was seen after one step."""
-        return self.has_bonus and self.curiosity_pair == "one-step"
-
-    @property
-    def needs_between(self) -> bool:
-        """Whether an update looks at what was seen between the first and the last of n steps."""
-        return self.has_bonus and self.injection == "every_step"
-
-    @property
-    def drawn(self) -> int:
-        """Transitions that are drawn for an update."""
-        return self.bonus_batch_size if self.bonus_batch_size is not None and self.has_bonus else self.batch_size
-
-    def noise(self, step: int) -> float:
-        """Give the standard deviation of actions at a step."""
-        first, last, steps = self.noise_schedule
-        return first + (last - first) * min(step / steps, 1.0)
-
-    def weight(self, step: int) -> float:
-        """Give the weight of the bonus at a step; 0 where there is none."""
-        return self.beta * (1 - self.beta_decay) ** step if self.has_bonus else 0.0
 
 
 @dataclass(frozen=True)
@@ -169,7 +69,7 @@ class DrQv2:
     def __init__(
         self,
         spec: DrQv2Spec,
-        config: DrQv2Config,
+        config: DrQv2Settings,
         seed: int,
         *,
         device: torch.device | str = "cpu",
@@ -373,12 +273,12 @@ class DrQv2:
     @torch.no_grad()
     def _scaled(self, batch: PictureBatch) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
         """Give rewards of the first step and returns over n, divided by the running mean of the size of rewards."""
-        if self.config.normalizes_reward:
+        if self.config.normalize_reward:
             self.reward_scale.lerp_(batch.first_rewards[: self.config.batch_size].abs().mean(), 1 - REWARD_DECAY)
         return self._divided(batch.first_rewards), self._divided(batch.rewards)
 
     def _divided(self, rewards: Float[Tensor, " m"]) -> Float[Tensor, " m"]:
-        return rewards / (self.reward_scale + REWARD_EPSILON) if self.config.normalizes_reward else rewards
+        return rewards / (self.reward_scale + REWARD_EPSILON) if self.config.normalize_reward else rewards
 
     def _learn_curiosity(
         self,

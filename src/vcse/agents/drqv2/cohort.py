@@ -1,4 +1,4 @@
-"""Training from pictures: one run, from its first frame or its last checkpoint to its last frame.
+"""How a run of DrQ-v2 trains: alone, as its networks fill a GPU by themselves.
 
 Every step is one action and two frames: the learner acts, learns from what it has seen so far, and only then sees what
 its action led to, so that the simulator draws while the networks learn. This is the order of the release too. An update
@@ -13,7 +13,7 @@ is changes nothing but the time that a step takes.
 
 import math
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,35 +22,28 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
-from vcse.agents.drqv2.costs import capacity_of, expected_seconds, needs_of_run, steps_of
+from vcse.agents.drqv2.costs import capacity_of, needs, steps_of
+from vcse.agents.drqv2.player import play_images
+from vcse.agents.drqv2.settings import DrQv2Settings
 from vcse.agents.drqv2.transfer import Delivered, Delivery
-from vcse.agents.entry import AGENTS
 from vcse.envs.mujoco.pixels import ACTION_REPEAT, Pixels, pixel_spec
 from vcse.nets.cuda.side_stream import Beside
 from vcse.nets.random_shift import SHIFTS
-from vcse.play.evaluate import play_pictures
 from vcse.replay.images import STACK, Chosen, FrameReplay, step_record
 from vcse.replay.transitions import distinct_places, uniforms_for
 from vcse.runs.checkpoint import check_replayed, fitting, naming
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import SHOWN_OF_BONUS, RunDirectory
+from vcse.runs.directory import RunDirectory
 from vcse.runs.divergence import check_finite
 from vcse.runs.formatting import counted
-from vcse.runs.metrics import BonusMean, Episodes
+from vcse.runs.metrics import SHOWN_OF_BONUS, BonusMean, Episodes
 from vcse.runs.noise import ActionDraws
-from vcse.runs.progress import Score, Status, Stopwatch
-from vcse.runs.resources import DISK, Needs, find_room
-from vcse.runs.schedule import (
-    EAGER_UPDATES,
-    MOST_SECONDS_UNSAVED,
-    SECONDS_BETWEEN_REPORTS,
-    TIMING_FRAMES,
-    few_transitions,
-    is_due,
-    nothing_learned,
-)
+from vcse.runs.progress import Score, Status
+from vcse.runs.resources import DISK, find_room
+from vcse.runs.schedule import EAGER_UPDATES, TIMING_FRAMES, few_transitions, nothing_learned
 from vcse.streams import episode_seeds, numbers
 
+RECENT_EPISODES = 10
 MOST_UNWRITTEN = 1000  # pictures, 21 MB, that wait in memory for the run's files
 LEAST_CORES_TO_SPIN = 3  # for each run: one that learns, one that simulates, and one for all else
 FRAME_BYTES = math.prod(Pixels.frame_shape)
@@ -65,44 +58,39 @@ class Outcome(NamedTuple):
     frame: UInt8[Tensor, "c h w"]
 
 
-class PixelCohort:
-    """One run that learns from pictures: its networks fill a GPU by themselves."""
+def check(config: RunConfig) -> None:
+    """Refuse transitions that are longer than the episodes of a task: none would ever be complete."""
+    most, n_step = pixel_spec(config.task).most_steps, DrQv2Settings.of(config.settings).n_step
+    if n_step > most:
+        raise ValueError(f"n_step must be at most {most}, the steps of an episode of {config.task}, got {n_step}")
 
-    @classmethod
-    def check(cls, config: RunConfig) -> None:
-        """Refuse transitions that are longer than the episodes of a task: none would ever be complete."""
-        most, n_step = pixel_spec(config.task).most_steps, config.drqv2.n_step
-        if n_step > most:
-            raise ValueError(f"n_step must be at most {most}, the steps of an episode of {config.task}, got {n_step}")
 
-    @classmethod
-    def warning(cls, config: RunConfig) -> str:
-        """Say of runs that are too short that they learn nothing, or from few transitions again and again."""
-        settings, steps = config.drqv2, steps_of(config)
-        every = settings.steps_per_update
-        # A transition is complete after n steps, and is chosen while the next one is played.
-        ready = max(-(-settings.seed_frames // ACTION_REPEAT), settings.n_step + 1)
-        updated = -(-ready // every) * every + 1  # steps when the first update was adopted
-        if steps < updated:
-            return nothing_learned(config.frames, ACTION_REPEAT * updated, settings.seed_frames)
-        kept = capacity_of(config)
-        episodes = -(-kept // pixel_spec(config.task).most_steps)  # the last steps of each begin no transition
-        return few_transitions(kept - episodes * settings.n_step, settings.drawn)
+def warning(config: RunConfig) -> str:
+    """Return, of runs that are too short, that they learn nothing, or from few transitions again and again."""
+    settings, steps = DrQv2Settings.of(config.settings), steps_of(config)
+    every = settings.steps_per_update
+    # A transition is complete after n steps, and is chosen while the next one is played.
+    ready = max(-(-settings.seed_frames // ACTION_REPEAT), settings.n_step + 1)
+    updated = -(-ready // every) * every + 1  # steps when the first update was adopted
+    if steps < updated:
+        return nothing_learned(config.frames, ACTION_REPEAT * updated, settings.seed_frames)
+    kept = capacity_of(config)
+    episodes = -(-kept // pixel_spec(config.task).most_steps)  # the last steps of each begin no transition
+    return few_transitions(kept - episodes * settings.n_step, settings.drawn)
 
-    @classmethod
-    def in_common(cls, config: RunConfig) -> tuple[Hashable, ...]:
-        """Give the run's name: it trains alone."""
-        return (config.name,)
 
-    @classmethod
-    def expected_seconds(cls, config: RunConfig, device: str) -> float:
-        """Give about how long a run takes."""
-        return expected_seconds(config, device)
+def in_common(config: RunConfig) -> tuple[Hashable, ...]:
+    """Return the run's name: it trains alone."""
+    return (config.name,)
 
-    @classmethod
-    def needs(cls, config: RunConfig) -> Needs:
-        """Give about what a run takes; on disk every frame, and two checkpoints."""
-        return needs_of_run(config)
+
+class DrQv2Cohort:
+    """One run of DrQ-v2."""
+
+    rows_show_evaluations = True
+    evaluates_at_start = True
+    timing_every_frames = TIMING_FRAMES
+    step_frames = ACTION_REPEAT
 
     def __init__(
         self,
@@ -114,17 +102,18 @@ class PixelCohort:
     ) -> None:
         if len(directories) != 1:
             raise ValueError(f"a run that learns from pictures trains alone, got {len(directories)}")
+        self.directories = list(directories)
         self.directory = directories[0]
         self.config = self.directory.config
-        self.settings = self.config.drqv2
+        self.settings = DrQv2Settings.of(self.config.settings)
         self.threads = threads
         self.device = device
         spec = pixel_spec(self.config.task)
         self.action_size, self.has_success = spec.action_size, spec.has_success
         self.step_record = step_record(spec.action_size)
-        self.check(self.config)
+        check(self.config)
         path = self.directory.path
-        place = replay_place or find_room([self.needs(self.config)], path, device=device, jobs=1).place
+        place = replay_place or find_room([needs(self.config)], path, device=device, jobs=1).place
         self.agent = DrQv2(
             DrQv2Spec(STACK * Pixels.frame_shape[0], spec.action_size), self.settings, self.config.seed, device=device
         )
@@ -144,7 +133,7 @@ class PixelCohort:
                 gives_between=self.settings.needs_between,
             )
         self.step_count = 0
-        self.episodes = Episodes(1, 1, recent=AGENTS["drqv2"].recent_episodes)
+        self.episodes = Episodes(1, 1, recent=RECENT_EPISODES)
         self.episode_begin = 0  # the step at which the present episode began
         self.unstored: Outcome | None = None  # of the last action, until the next one is on its way
         self.new_frames: list[np.ndarray] = []  # that are not on disk yet
@@ -169,7 +158,7 @@ class PixelCohort:
         """Make environments of the run's task, as it sees them."""
         return Pixels(
             [self.config.task] * count,
-            rendering=self.config.picture_quality,
+            rendering=self.config.image_quality,
             goal_marker=self.config.shows_goal,
             device=self.device,
             processes=processes,
@@ -182,8 +171,8 @@ class PixelCohort:
         return ACTION_REPEAT * self.step_count
 
     def describe(self) -> str:
-        """Say what draws, when nothing but evaluations goes on, and that a precision is not for this device."""
-        said = f"pictures: {self.config.picture_quality}, drawn by {self.environment.gl_backend}"
+        """Return what draws, when nothing but evaluations goes on, and that a precision is not for this device."""
+        said = f"pictures: {self.config.image_quality}, drawn by {self.environment.gl_backend}"
         every, episodes = self.config.eval_every_frames, self.config.eval_episodes
         if every and episodes:
             first = "first, and " if self.frame == 0 else ""
@@ -192,44 +181,6 @@ class PixelCohort:
         if self.settings.encoder_precision == "bfloat16" and self.device == "cpu":
             said += "\nbfloat16 is for GPUs: on a CPU it is slower than float32"
         return said
-
-    def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
-        """Go on until the run has had so many frames. False: stopped before, with a checkpoint."""
-        try:
-            if self.frame == 0:
-                self.begin()
-                if self.config.eval_every_frames > 0:
-                    self._evaluate()
-                    self._write_row(is_last=False)
-            watch = Stopwatch(self.frame)  # not before: to evaluate a policy that has learned nothing is no pace
-            last_report = last_save = time.monotonic()
-            while self.frame < frames:
-                if should_stop():
-                    self.save()
-                    return False
-                self.step()
-                is_last = self.frame >= frames
-                speed, row_speed = watch.frames_per_s(self.frame), watch.frames_per_s_of_row(self.frame)
-                if self._is_due(self.config.eval_every_frames) or is_last:
-                    self._evaluate()
-                if self._is_due(self.config.row_every_frames) or self._is_due(self.config.eval_every_frames) or is_last:
-                    self._write_row(is_last=is_last)
-                if self._is_due(TIMING_FRAMES) or is_last:
-                    row = {"frame": self.frame, "unix_time": time.time(), "frames_per_s": row_speed, "runs": 1}
-                    self.directory.append_row("timing.csv", row)
-                    watch.begin_row(self.frame)
-                if is_last or time.monotonic() - last_report > SECONDS_BETWEEN_REPORTS:
-                    last_report = time.monotonic()
-                    report(self._status(frames, speed))
-                is_overdue = time.monotonic() - last_save > MOST_SECONDS_UNSAVED
-                if (self._is_due(self.config.checkpoint_every_frames) or is_overdue) and not is_last:
-                    self.save()
-                    last_save = time.monotonic()
-            self.save()
-            self.directory.finish(self.frame)
-        finally:
-            self.close()
-        return True
 
     def close(self) -> None:
         """End the simulators."""
@@ -345,26 +296,17 @@ class PixelCohort:
     def _episode_seed(self) -> int:
         return episode_seeds(numbers(self.config.seed, "episodes", self.episode_begin), 1)[0]
 
-    def _is_due(self, every_frames: int) -> bool:
-        return is_due(every_frames, frame=self.frame, step_frames=ACTION_REPEAT)
-
-    def _write_row(self, *, is_last: bool) -> None:
+    def rows(self, *, is_evaluated: bool) -> list[dict[str, Any]]:
+        """Return the row of train.csv."""
         self._finish_update()
         self._write_new()
         [bonus_mean] = self.bonus_mean.of_row()
-        is_evaluated = self._is_due(self.config.eval_every_frames) or is_last
-        row: dict[str, Any] = {
-            "frame": self.frame,
-            "episodes": self.episodes.finished[0],
-            "return_mean": self.episodes.return_mean(0),
-            "success_rate": self.episodes.success_rate(0) if self.has_success else math.nan,
-            "bonus_mean": bonus_mean,
-        }
+        row = self.episodes.row(self.frame, 0, bonus_mean, knows_success=self.has_success)
         for name in ("return_mean", "success_rate"):
             row[f"eval_{name}"] = self.evaluation.get(name, math.nan) if is_evaluated else math.nan
         latest = self._latest()
         row |= {name: latest.get(name, math.nan) for name in (*self.agent.METRICS, *SHOWN_OF_BONUS)}
-        self.directory.append_row("train.csv", row)
+        return [row]
 
     def _latest(self) -> dict[str, float]:
         """Give what the last update showed, which may have been before a restart."""
@@ -376,17 +318,15 @@ class PixelCohort:
             latest |= {name: each for name, each in shown.items() if name in SHOWN_OF_BONUS and not math.isnan(each)}
         return latest
 
-    def _evaluate(self) -> None:
-        """Play episodes with the mean of the policy and write what they gave."""
+    def evaluate(self) -> list[dict[str, Any]]:
+        """Play episodes with the mean of the policy, and return the row of eval.csv."""
         episodes = self.config.eval_episodes
-        if episodes == 0:
-            return
         if self.evaluation_environments is None:
             self.evaluation_environments = self._environments(episodes, processes=min(self.threads, episodes))
-        found = play_pictures(self.agent, self.config, self.evaluation_environments, frame=self.frame, sampled=False)
+        found = play_images(self.agent, self.config, self.evaluation_environments, frame=self.frame, sampled=False)
         success = found.success_rate if self.has_success else math.nan
         self.evaluation = {"return_mean": found.return_mean, "success_rate": success}
-        self.directory.append_row("eval.csv", {"frame": self.frame, "episodes": episodes, **self.evaluation})
+        return [{"frame": self.frame, "episodes": episodes, **self.evaluation}]
 
     def _finish_update(self) -> None:
         """Wait for the last update, and refuse one that has become NaN: the last checkpoint is still good."""
@@ -403,12 +343,11 @@ class PixelCohort:
             self.directory.append_log("steps.bin", np.stack(self.new_steps))
             self.new_frames, self.new_steps = [], []
 
-    def save(self) -> None:
-        """Write a checkpoint. What it needs of the replay is added to files, not written again."""
+    def states(self) -> list[dict[str, Any]]:
+        """Return the checkpoint, once all images and steps are in the logs."""
         self._finish_update()
         self._write_new()
-        self.directory.save_checkpoint(
-            self.frame,
+        return [
             {
                 "step": self.step_count,
                 "frames_kept": self.replay.count,
@@ -419,8 +358,8 @@ class PixelCohort:
                 **self.bonus_mean.learner_state(0),
                 "latest": self._latest(),
                 "observation": self.observation.clone(),
-            },
-        )
+            }
+        ]
 
     def cut(self, states: Sequence[dict[str, Any]]) -> None:
         """Drop what the run wrote after its checkpoint; without one, or at the beginning, also the first evaluation."""
@@ -456,7 +395,8 @@ class PixelCohort:
         other_cause = ", or does another library draw now"
         check_replayed(self.directory.path, torch.from_numpy(frame), newest, other_cause=other_cause)
 
-    def _status(self, frames: int, frames_per_s: float) -> Status:
+    def status(self, frames: int, frames_per_s: float) -> Status:
+        """Return where the run is on its way to so many frames."""
         method = self.config.method
         score: Score = "success" if self.has_success else "return"
         known = self.episodes.success_rate(0) if self.has_success else self.episodes.return_mean(0)

@@ -2,6 +2,7 @@
 
 from vcse.agents.drqv2.agent import TWIN
 from vcse.agents.drqv2.networks import FEATURES
+from vcse.agents.drqv2.settings import DrQv2Settings
 from vcse.envs.mujoco.pixels import ACTION_REPEAT, Pixels, pixel_spec
 from vcse.envs.mujoco.rendering import Rendering
 from vcse.nets.optimizers import ADAM_AVERAGES
@@ -25,47 +26,47 @@ DRAWN_BYTES = 2_000_000  # of a transition in an update: its pictures, what the 
 
 
 def steps_of(config: RunConfig) -> int:
-    """Give the steps of a run, the last of which is made whole."""
+    """Return the steps of a run, the last of which is made whole."""
     return -(-config.frames // ACTION_REPEAT)
 
 
 def capacity_of(config: RunConfig) -> int:
-    """Give the steps that the replay keeps."""
-    return min(config.drqv2.replay_capacity, steps_of(config))
+    """Return the steps that the replay keeps."""
+    return min(DrQv2Settings.of(config.settings).replay_capacity, steps_of(config))
 
 
 def expected_seconds(config: RunConfig, device: str) -> float:
-    """Give about how long a run takes: updates, and whatever is played and drawn; on a GPU, by one pace for all."""
+    """Return about how long a run takes: updates, and whatever is played and drawn; on a GPU, by one pace for all."""
     if device == "cuda":
         return config.frames / GPU_FRAMES_PER_S
-    settings, steps = config.drqv2, steps_of(config)
+    settings, steps = DrQv2Settings.of(config.settings), steps_of(config)
     updates = max(0, steps - settings.seed_frames // ACTION_REPEAT) // settings.steps_per_update
     update = settings.batch_size * LEARNED_SECONDS
     update *= TIMES_WITH_BONUS.get(settings.bonus.name, TIMES_WITH_OTHER_BONUS)
     update += (settings.drawn - settings.batch_size) * LOOKED_AT_SECONDS
     evaluations = 1 + (-(-config.frames // config.eval_every_frames) if config.eval_every_frames else 0)
     played = steps + evaluations * config.eval_episodes * pixel_spec(config.task).most_steps
-    drawn = DRAWN_SECONDS[config.picture_quality]
+    drawn = DRAWN_SECONDS[config.image_quality]
     drawn *= TIMES_IN_METAWORLD if config.task.startswith("metaworld/") else 1
     return updates * update + played * (drawn + ACT_SECONDS)
 
 
-def needs_of_run(config: RunConfig) -> Needs:
-    """Give about what a run takes of memory and disk: on disk every frame, and two checkpoints."""
+def needs(config: RunConfig) -> Needs:
+    """Return about what a run takes of memory and disk: on disk every frame, and two checkpoints."""
     most_steps, checkpoint = pixel_spec(config.task).most_steps, _checkpoint_bytes(config)
     frames = frame_bytes(steps_of(config), most_steps, Pixels.frame_shape)
     return Needs(
-        working=CHECKPOINT_COPIES * checkpoint + config.drqv2.drawn * DRAWN_BYTES,
+        working=CHECKPOINT_COPIES * checkpoint + DrQv2Settings.of(config.settings).drawn * DRAWN_BYTES,
         replay=frame_bytes(capacity_of(config), most_steps, Pixels.frame_shape),
-        files=KEPT * checkpoint + (frames if config.keeps_replay else 0),
-        until_done=0 if config.keeps_replay else frames,
+        files=KEPT * checkpoint + (frames if config.keep_replay else 0),
+        until_done=0 if config.keep_replay else frames,
         may_use_disk=True,
     )
 
 
 def _checkpoint_bytes(config: RunConfig) -> int:
-    """Give about the bytes of a checkpoint: networks, what Adam keeps of them, target critics, acting policy."""
-    settings, action_size = config.drqv2, pixel_spec(config.task).action_size
+    """Return about the bytes of a checkpoint: networks, what Adam keeps of them, target critics, acting policy."""
+    settings, action_size = DrQv2Settings.of(config.settings), pixel_spec(config.task).action_size
     features, hidden = settings.features, settings.hidden_units
     encoder = 9 * 32 * (STACK * Pixels.frame_shape[0] + 3 * 32)  # weights of four convolutions, 3 x 3
     trunk = (FEATURES + 3) * features

@@ -19,67 +19,18 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from vcse.bonuses.registry import BonusChoice
+from vcse.agents.sac.settings import SACSettings
 from vcse.bonuses.stacked import StackedBonus
 from vcse.nets.cuda.graphs import Captured, CapturedCall
 from vcse.nets.optimizers import adam_state, make_adam
 from vcse.nets.perceptrons import Perceptrons
 from vcse.nets.tanh_normal import mean_and_log_std, squashed_sample
 from vcse.replay.transitions import Batch
-from vcse.settings import (
-    ValueCritic,
-    check_at_least_one,
-    check_cohort,
-    check_holds_batch,
-    check_neighbors,
-    check_not_negative,
-    check_positive,
-    check_shares,
-)
+from vcse.settings import check_cohort
 from vcse.streams import torch_generator
 
 TWIN = 2
 DRAWS = 3  # normal numbers of an update: the next action of each critic, and the actor's own
-
-
-@dataclass(frozen=True)
-class SACConfig:
-    """One learner's settings. Defaults are the release's; there, learners with a bonus have a temperature of 0.001."""
-
-    bonus: BonusChoice
-    beta: float = 0.1  # weight of the bonus
-    temperature: float | None = None  # weight of the policy's entropy; None: learned
-    value_critic: ValueCritic = "target"  # whose value VCSE conditions on
-    extrinsic_entropy: bool = False  # the extrinsic critic's target counts the policy's entropy too
-    hidden_units: int = 1024
-    batch_size: int = 1024
-    learning_rate: float = 1e-4  # of actor, critics and temperature
-    discount: float = 0.99
-    target_rate: float = 0.005  # how far the target critics go towards the critics
-    target_every_updates: int = 2
-    initial_temperature: float = 0.1  # where it is learned
-    seed_frames: int = 5_000  # of random actions, before the first update
-    updates_per_step: float = 1.0
-    replay_capacity: int = 600_000
-
-    def __post_init__(self) -> None:
-        check_at_least_one(self, "hidden_units", "batch_size", "target_every_updates", "seed_frames")
-        check_not_negative(self, "beta", "updates_per_step")
-        check_positive(self, "learning_rate", "initial_temperature", "temperature")
-        check_shares(self, "discount", "target_rate")
-        check_holds_batch(self, self.batch_size)
-        if self.has_bonus:
-            check_neighbors(self.bonus.k, self.batch_size)
-
-    @property
-    def has_bonus(self) -> bool:
-        """Whether any bonus is paid."""
-        return self.bonus.pays
-
-    @property
-    def has_extrinsic_critic(self) -> bool:
-        """Whether the value of the task's own rewards is learned too."""
-        return self.bonus.needs_values
 
 
 @dataclass(frozen=True)
@@ -115,7 +66,7 @@ class SAC:
     def __init__(
         self,
         spec: SACSpec,
-        configs: Sequence[SACConfig],
+        configs: Sequence[SACSettings],
         seeds: Sequence[int],
         *,
         device: torch.device | str = "cpu",
@@ -145,7 +96,7 @@ class SAC:
         self.actor = [each.to(self.device).requires_grad_() for each in actor]
         self.critic = [each.to(self.device).requires_grad_() for each in critic]
         self.target_critic = [each.detach().clone() for each in self.critic]
-        first_temperatures = torch.tensor([config.temperature or config.initial_temperature for config in configs])
+        first_temperatures = torch.tensor([_first_temperature(config) for config in configs])
         self.log_temperature = first_temperatures.log().to(self.device).requires_grad_()
         rate = common.learning_rate
         self.actor_adam = make_adam(self.actor, rate, self.device)
@@ -160,7 +111,9 @@ class SAC:
 
         self.discount = self._per_learner("discount")[:, None]
         self.beta = self._per_learner("beta")[self.paid, None]
-        self.learns_temperature = torch.tensor([config.temperature is None for config in configs], device=self.device)
+        self.learns_temperature = torch.tensor(
+            [config.temperature == "learned" for config in configs], device=self.device
+        )
         counts_entropy = torch.tensor([config.extrinsic_entropy for config in configs], device=self.device)
         self.extrinsic_entropy = counts_entropy[self.valued, None].float()
         from_target = torch.tensor([config.value_critic == "target" for config in configs], device=self.device)
@@ -407,3 +360,7 @@ class SAC:
         """Take the state of every learner back."""
         for learner in range(self.learners):
             self.load_learner_state(learner, state[str(learner)])
+
+
+def _first_temperature(settings: SACSettings) -> float:
+    return settings.initial_temperature if settings.temperature == "learned" else settings.temperature

@@ -1,4 +1,4 @@
-"""Off-policy training: a cohort of runs in lockstep, from its first frame or its last checkpoint to its last frame.
+"""How runs of SAC train: a cohort in lockstep, with an environment and a replay each.
 
 Every step is one frame: each learner acts in an environment of its own, learns from what it has lived through so far,
 and only then sees what its action led to, so that the simulators work while the networks learn. This is the order of
@@ -7,7 +7,7 @@ the release too.
 
 import math
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,87 +15,56 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vcse.agents.entry import AGENTS
-from vcse.agents.sac.agent import DRAWS, SAC, TWIN, SACSpec
+from vcse.agents.sac.agent import DRAWS, SAC, SACSpec
+from vcse.agents.sac.costs import needs
+from vcse.agents.sac.player import play_states
+from vcse.agents.sac.settings import SACSettings
 from vcse.envs.mujoco.dmc import DMCStates
 from vcse.envs.tasks import state_spec
-from vcse.nets.optimizers import ADAM_AVERAGES
-from vcse.nets.perceptrons import Perceptrons
-from vcse.play.evaluate import play_states
-from vcse.replay.transitions import FLOAT_BYTES, TransitionReplay, distinct_places, transition_bytes
-from vcse.runs.checkpoint import KEPT, check_replayed, fitting
+from vcse.replay.transitions import TransitionReplay, distinct_places, transition_bytes
+from vcse.runs.checkpoint import check_replayed, fitting
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import SHOWN_OF_BONUS, RunDirectory
+from vcse.runs.directory import RunDirectory
 from vcse.runs.divergence import check_finite
-from vcse.runs.metrics import BonusMean, Episodes
+from vcse.runs.metrics import SHOWN_OF_BONUS, BonusMean, Episodes
 from vcse.runs.noise import ActionDraws, UpdateDraws
-from vcse.runs.progress import Status, Stopwatch, by_method
-from vcse.runs.resources import CHECKPOINT_COPIES, Needs, find_room, together
-from vcse.runs.schedule import (
-    EAGER_UPDATES,
-    MOST_SECONDS_UNSAVED,
-    SECONDS_BETWEEN_REPORTS,
-    TIMING_FRAMES,
-    few_transitions,
-    is_due,
-    nothing_learned,
-)
+from vcse.runs.progress import Status, by_method
+from vcse.runs.resources import find_room, together
+from vcse.runs.schedule import EAGER_UPDATES, TIMING_FRAMES, few_transitions, nothing_learned
 from vcse.streams import episode_seeds, numbers
 
 MOST_DRAWERS = 4  # threads that draw random numbers
 ENVIRONMENTS_PER_PROCESS = 4
+RECENT_EPISODES = 10
 
-# Measured on two cores and on an H200.
-UPDATES_PER_S = {"cpu": 1.3, "cuda": 2_500.0}  # per job, of networks of 1024 units with a bonus
+# What the settings of all learners have in common, beside the sizes of their tasks.
+SHARED = (*SAC.SHARED, "seed_frames", "updates_per_step", "replay_capacity")
 
 
-class OffPolicyCohort:
-    """Runs that are trained in lockstep. A run's numbers do not depend on the others."""
+def warning(config: RunConfig) -> str:
+    """Return, of runs that are too short, that they learn nothing, or from few transitions again and again."""
+    settings = SACSettings.of(config.settings)
+    if settings.updates_per_step == 0:
+        return "nothing is learned with 0 updates per step"
+    updated = settings.seed_frames + math.ceil(1 / settings.updates_per_step)  # frames when the first was made
+    if config.frames < updated:
+        return nothing_learned(config.frames, updated, settings.seed_frames)
+    kept = min(settings.replay_capacity, config.frames - 1)  # the last update is made before the last frame is seen
+    return few_transitions(kept, settings.batch_size)
 
-    # What the settings of all learners have in common, beside the sizes of their tasks.
-    SHARED = (*SAC.SHARED, "seed_frames", "updates_per_step", "replay_capacity")
 
-    @classmethod
-    def check(cls, config: RunConfig) -> None:
-        """Refuse nothing: all settings go with all tasks."""
+def in_common(config: RunConfig) -> tuple[Hashable, ...]:
+    """Return what runs must have in common: the sizes of their tasks, and `SHARED`."""
+    return state_spec(config.task), *(getattr(config.settings, name) for name in SHARED)
 
-    @classmethod
-    def warning(cls, config: RunConfig) -> str:
-        """Say of runs that are too short that they learn nothing, or from few transitions again and again."""
-        settings = config.sac
-        if settings.updates_per_step == 0:
-            return "nothing is learned with 0 updates per step"
-        updated = settings.seed_frames + math.ceil(1 / settings.updates_per_step)  # frames when the first was made
-        if config.frames < updated:
-            return nothing_learned(config.frames, updated, settings.seed_frames)
-        kept = min(settings.replay_capacity, config.frames - 1)  # the last update is made before the last frame is seen
-        return few_transitions(kept, settings.batch_size)
 
-    @classmethod
-    def in_common(cls, config: RunConfig) -> tuple[Hashable, ...]:
-        """Give what runs must have in common: the sizes of their tasks, and `SHARED`."""
-        return state_spec(config.task), *(getattr(config.sac, name) for name in cls.SHARED)
+class SACCohort:
+    """Runs of SAC that are trained in lockstep."""
 
-    @classmethod
-    def expected_seconds(cls, config: RunConfig, device: str) -> float:
-        """Give about how long a run takes."""
-        settings = config.sac
-        size = settings.hidden_units**2 * settings.batch_size / (1024**2 * 1024)
-        updates = max(0, config.frames - settings.seed_frames) * settings.updates_per_step
-        return max(updates * size, 0.05 * config.frames) / UPDATES_PER_S[device]
-
-    @classmethod
-    def needs(cls, config: RunConfig) -> Needs:
-        """Give about what a run takes; on disk every transition, and two checkpoints."""
-        spec, checkpoint = state_spec(config.task), _checkpoint_bytes(config)
-        per_frame = transition_bytes(spec.observation_size, spec.action_size)
-        transitions = config.frames * per_frame
-        return Needs(
-            working=CHECKPOINT_COPIES * checkpoint,
-            replay=min(config.sac.replay_capacity, config.frames) * per_frame,
-            files=KEPT * checkpoint + (transitions if config.keeps_replay else 0),
-            until_done=0 if config.keeps_replay else transitions,
-        )
+    rows_show_evaluations = True
+    evaluates_at_start = False
+    timing_every_frames = TIMING_FRAMES
+    step_frames = 1
 
     def __init__(
         self,
@@ -107,19 +76,19 @@ class OffPolicyCohort:
     ) -> None:
         self.directories = list(directories)
         self.configs = [directory.config for directory in directories]
-        self.names = [config.name for config in self.configs]
         self.threads = threads
-        first = self.configs[0].sac
+        self.settings = [SACSettings.of(config.settings) for config in self.configs]
+        first = self.settings[0]
         spec = state_spec(self.configs[0].task)
         learners = len(self.configs)
         capacity = min(first.replay_capacity, max(config.frames for config in self.configs))
         self.transition_bytes = transition_bytes(spec.observation_size, spec.action_size)
         if replay_place is None:
-            needs = together(self.needs(config) for config in self.configs)
-            replay_place = find_room([needs], self.directories[0].path, device=device, jobs=1).place
+            wanted = together(needs(config) for config in self.configs)
+            replay_place = find_room([wanted], self.directories[0].path, device=device, jobs=1).place
         self.agent = SAC(
             SACSpec(spec.observation_size, spec.action_size),
-            [config.sac for config in self.configs],
+            self.settings,
             [config.seed for config in self.configs],
             device=device,
         )
@@ -133,7 +102,7 @@ class OffPolicyCohort:
             storage_device=replay_place,
         )
         self.frame = 0
-        self.episodes = Episodes(learners, 1, recent=AGENTS["sac"].recent_episodes)
+        self.episodes = Episodes(learners, 1, recent=RECENT_EPISODES)
         self.episode_begins = [0] * learners  # the frame at which the present episode of each began
         self.new_rows: list[Tensor] = []  # transitions that are not on disk yet
         self.bonus_mean = BonusMean(learners, self.agent.paid)
@@ -155,44 +124,8 @@ class OffPolicyCohort:
         self.seconds = dict.fromkeys(("env", "act", "update"), 0.0)
 
     def describe(self) -> str:
-        """Say nothing: all is known before."""
+        """Return nothing: all is known before."""
         return ""
-
-    def train(self, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
-        """Go on until every run has had so many frames. False: stopped before, with a checkpoint."""
-        last_report = last_save = time.monotonic()
-        watch = Stopwatch(self.frame)
-        shared = self.configs[0]  # all runs of a cohort have the same intervals
-        try:
-            if self.frame == 0:
-                self.begin()
-            while self.frame < frames:
-                if should_stop():
-                    self.save()
-                    return False
-                self.step()
-                is_last = self.frame >= frames
-                speed, row_speed = watch.frames_per_s(self.frame), watch.frames_per_s_of_row(self.frame)
-                if self._is_due(shared.eval_every_frames) or is_last:
-                    self._evaluate()
-                if self._is_due(shared.row_every_frames) or self._is_due(shared.eval_every_frames) or is_last:
-                    self._write_rows()
-                if self._is_due(TIMING_FRAMES) or is_last:
-                    self._write_timing(row_speed)
-                    watch.begin_row(self.frame)
-                if is_last or time.monotonic() - last_report > SECONDS_BETWEEN_REPORTS:
-                    last_report = time.monotonic()
-                    report(self._status(frames, speed * len(self.configs)))
-                is_overdue = time.monotonic() - last_save > MOST_SECONDS_UNSAVED
-                if (self._is_due(shared.checkpoint_every_frames) or is_overdue) and not is_last:
-                    self.save()
-                    last_save = time.monotonic()
-            self.save()
-            for directory in self.directories:
-                directory.finish(self.frame)
-        finally:
-            self.close()
-        return True
 
     def begin(self) -> None:
         """Begin the first episode of every run."""
@@ -211,7 +144,7 @@ class OffPolicyCohort:
         actions = self._act()
         if not actions.isfinite().all():
             self._check_finite()  # which names the loss that it comes from; if there is none, the actions do
-            check_finite("action", actions.sum(-1).tolist(), self.names, frame=self.frame)
+            check_finite("action", actions.sum(-1).tolist(), [config.name for config in self.configs], frame=self.frame)
         self.environments.send(actions.numpy())
         acted = time.perf_counter()
         self._learn()
@@ -225,13 +158,13 @@ class OffPolicyCohort:
     def _act(self) -> Float[Tensor, "l a"]:
         """Choose actions: random ones at first, then those of the policies."""
         drawn = self.action_draws.of_step(self.frame)
-        if self.frame < self.configs[0].sac.seed_frames:
+        if self.frame < self.settings[0].seed_frames:
             return drawn.actions
         return self.agent.act(self.observations[:, None], drawn.noise[:, None])[:, 0].cpu()
 
     def _updates_now(self) -> int:
         """Give how many updates belong to this step."""
-        settings = self.configs[0].sac
+        settings = self.settings[0]
         since = self.frame - settings.seed_frames
         if since < 0:
             return 0
@@ -239,7 +172,7 @@ class OffPolicyCohort:
 
     def _learn(self) -> None:
         """Make the updates of this step."""
-        batch_size = self.configs[0].sac.batch_size
+        batch_size = self.settings[0].batch_size
         for _ in range(self._updates_now()):
             drawn = self.draws.of_update(self.agent.updates)
             batch = self.replay.draw(distinct_places(drawn.uniforms, self.replay.size, batch_size))
@@ -272,31 +205,19 @@ class OffPolicyCohort:
         generator = numbers(self.configs[learner].seed, "episodes", self.episode_begins[learner])
         return episode_seeds(generator, 1)[0]
 
-    def _is_due(self, every_frames: int) -> bool:
-        return is_due(every_frames, frame=self.frame, step_frames=1)
-
-    def _write_timing(self, frames_per_s: float) -> None:
-        for directory in self.directories:
-            row = {"frame": self.frame, "unix_time": time.time(), "frames_per_s": frames_per_s}
-            directory.append_row("timing.csv", row | {"runs": len(self.configs)})
-
-    def _write_rows(self) -> None:
+    def rows(self, *, is_evaluated: bool) -> list[dict[str, Any]]:
+        """Return a row of train.csv for every run."""
         self._check_finite()
         self._keep_new_rows()
         bonus_mean = self.bonus_mean.of_row()
         latest = self._latest()
-        is_evaluated = self._is_due(self.configs[0].eval_every_frames) or self.frame >= self.configs[0].frames
-        for learner, directory in enumerate(self.directories):
-            row: dict[str, Any] = {
-                "frame": self.frame,
-                "episodes": self.episodes.finished[learner],
-                "return_mean": self.episodes.return_mean(learner),
-                "success_rate": math.nan,
-                "bonus_mean": bonus_mean[learner],
-                "eval_return_mean": self.eval_returns[learner] if is_evaluated else math.nan,
-            }
+        rows = []
+        for learner, evaluated in enumerate(self.eval_returns):
+            row = self.episodes.row(self.frame, learner, bonus_mean[learner], knows_success=False)
+            row["eval_return_mean"] = evaluated if is_evaluated else math.nan
             row |= {name: latest[learner].get(name, math.nan) for name in (*self.agent.METRICS, *SHOWN_OF_BONUS)}
-            directory.append_row("train.csv", row)
+            rows.append(row)
+        return rows
 
     def _latest(self) -> list[dict[str, float]]:
         """Give what the last update of each learner showed, which may have been before a restart."""
@@ -313,11 +234,9 @@ class OffPolicyCohort:
                         latest[learner][name] = number
         return latest
 
-    def _evaluate(self) -> None:
-        """Play episodes with the mean of every policy and write what they gave."""
+    def evaluate(self) -> list[dict[str, Any]]:
+        """Play episodes with the mean of every policy, and return a row of eval.csv for every run."""
         episodes = self.configs[0].eval_episodes
-        if episodes == 0:
-            return
         if self.evaluation_environments is None:
             tasks = [task for task in self.tasks for _ in range(episodes)]
             self.evaluation_environments = DMCStates(tasks, processes=min(self.threads, len(tasks)))
@@ -325,14 +244,15 @@ class OffPolicyCohort:
             self.agent, self.configs, self.evaluation_environments, frame=self.frame, episodes=episodes, sampled=False
         )
         self.eval_returns = [each.return_mean for each in found]
-        for directory, each in zip(self.directories, found, strict=True):
-            row = {"frame": self.frame, "episodes": episodes, "return_mean": each.return_mean, "success_rate": math.nan}
-            directory.append_row("eval.csv", row)
+        return [
+            {"frame": self.frame, "episodes": episodes, "return_mean": mean, "success_rate": math.nan}
+            for mean in self.eval_returns
+        ]
 
     def _check_finite(self) -> None:
         """Refuse to write down what has become NaN, so that the last checkpoint is still good."""
         for loss in ("critic_loss", "actor_loss") if self.metrics else ():
-            check_finite(loss, self.metrics[loss].tolist(), self.names, frame=self.frame)
+            check_finite(loss, self.metrics[loss].tolist(), [config.name for config in self.configs], frame=self.frame)
 
     def _keep_new_rows(self) -> None:
         """Add the new transitions to each run's file."""
@@ -343,22 +263,22 @@ class OffPolicyCohort:
         for learner, directory in enumerate(self.directories):
             directory.append_log("replay.bin", rows[learner])
 
-    def save(self) -> None:
-        """Write a checkpoint of every run. What it needs of the replay is added to a file, not written again."""
+    def states(self) -> list[dict[str, Any]]:
+        """Return the checkpoint of every run, once all transitions are in its log."""
         self._check_finite()
         self._keep_new_rows()
-        latest = self._latest()
-        for learner, directory in enumerate(self.directories):
-            state = {
+        return [
+            {
                 "frame": self.frame,
                 "agent": self.agent.learner_state(learner),
                 "episodes": self.episodes.learner_state(learner),
                 "episode_begin": self.episode_begins[learner],
                 **self.bonus_mean.learner_state(learner),
-                "latest": latest[learner],
+                "latest": latest,
                 "observation": self.observations[learner].clone(),
             }
-            directory.save_checkpoint(self.frame, state)
+            for learner, latest in enumerate(self._latest())
+        ]
 
     def cut(self, states: Sequence[dict[str, Any]]) -> None:
         """Drop what runs wrote after their checkpoints; without any, all."""
@@ -401,7 +321,8 @@ class OffPolicyCohort:
                 self.environments.send(np.stack([mine[frame, start:stop] for mine in rows]))
                 ended = self.environments.receive().ended
 
-    def _status(self, frames: int, frames_per_s: float) -> Status:
+    def status(self, frames: int, frames_per_s: float) -> Status:
+        """Return where the cohort is on its way to so many frames."""
         returns = [self.episodes.return_mean(learner) for learner in range(len(self.configs))]
         return Status(
             self.frame,
@@ -411,14 +332,5 @@ class OffPolicyCohort:
             by_method(self.configs, returns),
             by_method(self.configs, self.bonus_mean.of_last_row),
             "return",
-            learns=self.frame > self.configs[0].sac.seed_frames,
+            learns=self.frame > self.settings[0].seed_frames,
         )
-
-
-def _checkpoint_bytes(config: RunConfig) -> int:
-    """Give about the bytes of a checkpoint: of every network, of what Adam keeps of it, and of the target critics."""
-    spec, settings = state_spec(config.task), config.sac
-    actor = Perceptrons(spec.observation_size, settings.hidden_units, 2 * spec.action_size).parameter_count
-    critic = Perceptrons(spec.observation_size + spec.action_size, settings.hidden_units, 1).parameter_count
-    critics = TWIN * critic * (2 if settings.has_extrinsic_critic else 1)
-    return FLOAT_BYTES * ((1 + ADAM_AVERAGES) * (actor + critics) + critics)

@@ -9,7 +9,7 @@ from vcse.envs.minigrid.reference import ReferenceMiniGrid
 
 
 def make(
-    task: str, seeds: Sequence[int], *, full: bool = False, backend: names.Backend = "auto", threads: int = 1
+    task: str, seeds: Sequence[int], *, full: bool = False, backend: str = "auto", threads: int = 1
 ) -> Environments:
     """Make one environment of a task per seed.
 

@@ -286,3 +286,14 @@ class TableCrossing:
     def _observations(self, which: Int[np.ndarray, " m"] | slice = slice(None)) -> Observations:
         shown: Observations = self.tables.observations[self.tables.observation_index[self._states[which]]]
         return shown
+
+
+def table_map(name: str) -> int | None:
+    """Return the number of the map on which alone a task is played; None: on all. Refuse what does not exist."""
+    base, found, number = name.partition("-map")
+    if base != TASK or (found and not (number.isdigit() and int(number) < len(MAPS))):
+        raise ValueError(
+            f"task 'minigrid-table/{name}' does not exist; there are minigrid-table/{TASK} and, on one map alone, "
+            f"minigrid-table/{TASK}-map0 to -map{len(MAPS) - 1}"
+        )
+    return int(number) if found else None

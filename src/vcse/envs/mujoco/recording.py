@@ -5,18 +5,21 @@ metaworld/NAME show small pictures. The camera for people is the one that those 
 """
 
 import types
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, UInt8
 
+from vcse.envs.moments import Moment, Outcome
 from vcse.envs.mujoco import dmc
 from vcse.envs.mujoco.dmc import StateSpec
 from vcse.envs.mujoco.pixels import ACTION_REPEAT, Pixels, PixelSpec, build, camera_of, pixel_spec
 from vcse.envs.mujoco.rendering import PictureTaker, Rendering, choose_gl_backend, gl_backend_for
 from vcse.envs.processes import Batch
+from vcse.streams import episode_seeds
 
 SIDE = 320  # pixels of a picture for people
 FRAMES_PER_PICTURE = 4
@@ -83,6 +86,49 @@ class Filmed(Batch):
         self.send(action[None])
         sight, reward, terminated, truncated, success = self._arrive()
         return FilmedStep(_sight(sight), float(reward[0]), bool(terminated[0]), bool(truncated[0]), bool(success[0]))
+
+
+def record_simulation(
+    task: str,
+    choose: Callable[[Sequence[np.ndarray], np.random.Generator], np.ndarray],
+    *,
+    episodes: int,
+    seed: int,
+    recent: int = 1,
+    rendering: Rendering = "faithful",
+    goal_marker: bool = True,
+) -> Iterator[Moment]:
+    """Play episodes of a simulated robot, and render some frames of them for people.
+
+    Args:
+        task: With its family.
+        choose: The policy: from the last observations, the newest last, and a generator to an action.
+        episodes: How many.
+        seed: Of the generator, from which the seeds of the episodes come too.
+        recent: Observations that the policy is shown; the first of an episode stands for those before it.
+        rendering: Quality of the images that the policy sees.
+        goal_marker: Render the dot that shows the goal of metaworld's tasks.
+    """
+    world = Filmed(task, rendering=rendering, goal_marker=goal_marker)
+    generator = np.random.default_rng(seed)
+    try:
+        for episode in range(1, episodes + 1):
+            sight = world.reset(episode_seeds(generator, 1)[0])
+            stack = deque([sight.observation] * recent, maxlen=recent)
+            step, return_so_far, has_succeeded = 0, 0.0, False
+            outcome: Outcome = ""
+            yield Moment(sight.picture, episode, step, return_so_far, outcome)
+            while not outcome:
+                told = world.step(choose(stack, generator))
+                stack.append(told.sight.observation)
+                step, return_so_far = step + 1, return_so_far + told.reward
+                has_succeeded |= told.success
+                if told.terminated or told.truncated:
+                    outcome = "goal" if has_succeeded else "over" if told.terminated else "out of time"
+                if outcome or step * world.action_repeat % FRAMES_PER_PICTURE == 0:
+                    yield Moment(told.sight.picture, episode, step, return_so_far, outcome)
+    finally:
+        world.close()
 
 
 class _Environment:

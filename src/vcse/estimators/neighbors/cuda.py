@@ -28,7 +28,7 @@ MOST_PARTS = 8
 
 @cache
 def triton_module(name: str) -> Any:
-    """Give a module of kernels, which compile on first use, or None where Triton is not installed."""
+    """Return a module of kernels, which compile on first use, or None where Triton is not installed."""
     return None if importlib.util.find_spec("triton") is None else importlib.import_module(name)
 
 
@@ -37,14 +37,14 @@ def _device_code() -> Any:
 
 
 def can_search(search: Search) -> bool:
-    """Tell whether the kernels serve this search."""
+    """Return whether the kernels serve this search."""
     scalar_values = search.query_values is None or search.query_values.shape[-1] == 1
     small_enough = search.pool.shape[1] <= MOST_POINTS
     return can_count(search.queries) and scalar_values and small_enough and search.pool_counts is None
 
 
 def can_count(points: Tensor) -> bool:
-    """Tell whether the kernels serve this device and dtype."""
+    """Return whether the kernels serve this device and dtype."""
     return points.is_cuda and points.dtype == torch.float32 and _device_code() is not None
 
 

@@ -81,7 +81,7 @@ class Search(NamedTuple):
 
 
 def power_of_two_scale(*points: Float[Tensor, "b _ _"]) -> Float[Tensor, "b 1 1"]:
-    """Give the factor that keeps squares in range; a power of two, so multiplying by it rounds nothing.
+    """Return the factor that keeps squares in range; a power of two, so multiplying by it rounds nothing.
 
     The largest coordinate is brought near 2⁵⁰ (in float32), so that differences down to 2⁻¹¹³ of it have
     squares that are still normal numbers, and sums of the largest squares stay far from overflow.
@@ -141,7 +141,7 @@ def value_distances(
 
 
 def smallest(matrix: Float[Tensor, "b r m"], count: int) -> Float[Tensor, "b r c"]:
-    """Give the `count` smallest entries of each row, in no order."""
+    """Return the `count` smallest entries of each row, in no order."""
     if matrix.is_cuda:
         return matrix.topk(count, largest=False, sorted=False).values
     # NumPy partitions with vector instructions where `topk` does not.
@@ -163,7 +163,7 @@ def chunks(batch: int, rows: int, columns: int, tile: int) -> Iterator[tuple[sli
 
 
 def repeated(in_order: Float[Tensor, "b r c"], counts: Int[Tensor, "b r c"], search: Search) -> Float[Tensor, "b r _"]:
-    """Give distances up to the wanted rank, each as often as its point is there; the last alone where none is averaged.
+    """Return distances up to the wanted rank, each as often as its point is there; the last alone if none is averaged.
 
     They must be in order, from the smallest, and stay so.
     """
@@ -191,7 +191,7 @@ def radius_in_order(in_order: Float[Tensor, "b r c"], search: Search) -> Float[T
 
 
 def kth_smallest(matrix: Float[Tensor, "b r c"], k: int) -> Float[Tensor, "b r"]:
-    """Give the k-th smallest entry of each row, on a CPU; faster than `kthvalue`."""
+    """Return the k-th smallest entry of each row, on a CPU; faster than `kthvalue`."""
     return torch.from_numpy(np.partition(matrix.numpy(), k - 1, axis=-1)[..., k - 1].copy())
 
 
@@ -216,7 +216,7 @@ def nearest_by_differences(search: Search, scale: Float[Tensor, "b 1 1"]) -> Nea
 
 
 def _radius_among(distances: Float[Tensor, "b r m"], search: Search, batch: slice) -> Float[Tensor, "b r"]:
-    """Give the radius among the distances to all points."""
+    """Return the radius among the distances to all points."""
     if search.pool_counts is None:
         return radius_of(smallest(distances, search.rank), search)
     counts = search.pool_counts[batch].unsqueeze(1)
@@ -229,6 +229,6 @@ def _radius_among(distances: Float[Tensor, "b r m"], search: Search, batch: slic
 def scaled_points(
     search: Search, scale: Float[Tensor, "b 1 1"]
 ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b m d"]]:
-    """Give queries and pool, scaled; where the pool is the queries, they stay one tensor."""
+    """Return queries and pool, scaled; where the pool is the queries, they stay one tensor."""
     queries = search.queries * scale
     return queries, queries if search.pool is search.queries else search.pool * scale

@@ -95,7 +95,7 @@ def equal_points(points: Float[Tensor, "b n d"]) -> Groups | None:
 
 
 def row_keys(points: Float[Tensor, "*batch n d"]) -> Int[np.ndarray, "*batch n"]:
-    """Give a number for each point, the same for equal bits and almost surely another for others."""
+    """Return a number for each point, the same for equal bits and almost surely another for others."""
     rows = points.contiguous().numpy()
     word = np.int64 if rows.shape[-1] * rows.itemsize % 8 == 0 else np.int32
     bits = rows.view(word).astype(np.int64, copy=False)

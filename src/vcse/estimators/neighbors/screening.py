@@ -46,7 +46,7 @@ LEAST_POINTS_IN_GROUPS = 128  # per place
 
 
 def is_worthwhile(search: Search) -> bool:
-    """Tell whether screening is expected to be faster than computing every difference."""
+    """Return whether screening is expected to be faster than computing every difference."""
     (batch, rows, _), (_, points, dimensions) = search.queries.shape, search.pool.shape
     scalar_values = search.query_values is None or search.query_values.shape[-1] == 1
     enough_points = points >= max(LEAST_POINTS, 4 * search.rank) and rows >= LEAST_QUERIES
@@ -140,7 +140,7 @@ def _screen(search: Search, places: int) -> Screened:
 def _nearest_columns(
     squares: Float[Tensor, "b r w"], count: int, group: int, memory: Float[Tensor, "b r w"]
 ) -> tuple[Float[Tensor, "b r c"], Int[Tensor, "b r c"]]:
-    """Give the `count` smallest of each row, in no order and cut, and their columns. Both tensors are used up.
+    """Return the `count` smallest of each row, in no order and cut, and their columns. Both tensors are used up.
 
     The bits of positive floats are ordered as they are. So the last bits are given up for the column, and one
     partition of integers, for which NumPy has vector instructions, moves values and columns together. Cutting
@@ -178,17 +178,17 @@ def _smallest_with_places(
 
 
 def _place_bits(width: int, count: int, group: int) -> int:
-    """Give the bits that a place takes: among the groups of a row, and among the members of the nearest."""
+    """Return the bits that a place takes: among the groups of a row, and among the members of the nearest."""
     return (max(width // group, count * group) - 1).bit_length()
 
 
 def _group(points: int, count: int) -> int:
-    """Give the power of two that leaves about as many minima as members, or 1 where groups do not pay."""
+    """Return the power of two that leaves about as many minima as members, or 1 where groups do not pay."""
     return 1 << round(math.log2(points / count) / 2) if points >= LEAST_POINTS_IN_GROUPS * count else 1
 
 
 def _factors(search: Search, width: int) -> tuple[Float[Tensor, "b n e"], Float[Tensor, "b w e"], Float[Tensor, "b n"]]:
-    """Give (−2a, |a|², 1), (b, 1, |b|²) with far points up to the width, and the error of their product.
+    """Return (−2a, |a|², 1), (b, 1, |b|²) with far points up to the width, and the error of their product.
 
     The error: centring is exact to one unit of its result, a sum of d products in any order to d units of the
     product of the norms, and the differences it is held against to d units of theirs; eight times that covers

@@ -58,7 +58,7 @@ def kth_neighbor_distance(
     feature_counts: Int[Tensor, "*batch n"] | None = None,
     check_finite: bool = True,
 ) -> Float[Tensor, "*batch n"]:
-    """Return the distance of each feature to its k-th nearest neighbour.
+    """Compute the distance of each feature to its k-th nearest neighbour.
 
     Equal features are at distance exactly 0, and different ones are not as long as the largest coordinate of a
     batch is no more than 2¹¹³ (about 1e34) times the smallest difference, in float32.
@@ -76,6 +76,12 @@ def kth_neighbor_distance(
             often enough for a distance of 0 are not searched.
         check_finite: Refuse NaN and infinity; on CUDA this waits for the device, and is left out while a
             CUDA graph is captured.
+
+    Example:
+        >>> import torch
+        >>> from vcse.estimators import kth_neighbor_distance
+        >>> kth_neighbor_distance(torch.tensor([[0.0], [1.0], [3.0]]), k=1)
+        tensor([1., 1., 2.])
     """
     check_points("features", features)
     if pool is not None:
@@ -128,6 +134,13 @@ def joint_neighbors(
         k: Which neighbour, counted without the pair itself.
         self_in_k: Count the pair itself, at distance 0, as its first neighbour, as the release does.
         check_finite: As in `kth_neighbor_distance`.
+
+    Example:
+        >>> import torch
+        >>> from vcse.estimators import joint_neighbors
+        >>> features, values = torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0.0, 0.0, 4.0])
+        >>> joint_neighbors(features, values, k=1)
+        JointNeighbors(radius=tensor([1., 1., 4.]), value_distance=tensor([0., 0., 4.]))
     """
     check_points("features", features)
     check_values("values", values, features)
@@ -160,6 +173,12 @@ def count_within(
         values: One number, or one vector, per point; vectors where there is one axis more than in `radius`.
         radius: The radius around each.
         count_self: Count the value itself too, at distance 0, where the radius is above 0.
+
+    Example:
+        >>> import torch
+        >>> from vcse.estimators import count_within
+        >>> count_within(torch.tensor([0.0, 1.0, 3.0]), radius=torch.tensor([2.0, 2.5, 2.0]))
+        tensor([1, 2, 0])
     """
     check_numbers("values", values)
     check_numbers("radius", radius)
@@ -181,7 +200,7 @@ def count_within(
 
 
 def check_values(name: str, values: Tensor, features: Tensor) -> None:
-    """Refuse values that are not one number or one vector per feature."""
+    """Raise ValueError for values that are not one number or one vector per feature."""
     check_numbers(name, values)
     shape = features.shape[:-1]
     is_vector = values.ndim == features.ndim and values.shape[:-1] == shape and values.shape[-1] > 0
@@ -192,7 +211,7 @@ def check_values(name: str, values: Tensor, features: Tensor) -> None:
 
 
 def values_as_points(values: Tensor, features: Tensor) -> Float[Tensor, "*batch n v"]:
-    """Give scalar values the axis of a one-dimensional space."""
+    """Add the axis of a one-dimensional space to scalar values."""
     return values if values.ndim == features.ndim else values.unsqueeze(-1)
 
 
@@ -211,7 +230,7 @@ def _rank(k: int, *, finds_itself: bool, self_in_k: bool) -> int:
 
 
 def _fewest(pool_counts: Int[Tensor, "*batch m"], pool: Tensor, check: bool) -> int:
-    """Give how many points the smallest pool has, counted as often as each is there."""
+    """Return how many points the smallest pool has, counted as often as each is there."""
     _check_counts("pool_counts", pool_counts, pool)
     if pool.is_cuda and not checks_run(check, pool):
         return sys.maxsize  # counting would wait for the device

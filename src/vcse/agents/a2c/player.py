@@ -1,0 +1,135 @@
+"""How trained policies of A2C are loaded and played."""
+
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+
+from vcse.agents.a2c.agent import A2C, A2CSpec
+from vcse.agents.a2c.settings import A2CSettings
+from vcse.agents.entry import Policies, Saved
+from vcse.bonuses.registry import NO_BONUS
+from vcse.envs.minigrid.recording import record_grids
+from vcse.envs.moments import Moment
+from vcse.envs.tasks import make_environments, task_spec
+from vcse.runs.checkpoint import fitting
+from vcse.runs.config import RunConfig
+from vcse.runs.evaluation import Evaluation
+from vcse.streams import episode_seeds, numbers
+
+MOST_ENVIRONMENTS = 25
+
+
+class A2CPlayer:
+    """Plays in grids; what only training needs is not loaded, so that runs with other bonuses fit the same agent."""
+
+    def in_common(self, saved: Saved) -> tuple[Hashable, ...]:
+        """Return the shapes and the simulator of a run's task."""
+        spec = task_spec(saved.config.task)
+        return spec.observation_shape, spec.actions, saved.config.backend
+
+    def load(self, group: Sequence[Saved], device: str) -> A2C:
+        """Return an agent with the policies of runs."""
+        spec = task_spec(group[0].config.task)
+        seeds = [saved.config.seed for saved in group]
+        settings = [A2CSettings(bonus=NO_BONUS)] * len(group)
+        agent = A2C(A2CSpec(spec.observation_shape, spec.actions), settings, seeds, device=device)
+        for learner, saved in enumerate(group):
+            state = saved.checkpoint.state["agent"]
+            with fitting(saved.path):
+                agent.load_learner_state(learner, {name: state[name] for name in agent.learner_state(learner)})
+        return agent
+
+    def act(self, policies: Policies, observations: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
+        """Return actions of the first policy, for any number of observations."""
+        agent: A2C = policies.agent
+        shown = torch.from_numpy(observations)[None].to(agent.device)
+        noise = None
+        if generator is not None:
+            noise = torch.from_numpy(generator.random((1, len(observations)), dtype=np.float32)).to(agent.device)
+        actions: np.ndarray = agent.act(shown, noise, slice(0, 1))[0].cpu().numpy()
+        return actions
+
+    def evaluate(self, policies: Policies, *, episodes: int, threads: int) -> list[list[Evaluation]]:
+        """Play episodes of every run with sampled actions, and again with the likeliest."""
+        return [
+            play_grids(
+                policies.agent,
+                policies.configs,
+                frame=policies.frame,
+                episodes=episodes,
+                sampled=sampled,
+                threads=threads,
+            )
+            for sampled in (True, False)
+        ]
+
+    def record(self, policies: Policies, *, episodes: int, sampled: bool, seed: int) -> Iterator[Moment]:
+        """Play episodes of the first run, and render every step of them."""
+        generator = np.random.default_rng(seed)
+
+        def choose(observation: np.ndarray) -> int:
+            return int(self.act(policies, observation[None], generator if sampled else None)[0])
+
+        return record_grids(policies.configs[0].task, choose, episodes=episodes, seed=seed)
+
+
+def play_grids(
+    agent: A2C, configs: Sequence[RunConfig], *, frame: int, episodes: int, sampled: bool, threads: int = 1
+) -> list[Evaluation]:
+    """Play episodes with every learner. Learners of one task stand side by side, and play together.
+
+    Each environment plays a fixed number of episodes, so that short ones do not crowd out long ones. Layouts and
+    actions depend on the run's seed and the frame alone.
+    """
+    results: list[Evaluation] = []
+    for _, group in groupby(configs, key=lambda config: config.task):
+        mine = list(group)
+        learners = slice(len(results), len(results) + len(mine))
+        results += _play_task(agent, learners, mine, frame=frame, episodes=episodes, sampled=sampled, threads=threads)
+    return results
+
+
+def _play_task(
+    agent: A2C,
+    learners: slice,
+    configs: Sequence[RunConfig],
+    *,
+    frame: int,
+    episodes: int,
+    sampled: bool,
+    threads: int,
+) -> list[Evaluation]:
+    """Play episodes of one task with the learners that it belongs to."""
+    results = [Evaluation([], []) for _ in configs]
+    if episodes == 0:
+        return results
+    width = min(MOST_ENVIRONMENTS, episodes)
+    generators = [numbers(config.seed, "evaluation", frame) for config in configs]
+    seeds = [seed for each in generators for seed in episode_seeds(each, width)]
+    backend: Any = configs[0].backend
+    environments = make_environments(configs[0].task, seeds, backend=backend, threads=threads)
+    quota = np.array([episodes // width + (place < episodes % width) for place in range(width)])
+    left = np.tile(quota, len(configs))
+    returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), dtype=np.int64)
+    observations, _ = environments.reset()
+    while (left > 0).any():
+        shown = torch.from_numpy(observations).view(len(configs), width, *observations.shape[1:]).to(agent.device)
+        noise = None
+        if sampled:
+            drawn = np.stack([each.random(width, dtype=np.float32) for each in generators])
+            noise = torch.from_numpy(drawn).to(agent.device)
+        environments.send(agent.act(shown, noise, learners).flatten().cpu().numpy())
+        step = environments.receive()
+        returns += step.rewards
+        lengths += 1
+        for place in np.flatnonzero(step.ended & (left > 0)):
+            results[place // width].returns.append(float(returns[place]))
+            results[place // width].lengths.append(int(lengths[place]))
+        left -= step.ended
+        returns[step.ended], lengths[step.ended] = 0, 0
+        observations = step.observations
+    environments.close()
+    return results

@@ -1,0 +1,188 @@
+"""Settings of DrQ-v2, and what each reading says of them."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from vcse.agents.drqv2.networks import Precision
+from vcse.agents.presets import NORMALIZER_OF_SE, Preset, check_reading, with_deviations
+from vcse.settings import AgentSettings, Reading, ValueCritic, check_holds_batch, check_neighbors, setting
+
+CuriosityPair = Literal["n-step", "one-step"]
+ReturnInjection = Literal["once", "every_step"]
+NoiseSchedule = tuple[float, float, int]  # standard deviation of actions: from, to, over so many steps
+MOST_DRAWN = 16_384  # states of an update: kernels count the numbers of all pictures in 32 bits
+
+
+@dataclass(frozen=True)
+class DrQv2Settings(AgentSettings):
+    """A learner's settings. Defaults are the release's."""
+
+    renamed: ClassVar = {
+        "noise_schedule": "action_noise",
+        "injection": "return_injection",
+        "normalizes_reward": "normalize_reward",
+    }
+
+    beta: float = setting(0.1, "Weight of the bonus.", range="not negative", heeded_by="paying")
+    beta_decay: float = setting(0.0, "Share of its weight that the bonus loses at every step.", heeded_by="paying")
+    action_noise: float | NoiseSchedule = setting(
+        (0.2, 0.2, 1),
+        "Standard deviation of actions, such as 0.2; or one that goes from a number to another over so many steps, "
+        "such as 1 0.1 500k.",
+        otherwise="0.2 with a bonus and in Meta-World, else from 1 to 0.1 over 100k, 500k or 2M steps by task",
+        metavar="FLOAT | FROM TO STEPS",
+    )
+    noise_clip: float = setting(0.3, "Of noise in updates.", range="not negative", is_option=False)
+    value_critic: ValueCritic = setting(
+        "online",
+        "vcse conditions on the value of the target or of the online extrinsic critic.",
+        heeded_by="needing values",
+        otherwise="online in release, else the target",
+    )
+    curiosity_pair: CuriosityPair = setting(
+        "n-step",
+        "The curiosity module, whose features the bonus sees, looks one step ahead or n.",
+        heeded_by="paying",
+        otherwise="n-step in release, else one-step",
+    )
+    return_injection: ReturnInjection = setting(
+        "once",
+        "The bonus joins an n-step return once, or at every_step.",
+        heeded_by="paying",
+        otherwise="once in release, else every_step",
+    )
+    normalize_reward: bool = setting(
+        False, "Divide the task's reward by a running mean of its size.", otherwise="True in Meta-World, else False"
+    )
+    bonus_batch_size: int | None = setting(
+        None,
+        "States among which the bonus looks for neighbours.",
+        heeded_by="paying",
+        otherwise="those of the batch",
+    )
+    n_step: int = setting(3, "Steps of a return.", range="count", otherwise="3, and 1 for walkers")
+    batch_size: int = setting(256, "Transitions of an update.", range="count", otherwise="256, and 512 for walkers")
+    features: int = setting(50, "Of every trunk.", range="count", is_option=False)
+    hidden_units: int = setting(1024, "Of each of the two hidden layers of every network.", range="count")
+    encoder_precision: Precision = setting(
+        "float32", "What the encoder's convolutions multiply: float32, or bfloat16, which is for GPUs."
+    )
+    learning_rate: float = setting(1e-4, "Of all networks.", range="positive", is_option=False)
+    discount: float = setting(0.99, "Discount of rewards.", range="share", is_option=False)
+    target_rate: float = setting(
+        0.01, "How far the target critics go towards the critics.", range="share", is_option=False
+    )
+    seed_frames: int = setting(4_000, "Frames of random actions before the first update.", range="count", unit="frames")
+    steps_per_update: int = setting(2, "Steps between two updates.", range="count", is_option=False)
+    replay_capacity: int = setting(1_000_000, "Transitions that are kept; never more than the run has.", unit="count")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.action_noise, tuple):  # it stays as it is
+            object.__setattr__(self, "action_noise", (self.action_noise, self.action_noise, 1))
+        *deviations, steps = self._schedule
+        for deviation in deviations:
+            if not 0 <= deviation < math.inf:
+                raise ValueError(f"action_noise must be finite and not negative, got {deviation}")
+        if steps < 1:
+            raise ValueError(f"action_noise must change over at least 1 step, got {steps}")
+        if not 0 <= self.beta_decay < 1:
+            raise ValueError(f"beta_decay must be from 0 to below 1, got {self.beta_decay}")
+        self._check_batches()
+
+    @property
+    def _schedule(self) -> NoiseSchedule:
+        assert isinstance(self.action_noise, tuple)
+        return self.action_noise
+
+    def _check_batches(self) -> None:
+        check_holds_batch(self, self.drawn)
+        if self.drawn > MOST_DRAWN:
+            name = "batch_size" if self.drawn == self.batch_size else "bonus_batch_size"
+            raise ValueError(f"{name} must be at most {MOST_DRAWN}, got {self.drawn}")
+        if self.replay_capacity <= self.n_step:
+            raise ValueError(f"replay_capacity must be above n_step, {self.n_step}, got {self.replay_capacity}")
+        if self.bonus_batch_size is not None and self.bonus_batch_size < self.batch_size:
+            raise ValueError(
+                f"bonus_batch_size must be at least batch_size, {self.batch_size}, got {self.bonus_batch_size}"
+            )
+        # The pictures of later steps are looked at with the batch alone.
+        fewest = self.batch_size if self.return_injection == "every_step" and self.n_step > 1 else self.drawn
+        if self.has_bonus:
+            check_neighbors(self.bonus.k, fewest)
+
+    @property
+    def needs_next(self) -> bool:
+        """Whether an update looks at what was seen after one step."""
+        return self.has_bonus and self.curiosity_pair == "one-step"
+
+    @property
+    def needs_between(self) -> bool:
+        """Whether an update looks at what was seen between the first and the last of n steps."""
+        return self.has_bonus and self.return_injection == "every_step"
+
+    @property
+    def drawn(self) -> int:
+        """Transitions that are drawn for an update."""
+        return self.bonus_batch_size if self.bonus_batch_size is not None and self.has_bonus else self.batch_size
+
+    def noise(self, step: int) -> float:
+        """Return the standard deviation of actions at a step."""
+        first, last, steps = self._schedule
+        return first + (last - first) * min(step / steps, 1.0)
+
+    def weight(self, step: int) -> float:
+        """Return the weight of the bonus at a step; 0 where there is none."""
+        return self.beta * (1 - self.beta_decay) ** step if self.has_bonus else 0.0
+
+
+K = 12
+BONUS_NOISE = 0.2  # of actions, where a bonus explores; and for everybody in Meta-World
+# The paper takes values from the target critic, and its text has the bonus in the reward of every step; the release
+# adds that of the first step to the summed rewards.
+_OF_TEXT = {"value_critic": "target", "curiosity_pair": "one-step", "return_injection": "every_step"}
+_OF_READING: dict[str, dict[str, Any]] = {
+    "release": {"value_critic": "online", "curiosity_pair": "n-step", "return_injection": "once"},
+    "paper": _OF_TEXT,
+    "clean": _OF_TEXT,
+}
+# Tasks on which DrQ-v2 alone lowers its noise over 100,000 steps.
+_EASY_TASKS = (
+    *("ball_in_cup_catch", "cartpole_balance", "cartpole_balance_sparse", "cartpole_swingup", "finger_spin"),
+    *("hopper_stand", "pendulum_swingup", "walker_stand", "walker_walk", "walker_walk_sparse"),
+)
+
+
+def drqv2_settings(bonus: str, reading: Reading = "release", *, task: str, **deviations: Any) -> DrQv2Settings:
+    """Return the settings that a reading asks for on a task, with deviations where they are named."""
+    check_reading("drqv2", bonus, reading, tuple(_OF_READING))
+    family, _, name = task.partition("/")
+    explores = bonus != "none" or family == "metaworld"
+    settings = {
+        "action_noise": BONUS_NOISE if explores else (1.0, 0.1, _noise_steps(name)),
+        "normalize_reward": family == "metaworld",
+        **_OF_READING[reading],
+        **_of_task(name),
+    }
+    preset = Preset(
+        bonus_reading="release-drqv2" if reading == "release" else reading,
+        k=K,
+        settings=settings,
+        normalizer=NORMALIZER_OF_SE[reading] if bonus == "se" else None,
+    )
+    return with_deviations(DrQv2Settings, preset, bonus, deviations)
+
+
+def _noise_steps(task: str) -> int:
+    """Return the steps over which DrQ-v2 alone lowers its noise."""
+    return 100_000 if task in _EASY_TASKS else 2_000_000 if task.startswith("humanoid") else 500_000
+
+
+def _of_task(task: str) -> dict[str, Any]:
+    """Return in which settings DrQ-v2's authors deviate on a task of DeepMind Control."""
+    if task.startswith("walker_"):
+        return {"n_step": 1, "batch_size": 512}
+    if task.startswith("humanoid_"):
+        return {"learning_rate": 8e-5, "features": 100}
+    return {"replay_capacity": 100_000} if task == "quadruped_run" else {}

@@ -1,0 +1,84 @@
+"""Settings of SAC, and what each reading says of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vcse.agents.presets import NORMALIZER_OF_SE, Preset, check_reading, with_deviations
+from vcse.settings import AgentSettings, Reading, ValueCritic, check_holds_batch, check_neighbors, setting
+
+Temperature = float | Literal["learned"]
+
+
+@dataclass(frozen=True)
+class SACSettings(AgentSettings):
+    """One learner's settings. Defaults are the release's; there, learners with a bonus have a temperature of 0.001."""
+
+    beta: float = setting(0.1, "Weight of the bonus.", range="not negative", heeded_by="paying")
+    temperature: Temperature = setting(
+        "learned",
+        "Weight of the policy's entropy, or learned.",
+        range="positive",
+        otherwise="learned without a bonus, 0.001 with one, as in paper and release",
+    )
+    value_critic: ValueCritic = setting(
+        "target",
+        "vcse conditions on the value of the target or of the online extrinsic critic.",
+        heeded_by="needing values",
+    )
+    extrinsic_entropy: bool = setting(
+        False,
+        "The extrinsic critic's target counts the policy's entropy.",
+        heeded_by="needing values",
+        otherwise="True in paper, False in release and clean",
+    )
+    hidden_units: int = setting(1024, "Of each of the two hidden layers of every network.", range="count")
+    batch_size: int = setting(1024, "Transitions of an update.", range="count")
+    learning_rate: float = setting(1e-4, "Of actor, critics and temperature.", range="positive", is_option=False)
+    discount: float = setting(0.99, "Discount of rewards.", range="share", is_option=False)
+    target_rate: float = setting(
+        0.005, "How far the target critics go towards the critics.", range="share", is_option=False
+    )
+    target_every_updates: int = setting(
+        2, "Updates between two steps of the target critics.", range="count", is_option=False
+    )
+    initial_temperature: float = setting(0.1, "Where it is learned.", range="positive", is_option=False)
+    seed_frames: int = setting(5_000, "Frames of random actions before the first update.", range="count", unit="frames")
+    updates_per_step: float = setting(1.0, "Updates of every step; 0.5 is one at every other.", range="not negative")
+    replay_capacity: int = setting(600_000, "Transitions that are kept; never more than the run has.", unit="count")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_holds_batch(self, self.batch_size)
+        if self.has_bonus:
+            check_neighbors(self.bonus.k, self.batch_size)
+
+    @classmethod
+    def upgraded(cls, values: Mapping[str, Any], of_run: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what schema 1 held; there, a temperature that is learned was none."""
+        temperature = values["temperature"]
+        values = super().upgraded(values, of_run)
+        return {**values, "temperature": "learned" if temperature is None else temperature}
+
+
+K = 12
+BONUS_TEMPERATURE = 0.001  # paper and release: learning it gets in the way of a bonus
+# The release leaves the policy's entropy out of the extrinsic critic's target; the paper says that this critic is like
+# the other.
+_EXTRINSIC_ENTROPY = {"release": False, "paper": True, "clean": False}
+
+
+def sac_settings(bonus: str, reading: Reading = "release", *, task: str = "", **deviations: Any) -> SACSettings:
+    """Return the settings that a reading asks for, with deviations where they are named."""
+    del task  # nothing follows from it
+    check_reading("sac", bonus, reading, tuple(_EXTRINSIC_ENTROPY))
+    preset = Preset(
+        bonus_reading="release-sac" if reading == "release" else reading,
+        k=K,
+        settings={
+            "extrinsic_entropy": _EXTRINSIC_ENTROPY[reading],
+            "temperature": "learned" if bonus == "none" else BONUS_TEMPERATURE,
+        },
+        normalizer=NORMALIZER_OF_SE[reading] if bonus == "se" else None,
+    )
+    return with_deviations(SACSettings, preset, bonus, deviations)
