@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vcse.reports import figures
-from vcse.reports.demo_curves import Curves, lines
 from vcse.reports.loaded_runs import gather
+from vcse.reports.panels import draw
 from vcse.reports.statistics import (
     Aggregate,
     Scores,
@@ -117,8 +117,11 @@ Claim = tuple[str, str]  # the first method is ahead of the second
 def main() -> int:
     """Make all that follows from the numbers."""
     study = read_study()
-    curves = {arm: Curves(runs.frames, runs.success, runs.seeds) for arm, runs in study.items()}
-    drawn = lines(curves, np.random.default_rng(SEED))
+    drawn: dict[str, dict[str, figures.Drawn]] = {}
+    for (task, method), runs in study.items():
+        drawn.setdefault(task, {})[method] = draw(
+            runs.frames, runs.success, np.ones(runs.success.shape, dtype=np.bool_)
+        )
     write_atomically(FIGURE, figures.to_png(figures.success_curves(drawn)))
     judged = judge(study)
     parts = {

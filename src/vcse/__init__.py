@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from vcse.agents import register_agent as register_agent
     from vcse.bonuses import Bonus as Bonus
     from vcse.bonuses import BonusOutput as BonusOutput
     from vcse.bonuses import FeatureMemory as FeatureMemory
@@ -14,10 +15,16 @@ if TYPE_CHECKING:
     from vcse.bonuses import RewardConditionalStateEntropy as RewardConditionalStateEntropy
     from vcse.bonuses import StateEntropy as StateEntropy
     from vcse.bonuses import ValueConditionalStateEntropy as ValueConditionalStateEntropy
+    from vcse.bonuses import register_bonus as register_bonus
+    from vcse.envs.tasks import register_family as register_family
     from vcse.estimators import kl_entropy as kl_entropy
     from vcse.estimators import ksg_conditional_entropy as ksg_conditional_entropy
     from vcse.estimators import state_entropy_reward as state_entropy_reward
     from vcse.estimators import value_conditional_reward as value_conditional_reward
+    from vcse.launch.api import train as train
+    from vcse.play.policy import Policy as Policy
+    from vcse.play.policy import load_policy as load_policy
+    from vcse.reports.report import report as report
 
 # Which module each public name is of; the module is imported when the name is first used.
 _HOMES = {
@@ -33,6 +40,13 @@ _HOMES = {
     "ksg_conditional_entropy": "vcse.estimators",
     "state_entropy_reward": "vcse.estimators",
     "value_conditional_reward": "vcse.estimators",
+    "train": "vcse.launch.api",
+    "Policy": "vcse.play.policy",
+    "load_policy": "vcse.play.policy",
+    "report": "vcse.reports.report",
+    "register_agent": "vcse.agents",
+    "register_bonus": "vcse.bonuses",
+    "register_family": "vcse.envs.tasks",
 }
 __all__ = list(_HOMES)
 

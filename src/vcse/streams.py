@@ -29,6 +29,11 @@ def episode_seeds(generator: np.random.Generator, count: int) -> list[int]:
     return [int(seed) for seed in generator.integers(2**31 - 1, size=count)]
 
 
+def episode_seed(seed: int, begin: int) -> int:
+    """Return what the episode of a run begins from, by the moment at which it begins."""
+    return episode_seeds(numbers(seed, "episodes", begin), 1)[0]
+
+
 def torch_generator(seed: int, purpose: Purpose) -> torch.Generator:
     """Give a generator for PyTorch's own initialisers, on the CPU."""
     return torch.Generator().manual_seed(int(numbers(seed, purpose).integers(2**62)))

@@ -65,7 +65,7 @@ class A2CKind(CohortKind):
         )
 
     def update(self, agent, seeds):
-        return agent.update(together([self.material(seed) for seed in seeds]))
+        return agent.update(together([self.material(seed) for seed in seeds])).metrics
 
     def act(self, agent, seeds):
         rollout = together([self.material(seed) for seed in seeds])
@@ -109,7 +109,7 @@ class SACKind(CohortKind):
 
     def update(self, agent, seeds):
         batch = together([self.material(seed) for seed in seeds])
-        return agent.update(batch, torch.cat([self.noise(seed) for seed in seeds]))
+        return agent.update(batch, torch.cat([self.noise(seed) for seed in seeds])).metrics
 
     def act(self, agent, seeds):
         batch = together([self.material(seed) for seed in seeds])
@@ -166,19 +166,19 @@ class DrQv2Kind:
 
     def update(self, agent, seeds):
         [seed] = seeds
-        return agent.update(self.material(seed), self.noise(seed), self.shifts(seed), step=2 * agent.updates)
+        return agent.update(self.material(seed), self.noise(seed), self.shifts(seed), step=2 * agent.updates).metrics
 
     def act(self, agent, seeds):
         [seed] = seeds
         return agent.act(self.material(seed).observations, self.noise(seed)[0], step=2 * agent.updates)
 
     def policy(self, agent):
-        return [*agent.encoder.parameters(), *agent.actor_trunk.parameters(), *agent.actor_head]
+        return [*agent.encoder.parameters(), *agent.actor.trunk.parameters(), *agent.actor.head]
 
     def extrinsic(self, agent):
-        if agent.extrinsic_trunk is None:
+        if agent.extrinsic_critic is None:
             return []
-        return [*agent.extrinsic_trunk.parameters(), *agent.extrinsic_head]
+        return [*agent.extrinsic_critic.trunk.parameters(), *agent.extrinsic_critic.head]
 
     def state(self, agent):
         return agent.state_dict()

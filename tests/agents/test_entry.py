@@ -6,7 +6,7 @@ from runs.small_pixels import make_config as make_pixel_config
 from runs.small_sac import make_config as make_sac_config
 
 from vcse.agents import agent_entry, agent_names, agents_for, agents_of, register_agent
-from vcse.envs.tasks import FAMILIES
+from vcse.envs.tasks import families
 from vcse.launch.cohorts import cohort_key
 from vcse.runs.arithmetic import Arithmetic
 from vcse.studies.catalog import CATALOG
@@ -16,7 +16,7 @@ CONFIGS = {"a2c": make_config(LAVA), "sac": make_sac_config(), "drqv2": make_pix
 
 def test_every_agent_has_a_loop_tasks_and_a_study():
     assert agent_names() == tuple(CONFIGS)
-    assert {agent for family in FAMILIES for agent in agents_of(family)} == set(agent_names())
+    assert {agent for family in families() for agent in agents_of(family)} == set(agent_names())
     assert {entry.agent for entry in CATALOG.values() if entry.is_runnable} == set(agent_names())
 
 

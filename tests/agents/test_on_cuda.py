@@ -62,8 +62,8 @@ def test_captured_updates_and_actions_are_those_of_an_eager_agent(name):
                 mine.copy_(theirs)
         if seed == EAGER_UPDATES:
             captured.capture(memory)
-        metrics = captured.update(memory)
-        expected = eager.update(fresh)
+        metrics = captured.update(memory).metrics
+        expected = eager.update(fresh).metrics
         for key in expected:
             torch.testing.assert_close(metrics[key], expected[key], rtol=1e-4, atol=1e-5, msg=f"{key}, update {seed}")
         uniforms = torch.rand(learners, 16, generator=torch.Generator().manual_seed(seed)).cuda()
@@ -114,9 +114,9 @@ def test_captured_sac_is_an_eager_one_and_both_are_that_of_the_cpu(name):
         memory_noise.copy_(noise)
         if seed == EAGER_UPDATES:
             captured.capture(memory, memory_noise)
-        metrics = captured.update(memory, memory_noise)
-        expected = eager.update(batch, noise)
-        plain = on_cpu.update(*make_batch(seed, learners, "cpu"))
+        metrics = captured.update(memory, memory_noise).metrics
+        expected = eager.update(batch, noise).metrics
+        plain = on_cpu.update(*make_batch(seed, learners, "cpu")).metrics
         for key in expected:
             torch.testing.assert_close(metrics[key], expected[key], rtol=1e-4, atol=1e-5, msg=f"{key}, update {seed}")
             torch.testing.assert_close(expected[key].cpu(), plain[key], rtol=2e-3, atol=2e-4, msg=f"{key}, {seed}")
@@ -208,9 +208,9 @@ def test_captured_drqv2_is_an_eager_one_and_both_are_that_of_the_cpu(name):
         memory_shifts.copy_(shifts)
         if seed == EAGER_UPDATES:
             captured.capture(memory, memory_noise, memory_shifts)
-        metrics = captured.update(memory, memory_noise, memory_shifts, step=seed)
-        expected = eager.update(batch, noise, shifts, step=seed)
-        plain = on_cpu.update(*make_pictures(seed, "cpu"), step=seed)
+        metrics = captured.update(memory, memory_noise, memory_shifts, step=seed).metrics
+        expected = eager.update(batch, noise, shifts, step=seed).metrics
+        plain = on_cpu.update(*make_pictures(seed, "cpu"), step=seed).metrics
         for key in expected:
             # Convolutions add up in TF32, in an order of their own.
             torch.testing.assert_close(metrics[key], expected[key], rtol=5e-3, atol=5e-4, msg=f"{key}, update {seed}")
@@ -226,6 +226,6 @@ def test_bfloat16_learns_nearly_the_same():
     rounded = dataclasses.replace(DRQ_VCSE, encoder_precision="bfloat16")
     agents = [DrQv2(DrQv2Spec(9, 4), config, 0, device="cuda") for config in (DRQ_VCSE, rounded)]
     for seed in range(UPDATES):
-        expected, metrics = (agent.update(*make_pictures(seed), step=seed) for agent in agents)
+        expected, metrics = (agent.update(*make_pictures(seed), step=seed).metrics for agent in agents)
         for key in ("critic_loss", "extrinsic_critic_loss", "actor_loss", "curiosity_loss"):
             torch.testing.assert_close(metrics[key], expected[key], rtol=5e-2, atol=1e-2, msg=f"{key}, update {seed}")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from gl import needs_gl
 
-from vcse.bench import drqv2, sac
+from vcse.bench import drqv2, training
 from vcse.bench.drqv2 import Case, measure
 from vcse.cli import main
 
@@ -22,7 +22,7 @@ def _short(monkeypatch):
     monkeypatch.setattr(drqv2, "SEED_FRAMES", 80)
     settings = drqv2.drqv2_settings
     monkeypatch.setattr(drqv2, "drqv2_settings", lambda bonus, **asked: settings(bonus, hidden_units=16, **asked))
-    monkeypatch.setattr(sac, "time", SimpleNamespace(perf_counter=time.process_time))
+    monkeypatch.setattr(training, "time", SimpleNamespace(perf_counter=time.process_time))
 
 
 @pytest.mark.usefixtures("without_type_checks")

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from vcse.bench import sac
+from vcse.bench import sac, training
 from vcse.bench.sac import Case, measure
 
 UPDATE_SHARES = ("share_bonus", "share_extrinsic_critic")
@@ -14,7 +14,7 @@ TRAINING_SHARES = ("share_env", "share_act", "share_update")
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
     """Little is measured, in the time of this process alone: others may take the core in the middle of it."""
-    monkeypatch.setattr(sac, "time", SimpleNamespace(perf_counter=time.process_time))
+    monkeypatch.setattr(training, "time", SimpleNamespace(perf_counter=time.process_time))
     monkeypatch.setattr(sac, "WARM_UP", 1)
     monkeypatch.setattr(sac, "CAPACITY", 200)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import tyro
+from csv_rows import read_rows
 
 from vcse.agents import agent_entry, read_config
 from vcse.agents.a2c.settings import a2c_settings
@@ -12,7 +13,7 @@ from vcse.cli import main
 from vcse.cli.evaluate import evaluate_runs
 from vcse.launch.cohorts import train_runs
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import RunDirectory, read_rows
+from vcse.runs.directory import RunDirectory
 from vcse.runs.progress import TrainingProgress
 
 

@@ -15,7 +15,7 @@ from vcse import __version__
 from vcse.cli import main
 from vcse.cli.doctor import Finding
 from vcse.cli.verbs import first_line, load_verb
-from vcse.envs.tasks import state_spec
+from vcse.envs.tasks import task_spec
 from vcse.estimators import kl_entropy
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -206,7 +206,7 @@ def test_doctor_says_what_to_install_where_nothing_draws(capsys, monkeypatch):
 
 @needs_gl
 def test_doctor_fails_where_an_installed_simulator_draws_nothing(capsys, monkeypatch, tmp_path):
-    state_spec("dmc/hopper_stand")  # this process has imported what works, and the one that draws begins anew
+    task_spec("dmc/hopper_stand")  # this process has imported what works, and the one that draws begins anew
     (tmp_path / "mujoco.py").write_text("raise ImportError('libmujoco.so.3 is damaged')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"dmc": ("dm_control", "mujoco")})

@@ -8,15 +8,16 @@ import signal
 from pathlib import Path
 
 import pytest
+from csv_rows import read_rows
 
 from vcse.agents import read_config
 from vcse.agents.a2c.settings import a2c_settings
 from vcse.agents.drqv2.settings import drqv2_settings
 from vcse.agents.sac.settings import sac_settings
 from vcse.cli import main
-from vcse.envs.tasks import state_spec
+from vcse.envs.tasks import task_spec
 from vcse.runs import checkpoint, resources
-from vcse.runs.directory import RunDirectory, read_rows
+from vcse.runs.directory import RunDirectory
 
 TASK = "minigrid/Empty-5x5"
 PENDULUM = "dmc/pendulum_swingup"
@@ -196,7 +197,7 @@ def test_runs_go_on_where_they_were_begun_unless_told(copy, capsys, monkeypatch)
     used = []
     place = importlib.import_module("vcse.cli.train")
     monkeypatch.setattr(place, "train_in_jobs", lambda *given, device, **settings: used.append(device))
-    monkeypatch.setattr("vcse.cli.devices.torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("vcse.launch.devices.torch.cuda.is_available", lambda: True)
     longer = ["--frames", "96", "--quiet", "--device"]
     for device in ("auto", "cuda"):
         assert main(["resume", str(copy), *longer, device]) == 0
@@ -473,7 +474,7 @@ def test_bad_input_for_drqv2_is_one_clear_line_and_writes_nothing(tmp_path, caps
 def test_where_nothing_draws_pictures_are_refused_before_anything_is_made(
     tmp_path, capsys, monkeypatch, named, message
 ):
-    state_spec(PENDULUM)  # which imports what looks at MUJOCO_GL too
+    task_spec(PENDULUM)  # which imports what looks at MUJOCO_GL too
     monkeypatch.setenv("MUJOCO_GL", named)
     assert main(["train", "--task", PENDULUM_SEEN, "--out", str(tmp_path / "out")]) == 1
     told = capsys.readouterr().err

@@ -9,7 +9,6 @@ import tyro
 from gl import needs_gl
 from PIL import Image
 
-from vcse.agents import agent_entry
 from vcse.agents.a2c.agent import A2C, A2CSpec
 from vcse.agents.a2c.settings import A2CSettings, a2c_settings
 from vcse.agents.drqv2.agent import DrQv2, DrQv2Spec
@@ -26,6 +25,7 @@ from vcse.envs.mujoco.dmc import DMCStates
 from vcse.envs.mujoco.recording import FilmedStep, Sight
 from vcse.envs.tasks import task_spec
 from vcse.play.video import OUTCOME_COLOURS, caption, write_film
+from vcse.play.watch import record
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
 
@@ -38,7 +38,7 @@ def _small_pictures(monkeypatch):
 
 def play(agent, config, frame=128, **settings):
     """Play as `vcse watch` does."""
-    return agent_entry(config.agent).player.record(Policies(agent, [config], frame, []), **settings)
+    return record(Policies(agent, [config], frame, []), **settings)
 
 
 def make_config(task="minigrid/LavaGapS5", method="vcse", seed=0):
@@ -67,7 +67,7 @@ def test_what_is_played_is_what_the_environments_play(task):
     endings = [moment for moment in moments if moment.outcome]
 
     worlds, draws = ReferenceMiniGrid("LavaGapS7", [5], full=full), np.random.default_rng(5)
-    shown, _ = worlds.reset()
+    shown = worlds.reset()
     expected, steps = [], 0
     while len(expected) < 3:
         noise = torch.from_numpy(draws.random((1, 1), dtype=np.float32))
@@ -123,7 +123,7 @@ def test_a_simulation_is_played_by_the_mean_of_the_policy():
     for _ in range(40):
         environments.send(agent.act(torch.from_numpy(shown)[:, None], None)[:, 0].numpy())
         step = environments.receive()
-        shown = step.arrived
+        shown = step.next_observations
         returns.append(returns[-1] + float(step.rewards[0]))
     assert [moment.step for moment in moments] == list(range(0, 41, 4))
     assert [moment.return_so_far for moment in moments] == pytest.approx(returns[::4])
@@ -134,12 +134,13 @@ def test_a_simulation_is_played_by_the_mean_of_the_policy():
 class NineSteps:
     """In the place of a simulation: two episodes of nine steps, in the first of which the goal is reached."""
 
-    action_size, action_repeat = 1, 2
+    action_size = 1
 
-    def __init__(self, task, *, rendering, goal_marker):
-        self.has_success, self.episodes = task.startswith("metaworld"), 0
+    def __init__(self, task, *, rendering, goal_marker, image_size, action_repeat):
+        assert (image_size, action_repeat) == (84, 2)
+        self.action_repeat, self.has_success, self.episodes = action_repeat, task.startswith("metaworld"), 0
 
-    def reset(self, seed):
+    def begin(self, seed):
         self.episodes, self.steps = self.episodes + 1, 0
         return self.sight()
 

@@ -50,15 +50,14 @@ def test_that_nobody_is_left_to_talk_to_is_noticed(spins):
 
 @pytest.mark.parametrize("spins", [False, True])
 def test_the_death_of_a_worker_in_a_step_is_told(spins):
-    outcome = [("observation", np.float32, (3,)), ("reward", np.float32)]
-    outcome += [("terminated", np.bool_), ("truncated", np.bool_)]
+    seen = ("observation", np.float32, (3,))
     names = ["dmc/pendulum_swingup"] * 2
-    batch = Batch(names, simulate, action_size=1, outcome=outcome, processes=2, spins=spins)
-    batch._begin([0, 1])
+    batch = Batch(names, simulate, action_size=1, seen=seen, processes=2, spins=spins)
+    batch.reset([0, 1])
     victim = batch._simulators._workers[0].process
     os.kill(victim.pid, signal.SIGSTOP)
     batch.send(np.zeros((2, 1), dtype=np.float32))
     os.kill(victim.pid, signal.SIGKILL)
     with pytest.raises(RuntimeError, match="worker process of environments 0 ended unexpectedly"):
-        batch._arrive()
+        batch.receive()
     assert not multiprocessing.active_children()

@@ -19,7 +19,6 @@ def headline():
     module = importlib.util.module_from_spec(spec)
     sys.modules["headline"] = module  # where its dataclass looks its types up
     spec.loader.exec_module(module)
-    module.FILM_EPISODES = 1
     yield module
     del sys.modules["headline"]
 
@@ -30,15 +29,16 @@ def test_it_trains_and_makes_a_page_and_then_only_the_page(headline, tmp_path, c
     said = capsys.readouterr().out
     assert f"the page: {(tmp_path / 'index.html').as_uri()}" in said
     assert [line.split()[:2] for line in said.splitlines()[-4:-1]] == [["none", "2"], ["se", "2"], ["vcse", "2"]]
-    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
-        *("index.html", "table.csv", "curves.png", "curves-dark.png", "watch.gif")
+    assert {path.name for path in tmp_path.glob("[!.]*") if path.is_file()} == {
+        *("index.html", "table.csv", "claims.csv", "curves.csv", "study.json")
     }
-    with Image.open(tmp_path / "watch.gif") as film:
+    with Image.open(tmp_path / "minigrid-LavaGapS7/vcse/seed0/watch.gif") as film:
         assert film.is_animated
     page = (tmp_path / "index.html").read_text()
     assert page.count("data:image/gif;base64,") == 1
-    assert "are for 100,000 frames and these runs end at 640" in page
-    assert f"--seeds 2 --first-seed 0 --frames 640 --out {tmp_path}" in page
+    assert "6 runs: 1 task, 3 methods, 2 seeds each" in page
+    assert "no run reaches frame 100,000" in page
+    assert "<span>--seeds</span> <span>2</span> <span>--first-seed</span> <span>0</span>" in page
 
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("train.csv")}
     (tmp_path / "index.html").unlink()
@@ -57,7 +57,8 @@ def test_it_trains_and_makes_a_page_and_then_only_the_page(headline, tmp_path, c
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"seeds": 0}, "--seeds and --frames must be at least 1, .* got 0, 100000, 0 and 100"),
+        ({"seeds": 0}, "--seeds must be at least 1, got 0"),
+        ({"first_seed": -1}, "--first-seed must be at least 0, got -1"),
         ({"jobs": 0}, "--jobs must be at least 1, got 0"),
     ],
 )

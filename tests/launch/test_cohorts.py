@@ -11,6 +11,7 @@ import signal
 import jaxtyping
 import pytest
 import torch
+from csv_rows import read_rows
 from runs import small_sac
 from runs.small import (
     EMPTY,
@@ -30,7 +31,7 @@ from vcse.agents.a2c.cohort import A2CCohort
 from vcse.agents.a2c.settings import a2c_settings
 from vcse.launch.cohorts import StoppedError, train_runs, warn_of
 from vcse.runs import checkpoint, directory, loop
-from vcse.runs.directory import RunDirectory, read_rows
+from vcse.runs.directory import RunDirectory
 from vcse.runs.divergence import DivergedError
 from vcse.runs.progress import TrainingProgress
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from vcse.nets import cached_encoder
-from vcse.nets.cached_encoder import RememberedEncoder
+from vcse.nets.cached_encoder import CachedEncoder
 from vcse.nets.encoders import GridEncoder
 from vcse.streams import torch_generator
 
@@ -12,7 +12,7 @@ ENCODER = GridEncoder(7, 7, 3)
 def make(seeds):
     stack = ENCODER.initial([torch_generator(seed, "random encoder") for seed in seeds])
     prepared = ENCODER.prepare(ENCODER.layout.pieces(stack))
-    return RememberedEncoder(ENCODER, prepared, len(seeds)), prepared
+    return CachedEncoder(ENCODER, prepared, len(seeds)), prepared
 
 
 def views(learners, count, *, different, seed=0):

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from vcse.reports.demo_curves import Line
 from vcse.reports.figures import (
     METHOD_COLOURS,
     OTHER_COLOURS,
     THEMES,
+    Drawn,
     method_colour,
     spread,
     success_curves,
@@ -23,7 +23,8 @@ from vcse.reports.figures import (
 
 def make_line(*middle):
     middle = np.array(middle)
-    return Line(np.arange(1, len(middle) + 1) * 5000, middle, middle - 0.1, middle + 0.1)
+    runs = np.full(len(middle), 8)
+    return Drawn(np.arange(1, len(middle) + 1) * 5000, runs, middle, middle - 0.1, middle + 0.1, middle, middle)
 
 
 def contrast(one, other):
@@ -64,14 +65,14 @@ def test_a_point_that_no_line_shows_has_a_mark(middle, points):
 
 
 def test_a_run_that_has_only_begun_can_be_drawn():
-    begun = Line(np.array([0]), np.array([0.2]), np.array([0.2]), np.array([0.2]))
+    begun = make_line(0.2)._replace(frames=np.array([0]))
     (panel,) = success_curves({"dmc-pixels/hopper_stand": {"vcse": begun}}).axes
     assert panel.get_xlim() == (0, 1)
 
 
 def test_a_line_is_dotted_where_some_runs_have_ended():
     whole = make_line(0.1, 0.2, 0.3, 0.4)
-    (panel,) = success_curves({"task": {"vcse": whole._replace(is_of_all=np.array([True, True, True, False]))}}).axes
+    (panel,) = success_curves({"task": {"vcse": whole._replace(runs=np.array([8, 8, 8, 7]))}}).axes
     solid, dotted = panel.lines
     assert (solid.get_linestyle(), dotted.get_linestyle()) == ("-", ":")
     np.testing.assert_array_equal(solid.get_ydata(), [0.1, 0.2, 0.3, np.nan])
@@ -85,7 +86,7 @@ def test_lines_bands_and_labels_show_the_numbers():
     (panel,) = success_curves({"minigrid/LavaGapS7": lines}).axes
     assert panel.get_title(loc="left") == "minigrid/LavaGapS7"
     for drawn, band, (method, line) in zip(panel.lines, panel.collections, lines.items(), strict=True):
-        np.testing.assert_array_equal(drawn.get_xydata(), np.stack((line.frames, line.middle), -1))
+        np.testing.assert_array_equal(drawn.get_xydata(), np.stack((line.frames, line.iqm), -1))
         assert drawn.get_color() == METHOD_COLOURS[method]
         edges = band.get_paths()[0].vertices[:, 1]
         assert (edges.min(), edges.max()) == (line.low.min(), line.high.max())
@@ -101,19 +102,22 @@ def test_a_label_tells_the_last_number_that_is_known():
 
 
 def test_panels_of_many_tasks_and_none():
-    figure = success_curves({f"task{number}": {"vcse": make_line(0.1, 0.2)} for number in range(4)}, "dark")
+    figure = success_curves({f"task{number}": {"vcse": make_line(0.1, 0.2)} for number in range(4)})
     assert [panel.get_visible() for panel in figure.axes] == [True] * 4 + [False] * 2
     with pytest.raises(ValueError, match="tasks must hold at least one task, got none"):
         success_curves({})
 
 
 def test_a_figure_becomes_a_png_with_the_colour_of_its_page():
-    figure = success_curves({"task": {"vcse": make_line(0.1, 0.2)}}, "dark")
-    with Image.open(io.BytesIO(to_png(figure, 50))) as picture:
-        assert picture.format == "PNG"
-        assert picture.size == (350, 200)
-        corner = picture.convert("RGB").getpixel((0, 0))
-    assert corner == tuple(round(255 * part) for part in to_rgb(THEMES["dark"].background))
+    with Image.open(io.BytesIO(to_png(success_curves({"task": {"vcse": make_line(0.1, 0.2)}}), 50))) as picture:
+        assert (picture.format, picture.size) == ("PNG", (350, 200))
+    walls, beyond = make_room()
+    visits = {"vcse": np.ones((2, 5, 5)) * ~walls}
+    for theme, look in THEMES.items():
+        figure = visit_maps(visits, walls, beyond, frames_per_snapshot=1, theme=theme)
+        with Image.open(io.BytesIO(to_png(figure, 50))) as picture:
+            corner = picture.convert("RGB").getpixel((0, 0))
+        assert corner == tuple(round(255 * part) for part in to_rgb(look.background))
 
 
 @given(st.lists(st.floats(0, 1), max_size=8))

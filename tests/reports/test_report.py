@@ -12,9 +12,8 @@ import pytest
 
 from vcse.agents.a2c.settings import a2c_settings
 from vcse.reports.archive import write_archive
-from vcse.reports.demo_curves import Line
 from vcse.reports.external_curves import ForeignCurves
-from vcse.reports.figures import success_curves
+from vcse.reports.figures import Drawn, success_curves
 from vcse.reports.loaded_runs import gather
 from vcse.reports.panels import MOST_POINTS, draw
 from vcse.reports.report import _gain, _score, write_report
@@ -23,6 +22,7 @@ from vcse.runs.config import RunConfig
 from vcse.studies.catalog import study
 from vcse.studies.catalog.minigrid import CROSSED_MAP
 from vcse.studies.manifest import StudyFile
+from vcse.studies.study import narrowed
 
 LAVA, EMPTY = "minigrid/LavaGapS7", "minigrid/Empty-16x16"
 CROSSING = f"minigrid-table/SimpleCrossingS9N1-map{CROSSED_MAP}"
@@ -312,6 +312,22 @@ def test_a_negative_score_has_a_minus_sign(number, told):
     assert _score(number, False) == told
 
 
+def test_a_page_about_one_task_begins_with_how_the_methods_ended(tmp_path):
+    one = Structure(write_report(make_study(tmp_path / "one", tasks=(LAVA,))).read_text()).text
+    assert "After 100K frames: vcse 92.5%, se 32.5%, none 12.5% (mean over runs, success of the last 100" in one
+    assert "(mean over runs" not in Structure(write_report(make_study(tmp_path / "two")).read_text()).text
+
+
+def test_what_is_said_of_a_study_can_be_given(tmp_path):
+    runs = make_study(tmp_path / "runs", tasks=(LAVA,))
+    entry = narrowed(study("minigrid"), tasks=[LAVA])
+    entry = dataclasses.replace(entry, title="Of one task", source="ours. More", notes=("A note.",))
+    found = Structure(write_report(runs, tmp_path / "page", entry=entry).read_text())
+    words = ("Of one task", "Ours. More. 18 runs", "A note.", entry.claims[0].says, "vcse study run minigrid")
+    assert [word for word in words if word not in found.text] == []
+    assert {row["task"] for row in read_csv(tmp_path / "page" / "claims.csv")} == {LAVA}
+
+
 def test_runs_of_no_study_are_shown_without_claims(tmp_path):
     for seed in range(3):
         make_run(tmp_path / "mine", "own", seed, [12.5, 800.0], column="return_mean", task="dmc/hopper_hop")
@@ -550,7 +566,8 @@ def test_tasks_are_put_together_where_the_figure_is_an_aggregate(tmp_path):
 
 @pytest.mark.parametrize(("methods", "labels"), [(("a", "b"), ["a  30", "b  30"]), (("a", "b" * 20), [])])
 def test_long_names_stand_below_the_figure_and_returns_have_their_own_scale(methods, labels):
-    line = Line(np.array([1, 2]), np.array([-10.0, 30.0]), np.array([-20.0, 20.0]), np.array([0.0, 40.0]))
+    middle = np.array([-10.0, 30.0])
+    line = Drawn(np.array([1, 2]), np.array([3, 3]), middle, middle - 10, middle + 10, middle, np.full(2, 10.0))
     figure = success_curves({"task": dict.fromkeys(methods, line)}, label="return", is_share=False)
     (panel,) = figure.axes
     assert [label.get_text() for label in panel.texts] == labels

@@ -7,9 +7,10 @@ import pytest
 from agents.contract import assert_same_state
 
 from runs.small import newest_state, train
-from vcse.agents.drqv2 import cohort, costs, player
-from vcse.agents.drqv2.settings import drqv2_settings
-from vcse.envs.mujoco.pixels import Pixels, pixel_spec
+from vcse.agents.drqv2 import costs
+from vcse.agents.drqv2.settings import ACTION_REPEAT, IMAGE_SHAPE, drqv2_settings
+from vcse.envs.mujoco.pixels import Pixels
+from vcse.envs.tasks import task_spec
 from vcse.runs import loop
 from vcse.runs.config import RunConfig
 
@@ -40,12 +41,11 @@ class ShortPixels(Pixels):
 class Lending:
     """In the place of the class: gives environments that were used before, which take seconds to start."""
 
-    frame_shape, action_repeat = Pixels.frame_shape, Pixels.action_repeat
-
     def __init__(self):
         self.free, self.lent = {}, []
 
-    def __call__(self, tasks, *, rendering, device, goal_marker=True, processes=1, spins=False):
+    def __call__(self, tasks, *, rendering, device, goal_marker, processes, spins, image_size, action_repeat):
+        assert (image_size, action_repeat) == (IMAGE_SHAPE[-1], ACTION_REPEAT)
         key = (tuple(tasks), rendering, goal_marker, device, processes, spins)
         free = self.free.setdefault(key, [])
         environments = (
@@ -74,11 +74,10 @@ class Lending:
 
 def shorten(patch, pixels):
     """Let episodes be short, and every frame be reported."""
-    for room in (cohort, player):
-        patch.setattr(room, "Pixels", pixels)
+    patch.setattr("vcse.envs.mujoco.Pixels", pixels)
     patch.setattr("vcse.cli.evaluate.cores", lambda: 1)
-    for room in (cohort, costs):
-        patch.setattr(room, "pixel_spec", lambda task: dataclasses.replace(pixel_spec(task), most_steps=EPISODE))
+    frames = ACTION_REPEAT * EPISODE
+    patch.setattr(costs, "task_spec", lambda task: dataclasses.replace(task_spec(task), most_frames=frames))
     patch.setattr(loop, "SECONDS_BETWEEN_REPORTS", -1)
 
 
@@ -117,7 +116,7 @@ class Kept:
     """The replay of a run on disk, part by part: every frame, and what led to it."""
 
     def __init__(self, run, action_size=1):
-        self.frames = np.fromfile(run / "frames.bin", dtype=np.uint8).reshape(-1, *Pixels.frame_shape)
+        self.frames = np.fromfile(run / "frames.bin", dtype=np.uint8).reshape(-1, *IMAGE_SHAPE)
         steps = np.fromfile(run / "steps.bin", dtype=np.float32).reshape(-1, action_size + 3)
         self.actions = steps[:, :action_size]
         self.rewards, self.terminated, self.positions = steps[:, -3], steps[:, -2], steps[:, -1].astype(int)

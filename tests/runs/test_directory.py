@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from csv_rows import read_rows
 
 from runs.small import half_written, make_config
 from vcse.agents import read_config
@@ -17,7 +18,6 @@ from vcse.runs.directory import (
     check_config,
     check_no_file,
     done_frame,
-    read_rows,
     run_directories,
 )
 

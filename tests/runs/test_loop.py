@@ -1,11 +1,12 @@
 from types import SimpleNamespace
 
 import pytest
+from csv_rows import read_rows
 
 from runs.small import half_written, make_config, newest_state
 from vcse.runs import checkpoint, loop, progress
 from vcse.runs.cohort import Cohort
-from vcse.runs.directory import RunDirectory, done_frame, read_rows
+from vcse.runs.directory import RunDirectory, done_frame
 from vcse.runs.progress import Status
 
 NEVER = 10**9

@@ -4,11 +4,16 @@ import numpy as np
 import pytest
 import torch
 
+from vcse.bonuses.stacked import StackedOutput
 from vcse.runs.metrics import BonusMean, Episodes
 
 
 def make_step(rewards, ended):
     return np.array(rewards, np.float32), np.array(ended)
+
+
+def make_bonus(rewards):
+    return StackedOutput(torch.tensor(rewards), [])
 
 
 def test_returns_are_those_of_finished_episodes_of_each_learner():
@@ -42,9 +47,9 @@ def test_the_mean_bonus_is_that_of_the_updates_since_the_last_row_and_0_for_who_
     assert all(math.isnan(each) for each in mean.of_last_row)
     assert all(math.isnan(each) for each in mean.of_row())  # before the first update nothing is known
     for bonus in ([[1.0, 3.0], [-1.0, -2.0]], [[4.0, 4.0], [0.0, 0.5]]):
-        mean.take(torch.tensor(bonus))
+        mean.take(make_bonus(bonus))
     assert mean.of_row() == mean.of_last_row == [3, 0, -0.625]
-    mean.take(torch.tensor([[0.5, 0.5], [0.25, 0.25]]))
+    mean.take(make_bonus([[0.5, 0.5], [0.25, 0.25]]))
     assert mean.of_last_row == [3, 0, -0.625]
     assert mean.of_row() == [0.5, 0, 0.25]
     nobody = BonusMean(1, torch.zeros(0, dtype=torch.int64))
@@ -54,12 +59,12 @@ def test_the_mean_bonus_is_that_of_the_updates_since_the_last_row_and_0_for_who_
 
 def test_the_mean_bonus_goes_on_from_a_state():
     mean, again = (BonusMean(2, torch.tensor([1])) for _ in range(2))
-    mean.take(torch.tensor([[0.5, 1.0]]))
+    mean.take(make_bonus([[0.5, 1.0]]))
     assert mean.learner_state(1) == {"bonus_sum": 0.75, "bonus_updates": 1}
     for learner in range(2):
         again.load_learner_state(learner, mean.learner_state(learner))
     for each in (mean, again):
-        each.take(torch.tensor([[0.25, 0.25]]))
+        each.take(make_bonus([[0.25, 0.25]]))
         assert each.of_row() == [0, 0.5]
 
 

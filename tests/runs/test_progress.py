@@ -96,14 +96,14 @@ def test_while_actions_are_random_the_time_left_is_not_known_and_their_pace_is_f
 def test_a_stopwatch_tells_the_pace_of_all_and_of_a_row_without_what_was_done_between_rows(monkeypatch):
     now = [10.0]
     monkeypatch.setattr("vcse.runs.progress.time.monotonic", lambda: now[0])
-    watch = Stopwatch(500)
+    watch = row_watch = Stopwatch(500)
     now[0] = 20.0
-    assert watch.frames_per_s(1500) == watch.frames_per_s_of_row(1500) == 100
+    assert watch.frames_per_s(1500) == row_watch.frames_per_s(1500) == 100
     now[0] = 110.0  # an evaluation
-    watch.begin_row(1500)
+    row_watch = Stopwatch(1500)
     now[0] = 210.0
     assert watch.frames_per_s(1700) == 6
-    assert watch.frames_per_s_of_row(1700) == 2
+    assert row_watch.frames_per_s(1700) == 2
 
 
 @pytest.mark.parametrize("file", [io.StringIO, Terminal])

@@ -1,16 +1,27 @@
 """The agents: one folder each, and one line in the table."""
 
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from vcse.agents.entry import AgentEntry
-from vcse.envs.tasks import FAMILIES, check_task
+from vcse.envs.tasks import check_task, families
 from vcse.plugins import load_plugins
 from vcse.runs import directory
 from vcse.runs.config import RunConfig, upgraded
 from vcse.settings import AgentSettings
+
+__all__ = [
+    "agent_entry",
+    "agent_names",
+    "agents_for",
+    "agents_of",
+    "read_config",
+    "readable_runs",
+    "register_agent",
+    "settings_class",
+    "upgraded_content",
+]
 
 # Name, and the module that has its ENTRY. Of several that can train on a task the first is taken.
 _AGENTS: dict[str, str | AgentEntry] = {
@@ -42,12 +53,7 @@ def agent_entry(name: str) -> AgentEntry:
     if name not in agent_names():
         raise ValueError(f"agent must be one of {', '.join(agent_names())}, got {name!r}")
     found = _AGENTS[name]
-    return _built_in(found) if isinstance(found, str) else found
-
-
-@cache
-def _built_in(module: str) -> AgentEntry:
-    entry: AgentEntry = import_module(module).ENTRY
+    entry: AgentEntry = import_module(found).ENTRY if isinstance(found, str) else found
     return entry
 
 
@@ -59,7 +65,7 @@ def agents_for(task: str) -> tuple[str, ...]:
 
 def agents_of(family: str) -> tuple[str, ...]:
     """Return the agents that can train on the tasks of a family."""
-    return tuple(name for name in agent_names() if agent_entry(name).observes == FAMILIES[family])
+    return tuple(name for name in agent_names() if agent_entry(name).observes == families()[family].shows)
 
 
 def settings_class(agent: str) -> type[AgentSettings]:

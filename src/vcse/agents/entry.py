@@ -1,14 +1,13 @@
 """What the program must know of an agent beside how it learns."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from vcse.envs.moments import Moment
-from vcse.envs.tasks import ObservationKind
+from vcse.envs.interface import Making, ObservationKind
 from vcse.runs.arithmetic import EXACT, Arithmetic
 from vcse.runs.checkpoint import Checkpoint
 from vcse.runs.cohort import Cohort
@@ -34,6 +33,13 @@ class Film(NamedTuple):
     frames_per_second: int
 
 
+# Of an agent that does not say more of itself.
+USUAL_SCHEDULE = Schedule(row_every_frames=10_000, eval_every_frames=10_000, eval_episodes=10)
+USUAL_FILM = Film(episodes=1, sampled=False, frames_per_second=12)
+USUAL_FRAMES_PER_S = 1_000
+USUAL_RECENT_EPISODES = 10
+
+
 class Saved(NamedTuple):
     """A run on disk, and the checkpoint that is loaded."""
 
@@ -45,10 +51,11 @@ class Saved(NamedTuple):
 class Policies(NamedTuple):
     """Policies that fit one agent, a learner each. Those of one task stand side by side."""
 
-    agent: Any
+    agent: Any  # what `Player.load` returned
     configs: list[RunConfig]
     frame: int  # at which all of them were saved
     paths: list[Path]
+    device: str = "cpu"
 
 
 @runtime_checkable
@@ -67,13 +74,13 @@ class Player(Protocol):
     def evaluate(self, policies: Policies, *, episodes: int, threads: int) -> list[list[Evaluation]]:
         """Play episodes of every run with sampled actions, and again with the likeliest."""
 
-    def record(self, policies: Policies, *, episodes: int, sampled: bool, seed: int) -> Iterator[Moment]:
-        """Play episodes of the first run, and render them step by step."""
-
 
 @dataclass(frozen=True)
 class AgentEntry:
-    """An agent: its settings, how it trains and plays, and what is known of it, whatever is trained with it."""
+    """An agent: its settings, how it trains and plays, and what is known of it, whatever is trained with it.
+
+    What has a default may be left out; that of `in_common` trains each run in a cohort of its own.
+    """
 
     name: str
     observes: ObservationKind  # trains on every family of tasks that shows it
@@ -81,23 +88,37 @@ class AgentEntry:
     settings_for: Callable[..., AgentSettings]  # a bonus, a reading, task=, and deviations that are named
     cohort: Callable[..., Cohort]
     player: Player
-    in_common: Callable[[RunConfig], tuple[Hashable, ...]]  # what runs of one cohort must have in common
-    expected_seconds: Callable[[RunConfig, str], float]  # about how long a run takes on a device
-    needs: Callable[[RunConfig], Needs]  # about what a run takes of memory and disk
-    schedule: Schedule  # if nothing else is said
-    policy: tuple[str, ...]  # what of its saved state is needed to act
-    film: Film
-    recent_episodes: int  # of which the training curve shows the mean
+    gives: frozenset[str] = frozenset()  # what a bonus may need beside features: values, rewards, actions, ...
+    in_common: Callable[[RunConfig], tuple[Hashable, ...]] = lambda config: (config.name,)  # of runs of one cohort
+    expected_seconds: Callable[[RunConfig, str], float] = lambda config, device: config.frames / USUAL_FRAMES_PER_S
+    needs: Callable[[RunConfig], Needs] = lambda config: Needs(working=0, replay=0, files=0)  # of memory and disk
+    schedule: Schedule = USUAL_SCHEDULE  # if nothing else is said
+    policy: tuple[str, ...] = ()  # what of the state under "agent" in a checkpoint is needed to act
+    film: Film = USUAL_FILM
+    recent_episodes: int = USUAL_RECENT_EPISODES  # of which the training curve shows the mean
     logs: tuple[str, ...] = ()  # files of a run that grow with it, without which it cannot go on
     least_runs: int = 1  # of a process: fewer are not worth the seconds that it takes to start
     most_runs: Mapping[str, int] = field(
         default_factory=lambda: {"cpu": 1, "cuda": 1}
     )  # of a cohort: more gain nothing
     on_gpu: Arithmetic = EXACT  # in training and evaluation; neighbours are exact either way
+    image_size: int = 84  # of what it sees, where that are images
+    stacked_images: int = 1  # that it sees at once
+    action_repeat: int = 1  # frames for which it plays an action
     ends_at_goal: bool = False  # episodes end before their time limit, and those of successes first
     has_discrete_actions: bool = False
     check: Callable[[RunConfig], None] = lambda config: None  # refuses settings that do not go with the task
     warning: Callable[[RunConfig], str] = lambda config: ""  # why hardly anybody wants a run; empty where all is well
+
+    def making(self, config: RunConfig) -> Making:
+        """Return how the environments of a run are made."""
+        return Making(
+            backend=config.backend,
+            rendering=config.image_quality,
+            goal_marker=config.shows_goal,
+            image_size=self.image_size,
+            action_repeat=self.action_repeat,
+        )
 
     def arithmetic(self, device: str) -> Arithmetic:
         """Return how exactly products are computed on a device."""

@@ -1,12 +1,12 @@
 """Settings of an agent as a reading asks for them, with deviations where they are named."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from vcse.bonuses.readings import NormalizerName
 from vcse.bonuses.registry import BonusChoice, bonus_entry
-from vcse.settings import AgentSettings, described
+from vcse.settings import AgentSettings, Reading, described
 
 S = TypeVar("S", bound=AgentSettings)
 # Settings of the bonus that every agent takes beside those of its own.
@@ -49,6 +49,24 @@ def with_deviations(settings: type[S], preset: Preset, bonus: str, deviations: M
         normalizer=preset.normalizer,
     )
     return settings(bonus=choice, **{**preset.settings, **named})
+
+
+def plain_settings(settings: type[S], *, k: int) -> Callable[..., S]:
+    """Return `settings_for` of an agent whose settings do not follow from the reading, only how its bonus is computed.
+
+    Nothing of such an agent was released: there `release`, which is what runs have if nothing is said, is the paper's.
+
+    Args:
+        settings: The class.
+        k: Which neighbour bonuses look at, where they look at any.
+    """
+
+    def settings_for(bonus: str, reading: Reading = "release", *, task: str = "", **deviations: Any) -> S:
+        del task  # nothing follows from it
+        preset = Preset(bonus_reading="paper" if reading == "release" else reading, k=k, settings={})
+        return with_deviations(settings, preset, bonus, deviations)
+
+    return settings_for
 
 
 def heeds(bonus: str, name: str, settings: type[AgentSettings]) -> bool:

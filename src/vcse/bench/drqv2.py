@@ -4,12 +4,8 @@ The update alone is timed with all that belongs to it, on random pictures; then 
 simulating, drawing and learning.
 """
 
-import tempfile
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, get_args
 
 import torch
@@ -17,15 +13,15 @@ import torch
 from vcse.agents import agent_entry
 from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
 from vcse.agents.drqv2.cohort import DrQv2Cohort
-from vcse.agents.drqv2.settings import DrQv2Settings, drqv2_settings
-from vcse.bench.sac import duration
-from vcse.envs.mujoco.pixels import Pixels, pixel_spec
-from vcse.envs.mujoco.rendering import Rendering
+from vcse.agents.drqv2.environments import gl_backend
+from vcse.agents.drqv2.settings import IMAGE_SHAPE, DrQv2Settings, drqv2_settings
+from vcse.bench.training import begun, duration, speed
+from vcse.envs.interface import Rendering
+from vcse.envs.tasks import task_spec
 from vcse.nets.random_shift import SHIFTS
 from vcse.replay.images import STACK, PictureBatch
 from vcse.runs.arithmetic import computing_with
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import RunDirectory
 
 SECONDS = 4.0  # for each of the two measurements of a case
 WARM_UP = 6
@@ -105,10 +101,10 @@ def _settings(case: Case, seed_frames: int | None = None) -> DrQv2Settings:
 
 def _update_seconds(case: Case, device: str, seconds: float) -> float:
     """Give the duration of an update."""
-    config, actions = _settings(case), pixel_spec(case.task).action_size
+    config, actions = _settings(case), task_spec(case.task).action_size
     n = config.batch_size
     generator = torch.Generator().manual_seed(0)
-    shape = (n, STACK * Pixels.frame_shape[0], *Pixels.frame_shape[1:])
+    shape = (n, STACK * IMAGE_SHAPE[0], *IMAGE_SHAPE[1:])
     pictures = [torch.randint(256, shape, dtype=torch.uint8, generator=generator).to(device) for _ in range(2)]
     numbers = [torch.rand(n, generator=generator).to(device) for _ in range(2)]
     batch = PictureBatch(
@@ -131,34 +127,19 @@ def _update_seconds(case: Case, device: str, seconds: float) -> float:
 
 def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float, dict[str, float], str]:
     """Give frames/s of training, the shares of the time of its parts, and what drew the pictures."""
-    with tempfile.TemporaryDirectory() as scratch:
-        config = RunConfig(
-            task=case.task,
-            agent="drqv2",
-            method=case.bonus,
-            seed=0,
-            reading="release",
-            frames=FRAMES,
-            backend="dm_control",
-            settings=_settings(case, seed_frames=SEED_FRAMES),
-            rendering=case.rendering,
-        )
-        with (
-            closing(RunDirectory(Path(scratch) / config.name, config)) as directory,
-            closing(DrQv2Cohort([directory], device=device, threads=threads)) as cohort,
-        ):
-            cohort.begin()
-            while cohort.agent.updates < (WARM_UP if device == "cuda" else 1):
-                cohort.step()
-            if device == "cuda":
-                torch.cuda.synchronize()
-            before = dict(cohort.seconds)
-            begin, first = time.perf_counter(), cohort.frame
-            while time.perf_counter() - begin < seconds:
-                cohort.step()
-            if device == "cuda":
-                torch.cuda.synchronize()
-            frames_per_s = (cohort.frame - first) / (time.perf_counter() - begin)
-            spent = {part: cohort.seconds[part] - before[part] for part in before}
-            drawn_by = cohort.environment.gl_backend
-    return frames_per_s, {part: each / sum(spent.values()) for part, each in spent.items()}, drawn_by
+    config = RunConfig(
+        task=case.task,
+        agent="drqv2",
+        method=case.bonus,
+        seed=0,
+        reading="release",
+        frames=FRAMES,
+        backend="dm_control",
+        settings=_settings(case, seed_frames=SEED_FRAMES),
+        rendering=case.rendering,
+    )
+    with begun(DrQv2Cohort, [config], device=device, threads=threads) as cohort:
+        cohort.begin()
+        while cohort.agent.updates < (WARM_UP if device == "cuda" else 1):
+            cohort.step()
+        return *speed(cohort, device, seconds), gl_backend(cohort.environment)

@@ -22,6 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vcse.estimators import value_conditional_reward
+from vcse.runs.resources import free_bytes
 
 READING = "release-a2c"
 MOST_SECONDS = 60  # of one way at one size on a CPU; then the median of fewer runs is given
@@ -118,7 +119,7 @@ def broadcast_bytes(size: Size) -> int:
 
 def _measure_cpu(size: Size, repeats: int) -> Row:
     """Measure memory in a fresh process for each way, then time both in one process, in turns."""
-    ways = ["ours", "broadcast"] if 1.5 * broadcast_bytes(size) < _available_memory() else ["ours"]
+    ways = ["ours", "broadcast"] if 1.5 * broadcast_bytes(size) < (free_bytes("cpu") or 8 << 30) else ["ours"]
     peaks = {way: _in_fresh_process("memory", [way], size, repeats)[way] for way in ways}
     times = _in_fresh_process("time", ways, size, repeats)
     return Row(
@@ -129,15 +130,6 @@ def _measure_cpu(size: Size, repeats: int) -> Row:
         peak_mib=peaks["ours"],
         naive_peak_mib=peaks.get("broadcast"),
     )
-
-
-def _available_memory() -> int:
-    try:
-        with open("/proc/meminfo") as lines:
-            kib = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-    except OSError:
-        return 8 << 30
-    return kib << 10
 
 
 def _in_fresh_process(what: str, ways: list[str], size: Size, repeats: int) -> dict[str, float]:

@@ -5,23 +5,21 @@ in which the device is waited for between the parts.
 """
 
 import multiprocessing
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from vcse.agents.a2c.cohort import A2CCohort
 from vcse.agents.a2c.settings import a2c_settings
+from vcse.bench.training import begun, speed, wait
 from vcse.envs.minigrid.names import TASKS
 from vcse.launch.processes import suitable_jobs
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import RunDirectory
 
 WARM_UP_UPDATES = 84  # fills the memory of 10,000 features that SE has, and captures what is captured
 SECONDS = 10.0
@@ -98,42 +96,30 @@ def _answer(device: str, case: Case, threads: int, seconds: float, start: Barrie
     answers.put(_measure(device, case, threads, seconds, start))
 
 
-def _measure(
-    device: str, case: Case, threads: int, seconds: float = SECONDS, start: Barrier | None = None
-) -> dict[str, float]:
+def _measure(device: str, case: Case, threads: int, seconds: float, start: Barrier | None = None) -> dict[str, float]:
     """Give frames/s and shares of one process."""
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as scratch:
-        directories = []
-        for task in case.tasks:
-            for bonus in case.bonuses:
-                for seed in range(case.seeds):
-                    config = RunConfig(
-                        task=f"minigrid/{task}",
-                        agent="a2c",
-                        method=bonus,
-                        seed=seed,
-                        reading="release",
-                        frames=1_000_000,
-                        settings=a2c_settings(bonus),
-                    )
-                    directories.append(RunDirectory(Path(scratch) / config.name, config))
-        cohort = A2CCohort(directories, device=device, threads=threads)
+    configs = [
+        RunConfig(
+            task=f"minigrid/{task}",
+            agent="a2c",
+            method=bonus,
+            seed=seed,
+            reading="release",
+            frames=1_000_000,
+            settings=a2c_settings(bonus),
+        )
+        for task in case.tasks
+        for bonus in case.bonuses
+        for seed in range(case.seeds)
+    ]
+    with begun(A2CCohort, configs, device=device, threads=threads) as cohort:
         for _ in range(WARM_UP_UPDATES):
             cohort.step()
         if start is not None:
             start.wait()
-        updates, begin = 0, time.perf_counter()
-        while time.perf_counter() - begin < seconds:
-            cohort.step()
-            updates += 1
-            cohort.new_actions.clear()
-        _wait(device)
-        frames_per_s = updates * cohort.step_frames * case.learners / (time.perf_counter() - begin)
-        answer = {"frames_per_s": frames_per_s, **_shares(cohort, device)}
-        for directory in directories:
-            directory.close()
-    return answer
+        frames_per_s, _ = speed(cohort, device, seconds, after_step=cohort.new_actions.clear)
+        return {"frames_per_s": frames_per_s, **_shares(cohort, device)}
 
 
 def _shares(cohort: A2CCohort, device: str) -> dict[str, float]:
@@ -142,27 +128,22 @@ def _shares(cohort: A2CCohort, device: str) -> dict[str, float]:
     seconds = dict.fromkeys(SHARES, 0.0)
     bonus = agent.weighted_bonus
 
-    def timed_bonus(*arguments: Any) -> torch.Tensor:
-        _wait(device)
+    def timed_bonus(*arguments: Any) -> Any:
+        wait(device)
         begin = time.perf_counter()
         output = bonus(*arguments)
-        _wait(device)
+        wait(device)
         seconds["share_bonus"] += time.perf_counter() - begin
         return output
 
     agent.weighted_bonus = timed_bonus  # type: ignore[method-assign, assignment]
     cohort.captures = False
-    before = dict(cohort.seconds)
+    before = dict(cohort.timer.seconds)
     for _ in range(SHARE_UPDATES):
         cohort.step()
-        _wait(device)
-    spent = {name: cohort.seconds[name] - before[name] for name in before}
+        wait(device)
+    spent = {name: cohort.timer.seconds[name] - before[name] for name in before}
     whole = sum(spent.values())
     seconds["share_env"], seconds["share_act"] = spent["env"], spent["act"]
     seconds["share_update"] = spent["update"] - seconds["share_bonus"]
     return {name: each / whole for name, each in seconds.items()}
-
-
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()

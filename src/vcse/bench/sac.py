@@ -5,12 +5,8 @@ alone beside it. What a VCSE update takes beyond a plain one and the bonus is th
 whole training is timed on Hopper Stand: acting, simulating and learning.
 """
 
-import statistics
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +15,12 @@ import torch
 from vcse.agents import agent_entry
 from vcse.agents.sac.agent import DRAWS, SAC, SACSpec
 from vcse.agents.sac.cohort import SACCohort
-from vcse.agents.sac.settings import sac_settings
+from vcse.agents.sac.settings import SACSettings, sac_settings
+from vcse.bench.training import begun, duration, speed
 from vcse.nets.cuda.graphs import Captured
 from vcse.replay.transitions import Batch
 from vcse.runs.arithmetic import computing_with
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import RunDirectory
 
 SECONDS = 4.0  # for each of the three measurements of a case
 TASK = "dmc/hopper_stand"
@@ -69,17 +65,15 @@ class Row:
 def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float = SECONDS) -> Iterator[Row]:
     """Measure cases one after the other."""
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    plain: dict[tuple[int, int, int], float] = {}
+    plain: dict[Case, float] = {}
     for case in cases:
         with computing_with(agent_entry("sac").arithmetic(device)):
             update_s, bonus_s = _update_seconds(case, device, seconds)
             frames_per_s, shares = _train(case, device, threads, seconds)
-        size = (case.learners, case.hidden_units, case.batch_size)
         if case.bonus == "none":
-            plain[size] = update_s
-        plain_s = plain.get(size, float("nan"))
-        has_critic = sac_settings(case.bonus).has_extrinsic_critic
-        extrinsic_s = max(update_s - bonus_s - plain_s, 0.0) if has_critic else 0.0
+            plain[case] = update_s
+        plain_s = plain.get(case._replace(bonus="none"), float("nan"))
+        extrinsic_s = max(update_s - bonus_s - plain_s, 0.0) if _settings(case).has_extrinsic_critic else 0.0
         yield Row(
             device=name,
             learners=case.learners,
@@ -95,6 +89,10 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
         )
 
 
+def _settings(case: Case, **asked: Any) -> SACSettings:
+    return sac_settings(case.bonus, hidden_units=case.hidden_units, batch_size=case.batch_size, **asked)
+
+
 def _update_seconds(case: Case, device: str, seconds: float) -> tuple[float, float]:
     """Give the duration of an update of all learners, and of its bonus alone."""
     generator = torch.Generator().manual_seed(0)
@@ -102,8 +100,7 @@ def _update_seconds(case: Case, device: str, seconds: float) -> tuple[float, flo
     def random(*shape: int) -> torch.Tensor:
         return torch.randn(case.learners, *shape, generator=generator).to(device)
 
-    n = case.batch_size
-    config = sac_settings(case.bonus, hidden_units=case.hidden_units, batch_size=n)
+    n, config = case.batch_size, _settings(case)
     agent = SAC(SACSpec(OBSERVATION_SIZE, ACTION_SIZE), [config] * case.learners, range(case.learners), device=device)
     batch = Batch(
         observations=random(n, OBSERVATION_SIZE),
@@ -124,70 +121,28 @@ def _update_seconds(case: Case, device: str, seconds: float) -> tuple[float, flo
     return update_s, duration(Captured(pay) if device == "cuda" else pay, device, seconds)
 
 
-def duration(call: Callable[[], Any], device: str, seconds: float) -> float:
-    """Give how long a call takes: the median over groups of calls, each of which the host waits for."""
-    call()
-    _wait(device)
-    begin = time.perf_counter()
-    call()
-    _wait(device)
-    group = max(1, int(seconds / 10 / (time.perf_counter() - begin)))
-    found: list[float] = []
-    begin = time.perf_counter()
-    while not found or time.perf_counter() - begin < seconds:
-        start = time.perf_counter()
-        for _ in range(group):
-            call()
-        _wait(device)
-        found.append((time.perf_counter() - start) / group)
-    return statistics.median(found)
-
-
 def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float, dict[str, float]]:
     """Give frames/s of training, and the shares of the time of its parts."""
-    with tempfile.TemporaryDirectory() as scratch:
-        directories = []
-        for seed in range(case.learners):
-            config = RunConfig(
-                task=TASK,
-                agent="sac",
-                method=case.bonus,
-                seed=seed,
-                reading="release",
-                frames=CAPACITY,
-                backend="dm_control",
-                settings=sac_settings(
-                    case.bonus, hidden_units=case.hidden_units, batch_size=case.batch_size, seed_frames=1
-                ),
-            )
-            directories.append(RunDirectory(Path(scratch) / config.name, config))
-        cohort = SACCohort(directories, device=device, threads=threads)
-        try:
-            # Half full of random transitions, as if training had gone on for a while.
-            width = cohort.transition_bytes // 4
-            draws = np.random.default_rng(0)
-            rows = [draws.standard_normal((CAPACITY // 2, width), dtype=np.float32) for _ in directories]
-            cohort.replay.restore(rows)
-            cohort.begin()
-            cohort.frame = 1
-            for _ in range(WARM_UP):
-                cohort.step()
-            _wait(device)
-            before = dict(cohort.seconds)
-            begin, first = time.perf_counter(), cohort.frame
-            while time.perf_counter() - begin < seconds:
-                cohort.step()
-                cohort.new_rows.clear()
-            _wait(device)
-            frames_per_s = (cohort.frame - first) * case.learners / (time.perf_counter() - begin)
-            spent = {part: cohort.seconds[part] - before[part] for part in before}
-        finally:
-            cohort.close()
-            for directory in directories:
-                directory.close()
-    return frames_per_s, {part: each / sum(spent.values()) for part, each in spent.items()}
-
-
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
+    configs = [
+        RunConfig(
+            task=TASK,
+            agent="sac",
+            method=case.bonus,
+            seed=seed,
+            reading="release",
+            frames=CAPACITY,
+            backend="dm_control",
+            settings=_settings(case, seed_frames=1),
+        )
+        for seed in range(case.learners)
+    ]
+    with begun(SACCohort, configs, device=device, threads=threads) as cohort:
+        # Half full of random transitions, as if training had gone on for a while.
+        width = cohort.transition_bytes // 4
+        draws = np.random.default_rng(0)
+        cohort.replay.restore([draws.standard_normal((CAPACITY // 2, width), dtype=np.float32) for _ in configs])
+        cohort.begin()
+        cohort.frame = 1
+        for _ in range(WARM_UP):
+            cohort.step()
+        return speed(cohort, device, seconds, after_step=cohort.new_rows.clear)

@@ -1,14 +1,15 @@
 """What a bonus is: features in, an intrinsic reward and its diagnostics out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from vcse.estimators.checks import check_pays, check_points, whole_number
+from vcse.estimators.checks import check_booleans, check_pays, check_points, whole_number
+from vcse.estimators.readings import Reading
 
 # One number per feature; a critic's output with its trailing axis of 1 will do.
 PerFeature = Float[Tensor, "*learners n"] | Float[Tensor, "*learners n 1"]
@@ -137,9 +138,57 @@ class Bonus(nn.Module):
         )
 
 
+class EntropyBonus(Bonus, Generic[Reading]):
+    """Base class of bonuses that look for the k-th neighbour of each feature, as a reading says.
+
+    Args:
+        rule: The reading, with all deviations.
+        k: Which neighbour, counted as the reading says.
+        learners: The size of the leading learner axis, or None where there is none.
+        check_finite: Refuse NaN and infinity.
+    """
+
+    def __init__(self, rule: Reading, *, k: int, learners: int | None, check_finite: bool) -> None:
+        super().__init__(learners=learners)
+        self.rule: Reading = rule
+        # Refused is what pays nobody, or all the same.
+        self.k = whole_number("k", k, least=1)
+        check_pays(self.k, self_in_k=rule.self_in_k)
+        check_booleans(check_finite=check_finite)
+        self.check_finite = check_finite
+
+    @torch.no_grad()
+    def forward(
+        self,
+        features: Float[Tensor, "*learners n d"],
+        *,
+        values: PerFeature | None = None,
+        rewards: PerFeature | None = None,
+    ) -> BonusOutput:
+        """Compute the reward of each feature; values and rewards matter where they are conditioned on.
+
+        They may have a trailing axis of 1, as a critic gives it. Half precision is computed in float32, and may meet
+        float32; float64 goes with float64 alone.
+        """
+        self.check_features(features)
+        return self.paid(features, values, rewards)
+
+    def paid(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
+        """Compute the reward of each feature, once the features are known to be those of the learners."""
+        raise NotImplementedError(f"{type(self).__name__} does not define paid")
+
+
 def needed_by(bonus: Bonus | type[Bonus]) -> tuple[str, ...]:
     """Return the names of what a bonus declares to need beside the features."""
     return tuple(field.name for field in fields(BonusBatch)[1:] if getattr(bonus, f"needs_{field.name}"))
+
+
+def check_served(bonus: str, needs: Iterable[str], agent: str, gives: Iterable[str]) -> None:
+    """Refuse a bonus that needs what an agent cannot give, and name both."""
+    lacking = sorted(set(needs) - set(gives))
+    if lacking:
+        given = ", ".join(sorted(gives)) or "nothing but features"
+        raise ValueError(f"the bonus {bonus} needs {', '.join(lacking)}, but the agent {agent} gives {given}")
 
 
 def learner_shape(learners: int | None) -> tuple[int, ...]:
@@ -147,10 +196,3 @@ def learner_shape(learners: int | None) -> tuple[int, ...]:
     if learners is None:
         return ()
     return (whole_number("learners", learners, least=1),)
-
-
-def paying_k(k: int, *, self_in_k: bool) -> int:
-    """Return k as an int, or refuse one with which a bonus pays nobody, or all the same."""
-    wanted = whole_number("k", k, least=1)
-    check_pays(wanted, self_in_k=self_in_k)
-    return wanted

@@ -83,9 +83,8 @@ class RunningMoments(nn.Module):
     def __init__(self, *, learners: int | None = None) -> None:
         super().__init__()
         shape = learner_shape(learners)
-        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
-        self.register_buffer("variance", torch.zeros(shape, dtype=torch.float64))
-        self.register_buffer("count", torch.zeros(shape, dtype=torch.float64))
+        for name in ("mean", "variance", "count"):
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
 
     def check_fits(self, shape: Sequence[int]) -> None:
         """Raise ValueError for the shape of a batch of other learners."""
@@ -104,7 +103,19 @@ class RunningMoments(nn.Module):
         self.count.copy_(total)
 
 
-class RunningStd(Normalizer):
+class _WithMoments(Normalizer):
+    """Base class of normalisers by a statistic of everything seen so far."""
+
+    def __init__(self, *, learners: int | None = None) -> None:
+        super().__init__()
+        self.moments = RunningMoments(learners=learners)
+
+    def check_fits(self, shape: Sequence[int]) -> None:
+        """Raise ValueError for the shape of a batch of other learners."""
+        self.moments.check_fits(shape)
+
+
+class RunningStd(_WithMoments):
     """Normaliser by the standard deviation of everything seen so far.
 
     Args:
@@ -120,21 +131,13 @@ class RunningStd(Normalizer):
         tensor([1.2247, 2.4495, 3.6742])
     """
 
-    def __init__(self, *, learners: int | None = None) -> None:
-        super().__init__()
-        self.moments = RunningMoments(learners=learners)
-
-    def check_fits(self, shape: Sequence[int]) -> None:
-        """Raise ValueError for the shape of a batch of other learners."""
-        self.moments.check_fits(shape)
-
     def forward(self, batch: Batch) -> Batch:
         """Update and divide."""
         self.moments.update(batch)
         return divided(batch, self.moments.variance.sqrt())
 
 
-class RunningMean(Normalizer):
+class RunningMean(_WithMoments):
     """Normaliser by the mean of everything seen so far: the paper's state entropy in DrQ-v2 and SAC.
 
     Args:
@@ -149,14 +152,6 @@ class RunningMean(Normalizer):
         >>> normalizer(torch.tensor([2.0, 4.0, 6.0]))
         tensor([0.6667, 1.3333, 2.0000])
     """
-
-    def __init__(self, *, learners: int | None = None) -> None:
-        super().__init__()
-        self.moments = RunningMoments(learners=learners)
-
-    def check_fits(self, shape: Sequence[int]) -> None:
-        """Raise ValueError for the shape of a batch of other learners."""
-        self.moments.check_fits(shape)
 
     def forward(self, batch: Batch) -> Batch:
         """Update and divide."""

@@ -11,7 +11,9 @@ from vcse.bonuses.normalizers import (
     ReleasedRunning,
     RunningMean,
     RunningStd,
+    ValueNormalizer,
 )
+from vcse.estimators.checks import check_instance
 from vcse.estimators.readings import ConditionalReading, StateEntropyReading
 
 NormalizerName = Literal["none", "batch-std", "running-std", "running-mean", "released-std", "released-mean"]
@@ -76,8 +78,13 @@ def make_normalizer(name: NormalizerName | None, *, learners: int | None) -> Nor
             return ReleasedRunning("mean", learners=learners)
 
 
-def make_value_normalizer(reading: str | ConditionalReading, *, argument: str) -> BatchStandardized:
-    """Build the standardisation of the values, or of what stands for them, that a reading asks for."""
+def chosen_value_normalizer(
+    given: ValueNormalizer | None, reading: str | ConditionalReading, *, argument: str
+) -> ValueNormalizer:
+    """Return the normaliser of values, or of what stands for them, that was passed, or else the reading's."""
+    if given is not None:
+        check_instance(argument, given, ValueNormalizer)
+        return given
     if isinstance(reading, ConditionalReading):
         raise ValueError(
             f"a ConditionalReading does not say how what is conditioned on is scaled: pass {argument}, such as "

@@ -11,6 +11,7 @@ from vcse.bonuses.normalizers import RunningStandardized
 from vcse.bonuses.readings import STATE_ENTROPY_USES, NormalizerName, make_normalizer
 from vcse.bonuses.state_entropy import MatchedStateEntropy, StateEntropy
 from vcse.bonuses.value_conditional import RewardConditionalStateEntropy, ValueConditionalStateEntropy
+from vcse.estimators.checks import whole_number
 from vcse.plugins import load_plugins
 
 ValueNormalization = Literal["batch", "running"]
@@ -36,8 +37,7 @@ class BonusChoice:
 
     def __post_init__(self) -> None:
         bonus_entry(self.name)
-        if self.k < 1:
-            raise ValueError(f"k must be at least 1, got {self.k}")
+        whole_number("k", self.k, least=1)
 
     @property
     def pays(self) -> bool:
@@ -127,8 +127,8 @@ def bonus_names() -> tuple[str, ...]:
 
 
 def bonus_entry(name: str) -> BonusEntry:
-    """Look a registered bonus up by its name."""
-    if name not in bonus_names():
+    """Look a registered bonus up by its name; plug-ins are asked for one that is not known yet."""
+    if name not in _ENTRIES and name not in bonus_names():
         raise ValueError(f"bonus must be one of {', '.join(bonus_names())}, got {name!r}")
     return _ENTRIES[name]
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vcse.bonuses.base import Bonus, BonusBatch, BonusOutput, needed_by
+from vcse.bonuses.base import Bonus, BonusBatch, BonusOutput, check_served, needed_by
 from vcse.bonuses.registry import BonusChoice, make_bonus
 
 LearnerState = dict[str, Any]  # tensors and numbers of one learner
@@ -72,6 +72,35 @@ class StackedBonus(nn.Module):
         stacked._stack(parts)
         return stacked
 
+    @classmethod
+    def given(
+        cls,
+        bonus: Bonus | None,
+        choices: Sequence[BonusChoice],
+        gives: frozenset[str],
+        *,
+        agent: str,
+        dimensions: int,
+        check_finite: bool = True,
+    ) -> "StackedBonus":
+        """Stack a ready-made bonus for all learners, or else those that they choose, if an agent can serve them.
+
+        Args:
+            bonus: Made with as many learners as there are; None: the choices are.
+            choices: The bonus of each learner.
+            gives: What the agent can give a bonus.
+            agent: Its name.
+            dimensions: Of the features.
+            check_finite: Refuse NaN and infinity; on CUDA this waits for the device.
+        """
+        if bonus is None:
+            stacked = cls(choices, dimensions=dimensions, check_finite=check_finite)
+        else:
+            stacked = cls.of([(bonus, range(len(choices)))])
+        for part in stacked.parts:
+            check_served(type(part).__name__, needed_by(part), agent, gives)
+        return stacked
+
     def _stack(self, parts: Sequence[tuple[Bonus, Sequence[int]]]) -> None:
         for bonus, mine in parts:
             if bonus.learner_shape != (len(mine),):
@@ -92,6 +121,10 @@ class StackedBonus(nn.Module):
     def needs(self) -> frozenset[str]:
         """What the bonuses need beside the features: "values", "rewards", "actions", ..."""
         return frozenset(name for part in self.parts for name in needed_by(part))
+
+    def needs_of(self, learner: int) -> tuple[str, ...]:
+        """Return what the bonus of one learner needs beside the features."""
+        return needed_by(self._place(learner)[0])
 
     @property
     def learns(self) -> bool:

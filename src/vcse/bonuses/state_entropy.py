@@ -1,10 +1,8 @@
 """State entropy bonuses, blind to the value: SE as published, and a control that differs from VCSE in that alone."""
 
-import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from vcse.bonuses.base import Bonus, BonusOutput, PerFeature, paying_k
+from vcse.bonuses.base import BonusOutput, EntropyBonus
 from vcse.bonuses.memory import FeatureMemory
 from vcse.bonuses.normalizers import Normalizer
 from vcse.bonuses.readings import make_normalizer, state_entropy_use
@@ -20,7 +18,7 @@ from vcse.estimators.readings import (
 )
 
 
-class StateEntropy(Bonus):
+class StateEntropy(EntropyBonus[StateEntropyReading]):
     """State entropy bonus (SE): log(D_s + 1), Eq. (2), divided by a scale of its own.
 
     D_s is the distance of a feature to its k-th neighbour, as the reading defines it.
@@ -55,14 +53,12 @@ class StateEntropy(Bonus):
         learners: int | None = None,
         check_finite: bool = True,
     ) -> None:
-        super().__init__(learners=learners)
-        self.rule = state_entropy_reading(reading)
-        self.k = paying_k(k, self_in_k=self.rule.self_in_k)
+        super().__init__(state_entropy_reading(reading), k=k, learners=learners, check_finite=check_finite)
         use = state_entropy_use(reading)
         if normalizes_before_log is None:
             normalizes_before_log = use.normalizes_before_log
-        check_booleans(normalizes_before_log=normalizes_before_log, check_finite=check_finite)
-        self.normalizes_before_log, self.check_finite = normalizes_before_log, check_finite
+        check_booleans(normalizes_before_log=normalizes_before_log)
+        self.normalizes_before_log = normalizes_before_log
         self.normalizer = make_normalizer(use.normalizer, learners=learners) if normalizer is None else normalizer
         check_instance("normalizer", self.normalizer, Normalizer)
         if memory is not None:
@@ -84,24 +80,19 @@ class StateEntropy(Bonus):
         """Whether a call can be captured in a CUDA graph: only once the memory, if there is one, is full."""
         return self.memory is None or self.memory.filled == self.memory.capacity
 
-    @torch.no_grad()
-    def forward(
-        self,
-        features: Float[Tensor, "*learners n d"],
-        *,
-        values: PerFeature | None = None,
-        rewards: PerFeature | None = None,
-    ) -> BonusOutput:
+    def paid(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
         """Compute the normalised entropy reward of each feature."""
-        del values, rewards
-        self.check_features(features)
         self.normalizer.check_fits(features.shape[:-1])
         check = checks_run(self.check_finite, features)
         pool, pool_counts, feature_counts = None, None, None
         if self.memory is not None:
-            self._remember(features, self.memory, check=check)
+            count = features.shape[-2]
+            check_k(self.k, points=self.memory.filled_after(count), within_points=True, name="memory")
+            if check:
+                self.memory.check_numbers(features)  # what is refused does not enter the memory
+            self.memory.push(features)
             pool, pool_counts = self.memory.distinct_pool()
-            feature_counts = self.memory.counts_of_latest(features.shape[-2])
+            feature_counts = self.memory.counts_of_latest(count)
         terms = state_entropy_terms(
             features,
             k=self.k,
@@ -118,15 +109,8 @@ class StateEntropy(Bonus):
             reward = self.normalizer(terms.reward)
         return BonusOutput(reward, terms.distance)
 
-    def _remember(self, features: Float[Tensor, "*learners n d"], memory: FeatureMemory, *, check: bool) -> None:
-        """Put the features into the memory; what is refused does not enter it."""
-        check_k(self.k, points=memory.filled_after(features.shape[-2]), within_points=True, name="memory")
-        if check:
-            memory.check_numbers(features)
-        memory.push(features)
 
-
-class MatchedStateEntropy(Bonus):
+class MatchedStateEntropy(EntropyBonus[ConditionalReading]):
     """State entropy bonus made like VCSE, `se-matched`: log(2 e_s + offset), without the value and the ψ term.
 
     e_s is the distance to the k-th neighbour among the states of the batch. The neighbours' pool, k, the offset and
@@ -158,23 +142,11 @@ class MatchedStateEntropy(Bonus):
         learners: int | None = None,
         check_finite: bool = True,
     ) -> None:
-        super().__init__(learners=learners)
-        self.rule = with_overrides(conditional_reading(reading), log_offset=log_offset)
-        self.k = paying_k(k, self_in_k=self.rule.self_in_k)
-        check_booleans(check_finite=check_finite)
-        self.check_finite = check_finite
+        rule = with_overrides(conditional_reading(reading), log_offset=log_offset)
+        super().__init__(rule, k=k, learners=learners, check_finite=check_finite)
 
-    @torch.no_grad()
-    def forward(
-        self,
-        features: Float[Tensor, "*learners n d"],
-        *,
-        values: PerFeature | None = None,
-        rewards: PerFeature | None = None,
-    ) -> BonusOutput:
+    def paid(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
         """Compute the entropy reward of each feature."""
-        del values, rewards
-        self.check_features(features)
         radius = kth_neighbor_distance(
             features, k=self.k, self_in_k=self.rule.self_in_k, check_finite=self.check_finite
         )

@@ -1,17 +1,14 @@
 """Value-conditional state entropy, and its ablation that conditions on the reward."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vcse.bonuses.base import Bonus, BonusOutput, PerFeature, paying_k
+from vcse.bonuses.base import BonusOutput, EntropyBonus
 from vcse.bonuses.normalizers import ValueNormalizer
-from vcse.bonuses.readings import make_value_normalizer
+from vcse.bonuses.readings import chosen_value_normalizer
 from vcse.estimators.checks import (
     check_all_finite,
-    check_booleans,
     check_computed_alike,
-    check_instance,
     check_k,
     check_numbers,
     checks_run,
@@ -21,7 +18,41 @@ from vcse.estimators.conditional import value_conditional_terms
 from vcse.estimators.readings import ConditionalReading, RadiusOfCount, conditional_reading, with_overrides
 
 
-class ValueConditionalStateEntropy(Bonus):
+class _ConditionalStateEntropy(EntropyBonus[ConditionalReading]):
+    """What VCSE and RCSE share: all but what they condition on."""
+
+    def _paid_given(self, features: Tensor, name: str, given: Tensor, normalizer: ValueNormalizer) -> BonusOutput:
+        condition = self._checked(name, given, features)
+        scaled = normalizer(condition)
+        terms = value_conditional_terms(features, scaled, k=self.k, reading=self.rule, check_finite=self.check_finite)
+        return BonusOutput(**terms._asdict(), **{name: condition})
+
+    def _checked(self, name: str, condition: Tensor, features: Tensor) -> Float[Tensor, "*learners n"]:
+        """Return what is conditioned on as one number per feature; in float32 where the features are of another dtype.
+
+        A wrong shape, type, device or k, a NaN and an infinity are refused here, before a normaliser's statistics have
+        seen them. What only the distances show is refused after that: numbers so large that a distance overflows, and
+        duplicates with log_offset=0. A trailing axis of 1, as a critic gives it, is taken off; it cannot be meant
+        otherwise, since all axes before it are those of the features.
+        """
+        check_numbers(name, condition)
+        shape = features.shape[:-1]
+        condition = condition.detach()  # a critic's values bring their graph, which what is logged of them would keep
+        if condition.shape == (*shape, 1):
+            condition = condition.squeeze(-1)
+        if condition.shape != shape:
+            raise wrong_shape(name, condition, str(tuple(shape)), "features", features)
+        check_computed_alike(name, condition, "features", features)
+        if condition.dtype != features.dtype:
+            condition = condition.float()  # where both are computed; in less, normalising would round it
+        check_k(self.k, points=features.shape[-2], within_points=True, name="features")
+        if checks_run(self.check_finite, features):
+            check_all_finite("features", features)
+            check_all_finite(name, condition)
+        return condition
+
+
+class ValueConditionalStateEntropy(_ConditionalStateEntropy):
     """Value-conditional state entropy bonus (VCSE): ψ(n_v + 1)/d_s + log ε, Eq. (8), with standardised values.
 
     Args:
@@ -60,42 +91,24 @@ class ValueConditionalStateEntropy(Bonus):
         learners: int | None = None,
         check_finite: bool = True,
     ) -> None:
-        super().__init__(learners=learners)
-        self.rule = with_overrides(
+        rule = with_overrides(
             conditional_reading(reading),
             nv_radius=nv_radius,
             self_in_k=self_in_k,
             self_in_nv=self_in_nv,
             log_offset=log_offset,
         )
-        self.k = paying_k(k, self_in_k=self.rule.self_in_k)
-        check_booleans(check_finite=check_finite)
-        self.value_normalizer = _chosen(value_normalizer, reading, argument="value_normalizer")
-        self.check_finite = check_finite
+        super().__init__(rule, k=k, learners=learners, check_finite=check_finite)
+        self.value_normalizer = chosen_value_normalizer(value_normalizer, reading, argument="value_normalizer")
 
-    @torch.no_grad()
-    def forward(
-        self,
-        features: Float[Tensor, "*learners n d"],
-        *,
-        values: PerFeature | None = None,
-        rewards: PerFeature | None = None,
-    ) -> BonusOutput:
-        """Compute the value-conditional reward of each feature; its values may have a trailing axis of 1.
-
-        Half precision is computed in float32, and may meet float32; float64 goes with float64 alone.
-        """
-        del rewards
-        self.check_features(features)
+    def paid(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
+        """Compute the value-conditional reward of each feature."""
         if values is None:
             raise ValueError("values is needed: value-conditional state entropy conditions on the value of each state")
-        condition = checked_condition("values", values, features, k=self.k, check_finite=self.check_finite)
-        scaled = self.value_normalizer(condition)
-        terms = value_conditional_terms(features, scaled, k=self.k, reading=self.rule, check_finite=self.check_finite)
-        return BonusOutput(**terms._asdict(), values=condition)
+        return self._paid_given(features, "values", values, self.value_normalizer)
 
 
-class RewardConditionalStateEntropy(Bonus):
+class RewardConditionalStateEntropy(_ConditionalStateEntropy):
     """Reward-conditional state entropy bonus (RCSE): VCSE with the extrinsic reward of the step in place of the value.
 
     The paper's ablation.
@@ -136,71 +149,18 @@ class RewardConditionalStateEntropy(Bonus):
         learners: int | None = None,
         check_finite: bool = True,
     ) -> None:
-        super().__init__(learners=learners)
-        self.rule = with_overrides(
+        rule = with_overrides(
             conditional_reading(reading),
             nv_radius=nv_radius,
             self_in_k=self_in_k,
             self_in_nv=self_in_nv,
             log_offset=log_offset,
         )
-        self.k = paying_k(k, self_in_k=self.rule.self_in_k)
-        check_booleans(check_finite=check_finite)
-        self.reward_normalizer = _chosen(reward_normalizer, reading, argument="reward_normalizer")
-        self.check_finite = check_finite
+        super().__init__(rule, k=k, learners=learners, check_finite=check_finite)
+        self.reward_normalizer = chosen_value_normalizer(reward_normalizer, reading, argument="reward_normalizer")
 
-    @torch.no_grad()
-    def forward(
-        self,
-        features: Float[Tensor, "*learners n d"],
-        *,
-        values: PerFeature | None = None,
-        rewards: PerFeature | None = None,
-    ) -> BonusOutput:
-        """Compute the reward-conditional reward of each feature; the rewards may have a trailing axis of 1.
-
-        Half precision is computed in float32, and may meet float32; float64 goes with float64 alone.
-        """
-        del values
-        self.check_features(features)
+    def paid(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
+        """Compute the reward-conditional reward of each feature."""
         if rewards is None:
             raise ValueError("rewards is needed: reward-conditional state entropy conditions on the extrinsic reward")
-        condition = checked_condition("rewards", rewards, features, k=self.k, check_finite=self.check_finite)
-        scaled = self.reward_normalizer(condition)
-        terms = value_conditional_terms(features, scaled, k=self.k, reading=self.rule, check_finite=self.check_finite)
-        return BonusOutput(**terms._asdict(), rewards=condition)
-
-
-def checked_condition(
-    name: str, condition: Tensor, features: Tensor, *, k: int, check_finite: bool
-) -> Float[Tensor, "*learners n"]:
-    """Return what is conditioned on as one number per feature; in float32 where the features are of another dtype.
-
-    A wrong shape, type, device or k, a NaN and an infinity are refused here, before a normaliser's statistics have seen
-    them. What only the distances show is refused after that: numbers so large that a distance overflows, and
-    duplicates with log_offset=0. A trailing axis of 1, as a critic gives it, is taken off; it cannot be meant
-    otherwise, since all axes before it are those of the features.
-    """
-    check_numbers(name, condition)
-    shape = features.shape[:-1]
-    condition = condition.detach()  # a critic's values bring their graph, which what is logged of them would keep
-    if condition.shape == (*shape, 1):
-        condition = condition.squeeze(-1)
-    if condition.shape != shape:
-        raise wrong_shape(name, condition, str(tuple(shape)), "features", features)
-    check_computed_alike(name, condition, "features", features)
-    if condition.dtype != features.dtype:
-        condition = condition.float()  # where both are computed; in less, normalising would round it
-    check_k(k, points=features.shape[-2], within_points=True, name="features")
-    if checks_run(check_finite, features):
-        check_all_finite("features", features)
-        check_all_finite(name, condition)
-    return condition
-
-
-def _chosen(given: ValueNormalizer | None, reading: str | ConditionalReading, *, argument: str) -> ValueNormalizer:
-    """Return the normaliser that was passed, or else the reading's."""
-    if given is None:
-        return make_value_normalizer(reading, argument=argument)
-    check_instance(argument, given, ValueNormalizer)
-    return given
+        return self._paid_given(features, "rewards", rewards, self.reward_normalizer)

@@ -10,9 +10,10 @@ import tyro
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from vcse.cli.devices import Device, resolve_device
+from vcse.cli.flags import check_least
 from vcse.cli.option_types import NumberIfGiven, Whole, WholeIfGiven, if_given, one_of
-from vcse.envs.mujoco.rendering import Rendering
+from vcse.envs.interface import Rendering
+from vcse.launch.devices import Device, resolve_device
 from vcse.runs.machine import cores
 
 
@@ -50,8 +51,8 @@ def bench(
     resolved = resolve_device(device)
     if seconds is not None and not seconds > 0:
         raise ValueError(f"--seconds must be above 0, got {seconds}")
-    if name == "estimator" and repeats < 1:
-        raise ValueError(f"--repeats must be at least 1, got {repeats}")
+    if name == "estimator":
+        check_least(repeats=(repeats, 1))
     # Imported here because they take seconds, which other commands need not wait for.
     from vcse.bench import drqv2, estimator, minigrid, sac, tables
 
@@ -82,10 +83,8 @@ def _measured(name: str, rows: Iterator[Any], count: int) -> list[Any]:
     console = Console(file=sys.stderr)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(f"vcse bench {name}", total=count)
-        for row in rows:
+        for row in progress.track(rows, total=count, description=f"vcse bench {name}"):
             measured.append(row)
-            progress.advance(task)
             if not console.is_terminal:
                 print(line(row), file=sys.stderr, flush=True)
     return measured

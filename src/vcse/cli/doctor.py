@@ -7,6 +7,7 @@ import json as json_format
 import os
 import platform
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -162,11 +163,8 @@ def _picture_of(task: str, extra: str) -> Finding:
     if missing is not None:
         return Finding(what, "missing", missing.reason, missing.install)
     try:
-        environments = Pixels([task], rendering="light", device=device)
-        try:
+        with closing(Pixels([task], rendering="light", device=device)) as environments:
             [picture] = environments.reset([0])
-        finally:
-            environments.close()
     except Exception as error:  # whatever it is, the diagnosis goes on and names it
         chosen = [variable for variable in ("MUJOCO_GL", "MUJOCO_EGL_DEVICE_ID") if os.environ.get(variable)]
         remedy = f"unset {' '.join(chosen)}" if chosen else _install_again(extra)

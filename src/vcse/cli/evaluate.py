@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from vcse.agents import agent_entry, readable_runs
-from vcse.cli.devices import Device, resolve_device
+from vcse.cli.flags import check_least
 from vcse.cli.option_types import WholeIfGiven
+from vcse.launch.devices import Device, resolve_device
 from vcse.play.evaluate import evaluate_policies
 from vcse.play.load import load_policies, usual_episodes
 from vcse.runs.config import RunConfig
@@ -25,8 +26,8 @@ from vcse.runs.machine import cores
 
 
 @dataclass(frozen=True)
-class DiscreteRow:
-    """One run's evaluation, under the names of `eval.csv`: actions are sampled, or, for argmax, the likeliest."""
+class Row:
+    """One run's evaluation, as far as it does not depend on the kind of actions."""
 
     run: str
     task: str
@@ -35,28 +36,24 @@ class DiscreteRow:
     frame: int
     episodes: int
     return_mean: float
+
+
+@dataclass(frozen=True)
+class DiscreteRow(Row):
+    """Under the names of `eval.csv`: actions are sampled, or, for argmax, the likeliest."""
+
     success_rate: float
     argmax_return_mean: float
     argmax_success_rate: float
 
 
 @dataclass(frozen=True)
-class ContinuousRow:
-    """One run's evaluation where actions are continuous: the policy's mean, or, for sampled, drawn from it."""
+class ContinuousRow(Row):
+    """Where actions are continuous: the policy's mean, or, for sampled, drawn from it."""
 
-    run: str
-    task: str
-    method: str
-    seed: int
-    frame: int
-    episodes: int
-    return_mean: float
     sampled_return_mean: float
     success_rate: float | None = None  # where the task knows success
     sampled_success_rate: float | None = None
-
-
-Row = DiscreteRow | ContinuousRow
 
 
 def evaluate_runs(
@@ -80,8 +77,7 @@ def evaluate_runs(
         device: Where the networks live; auto takes the GPU where there is one.
         json: Print a list of flat rows, one per run, on standard output and nothing else there.
     """
-    if episodes is not None and episodes < 1:
-        raise ValueError(f"--episodes must be at least 1, got {episodes}")
+    check_least(episodes=(episodes, 1))
     rows: list[Row] = []
     for policies in load_policies(list(readable_runs(directory)), resolve_device(device)):
         count = usual_episodes(policies) if episodes is None else episodes
@@ -158,6 +154,5 @@ def _numbers(rows: Sequence[Row]) -> tuple[str, ...]:
         if rows[0].success_rate is None:
             return returns
         return f"{mean('success_rate'):.1%}", f"{mean('sampled_success_rate'):.1%}", *returns
-    rates = (mean("success_rate"), mean("argmax_success_rate"))
-    likely = (mean("return_mean"), mean("argmax_return_mean"))
-    return (*(f"{rate:.1%}" for rate in rates), *(f"{each:.3f}" for each in likely))
+    rates = f"{mean('success_rate'):.1%}", f"{mean('argmax_success_rate'):.1%}"
+    return *rates, f"{mean('return_mean'):.3f}", f"{mean('argmax_return_mean'):.3f}"

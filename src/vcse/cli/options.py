@@ -4,7 +4,6 @@ A box of the help has the options of one agent, or of several that share them.
 """
 
 import dataclasses
-import inspect
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import tyro
 
 from vcse.agents import agent_entry, agent_names
+from vcse.cli.flags import flag
 from vcse.cli.option_types import (
     Frames,
     TruthIfGiven,
@@ -29,8 +29,8 @@ from vcse.cli.option_types import (
     truth_of,
     whole_of,
 )
-from vcse.envs.mujoco.rendering import Rendering
-from vcse.envs.tasks import FAMILIES, ObservationKind, observation_kind
+from vcse.envs.interface import ObservationKind, Rendering
+from vcse.envs.tasks import families, observation_kind
 from vcse.settings import About, AgentSettings, described
 
 # Options of runs that go with what tasks show.
@@ -60,11 +60,6 @@ class EnvironmentOptions:
     rendering: Annotated[Rendering | None, one_of(Rendering), if_given()] = None
     goal_marker: TruthIfGiven = None
     keep_replay: bool = True
-
-    def given(self) -> dict[str, Any]:
-        """Return the options that are not as they are without."""
-        fields = dataclasses.fields(self)
-        return {each.name: getattr(self, each.name) for each in fields if getattr(self, each.name) != each.default}
 
 
 def agent_options() -> dict[tuple[str, ...], dict[str, tuple[str, Any, Any]]]:
@@ -131,53 +126,32 @@ def _reader(hint: Any, about: About) -> Any:
 def families_of(agents: Iterable[str]) -> str:
     """Return the families of tasks that some agents train on, as a phrase."""
     kinds = {agent_entry(agent).observes for agent in agents}
-    names = [f"{family}/..." for family, kind in FAMILIES.items() if kind in kinds]
+    names = [f"{family.name}/..." for family in families().values() if family.shows in kinds]
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
-def with_agent_options(verb: Any) -> Any:
-    """Return a function for tyro that takes the options of all agents, and passes those on that are given.
-
-    Args:
-        verb: Its last parameter, `of_agents`, is the mapping of the options by name.
-    """
-    groups = agent_options()
-    classes: dict[str, type] = {}
-    for agents, options in groups.items():
-        title = "_and_".join(agents)
-        classes[title] = dataclasses.make_dataclass(title, options.values(), frozen=True)
-        classes[title].__doc__ = f"For {families_of(agents)}"
-
-    def wrapped(*arguments: Any, **keywords: Any) -> int:
-        given: dict[str, Any] = {}
-        for title in classes:
-            group = keywords.pop(title)
-            defaults = {field.name: field.default for field in dataclasses.fields(group)}
-            given |= {name: value for name, value in vars(group).items() if value is not defaults[name]}
-        status: int = verb(*arguments, **keywords, of_agents=given)
-        return status
-
-    everyone = "_and_".join(agent_names())  # what all have needs no box of its own
-    boxes = {
-        title: Annotated[tyro.conf.OmitArgPrefixes[each], tyro.conf.arg(name="" if title == everyone else None)]  # type: ignore[misc, valid-type]
-        for title, each in classes.items()
-    }
-    return _with_parameters(wrapped, verb, boxes)
+def agent_options_class() -> Any:
+    """Return a dataclass for tyro of the options of all agents, in which a box of the help is a dataclass."""
+    boxes = {}
+    for agents, options in agent_options().items():
+        title = "_and_".join(agents).replace("-", "_")
+        box = dataclasses.make_dataclass(title, options.values(), frozen=True)
+        box.__doc__ = f"For {families_of(agents)}"
+        shown = "" if agents == agent_names() else None  # what all have needs no box of its own
+        boxes[title] = Annotated[tyro.conf.OmitArgPrefixes[box], tyro.conf.arg(name=shown)]  # type: ignore[misc, valid-type]
+    return dataclasses.make_dataclass("AgentOptions", boxes.items(), frozen=True)
 
 
-def _with_parameters(wrapped: Any, verb: Any, more: Mapping[str, Any]) -> Any:
-    """Give a function the signature and the documentation of another, less its last parameter and with some more."""
-    signature = inspect.signature(verb)
-    hints = get_type_hints(verb, include_extras=True)
-    parameters = [each.replace(annotation=hints[each.name]) for each in signature.parameters.values()][:-1]
-    parameters += [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in more.items()
-    ]
-    wrapped.__signature__ = signature.replace(parameters=parameters)
-    for function in (wrapped, inspect.unwrap(wrapped)):  # tyro reads what a decorator is around
-        function.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": int}
-        function.__name__, function.__doc__, function.__module__ = verb.__name__, verb.__doc__, verb.__module__
-    return wrapped
+def given_options(options: Any) -> dict[str, Any]:
+    """Return the options of a dataclass, and of those inside it, that are not as they are without."""
+    given: dict[str, Any] = {}
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            given |= given_options(value)
+        elif value != field.default:
+            given[field.name] = value
+    return given
 
 
 def option_agents() -> dict[str, tuple[str, ...]]:
@@ -199,8 +173,8 @@ def check_task_options(options: Iterable[str], task: str) -> None:
     for option in options:
         kinds = KINDS_OF_OPTION[option]
         if observation_kind(task) not in kinds:
-            families = [f"{family}/..." for family, kind in FAMILIES.items() if kind in kinds]
-            raise ValueError(f"{flag(option)} is for {', '.join(families)}, not for {task}")
+            told = [f"{family.name}/..." for family in families().values() if family.shows in kinds]
+            raise ValueError(f"{flag(option)} is for {', '.join(told)}, not for {task}")
 
 
 def with_numbers(settings: AgentSettings, texts: Iterable[str], *, agent: str) -> AgentSettings:
@@ -232,11 +206,6 @@ def with_numbers(settings: AgentSettings, texts: Iterable[str], *, agent: str) -
             raise ValueError(f"--set {text}: {error}") from None
     changes: dict[str, Any] = asked
     return dataclasses.replace(settings, **changes)
-
-
-def flag(name: str) -> str:
-    """Return an option as it is written."""
-    return f"--{name.replace('_', '-')}"
 
 
 @contextmanager

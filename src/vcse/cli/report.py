@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from vcse.cli.flags import check_least
 from vcse.cli.option_types import NameIfGiven, PathIfGiven, Whole, if_given
 from vcse.extras import install
 
@@ -62,8 +63,7 @@ def report(
 
 def _check_overlay(paths: tuple[Path, ...], task: str | None, method: str | None, frames_per_step: int) -> None:
     """Refuse files that do not exist, and what is said of them where there are none."""
-    if frames_per_step < 1:
-        raise ValueError(f"--overlay-frames-per-step must be at least 1, got {frames_per_step}")
+    check_least(overlay_frames_per_step=(frames_per_step, 1))
     said = {"task": task is not None, "method": method is not None, "frames-per-step": frames_per_step != 1}
     given = ", ".join(f"--overlay-{option}" for option, is_given in said.items() if is_given)
     if given and not paths:

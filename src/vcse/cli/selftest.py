@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.table import Table
 
+from vcse.cli.flags import check_least
+
 if TYPE_CHECKING:
     import torch
 
@@ -51,10 +53,9 @@ def selftest(
     """
     import torch
 
-    from vcse.cli.devices import resolve_device
+    from vcse.launch.devices import resolve_device
 
-    if draws < 2:
-        raise ValueError(f"--draws must be at least 2, got {draws}")
+    check_least(draws=(draws, 2))
     chosen = resolve_device(device)
     checks = list(run_checks(chosen, draws, torch.Generator().manual_seed(seed)))
     if json:

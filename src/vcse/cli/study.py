@@ -15,14 +15,15 @@ from rich.console import Console
 from rich.table import Table
 
 from vcse.agents import agent_entry
-from vcse.cli.devices import Device, check_drawing, device_for
 from vcse.cli.dry_run import all_done, say_what_would_run
+from vcse.cli.flags import check_least, flag
 from vcse.cli.option_types import FramesIfGiven, NamesIfGiven, PathIfGiven, Whole, WholeIfGiven, if_given, one_of
-from vcse.cli.options import flag
 from vcse.cli.pack import pack_study
 from vcse.cli.verbs import Verb, run_verb
-from vcse.envs.mujoco.rendering import Rendering, named_backend
+from vcse.envs.interface import Rendering
+from vcse.envs.mujoco.rendering import named_backend
 from vcse.launch.cohorts import room_for, warn_of
+from vcse.launch.devices import Device, check_drawing, device_for
 from vcse.runs.config import RunConfig
 from vcse.runs.formatting import counted
 from vcse.runs.machine import cores
@@ -62,7 +63,7 @@ def list_studies(json_rows: Annotated[bool, tyro.conf.arg(name="json")] = False)
     table.add_column("status")
     for entry in CATALOG.values():
         status = "can be run" if entry.is_runnable else f"needs {', '.join(entry.missing)}"
-        table.add_row(entry.name, str(_runs(entry)), _millions(_frames(entry)), entry.title, status)
+        table.add_row(entry.name, str(_runs(entry)), f"{_frames(entry) / 1e6:,.0f}M", entry.title, status)
     Console().print(table)
     return 0
 
@@ -142,10 +143,8 @@ class StudyRun:
 
     def runs(self) -> tuple[Study, list[RunConfig]]:
         """Return the part of the study that is meant, and its runs; refuse options that do not fit it."""
-        for option, least in (("jobs", 1), ("threads", 1), ("first_seed", 0), ("eval_every_frames", 0)):
-            number = getattr(self, option)
-            if number is not None and number < least:
-                raise ValueError(f"{flag(option)} must be at least {least}, got {number}")
+        check_least(jobs=(self.jobs, 1), threads=(self.threads, 1))
+        check_least(first_seed=(self.first_seed, 0), eval_every_frames=(self.eval_every_frames, 0))
         chosen = catalog.study(self.name)
         entry = narrowed(chosen, seeds=self.seeds, frames=self.frames, tasks=self.tasks, bonuses=self.bonuses)
         configs = run_configs(
@@ -280,10 +279,6 @@ def _runs(entry: Study) -> int:
 
 def _frames(entry: Study) -> int:
     return sum(task.frames for task in entry.tasks) * len(entry.methods) * entry.seeds
-
-
-def _millions(frames: int) -> str:
-    return f"{frames / 1e6:,.0f}M"
 
 
 VERBS: dict[str, Verb] = {

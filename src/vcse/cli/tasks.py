@@ -6,16 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from vcse.agents import agents_of
 from vcse.envs.minigrid.names import CHOOSING_MISSIONS, NAMING_MISSIONS
-from vcse.envs.tasks import FAMILIES, known_tasks
+from vcse.envs.tasks import families, known_tasks
 
-SHOWS = {
-    "minigrid": "the agent's view",
-    "minigrid-full": "the whole map, where it has 7x7 cells or more",
-    "minigrid-table": "the agent's view, all states enumerated; -map0 to -map41 after the name is one map alone",
-    "dmc": "states",
-    "dmc-pixels": "pictures",
-    "metaworld": "pictures",
-}
 MISSIONS = f"""\
   The mission, a text, is not shown. From episode to episode it chooses among several things in
   {" ".join(f"{name}*" for name in CHOOSING_MISSIONS)}, and names the only one of its kind in
@@ -30,23 +22,23 @@ def tasks(json: bool = False) -> int:
         json: Print a list of flat rows on standard output and nothing else there; families that are not installed
             are left out.
     """
-    families: dict[tuple[str, ...] | str, list[str]] = {}  # that have the same names, or miss the same
+    groups: dict[tuple[str, ...] | str, list[str]] = {}  # that have the same names, or miss the same
     rows: list[dict[str, str]] = []
-    for family in FAMILIES:
+    for family in families():
         try:
             known = known_tasks(family)
         except RuntimeError as error:  # what simulates them is not installed
-            families.setdefault(str(error), []).append(family)
+            groups.setdefault(str(error), []).append(family)
             continue
         rows += [{"task": task, "agent": agents_of(family)[0]} for task in known]
-        families.setdefault(tuple(task.partition("/")[2] for task in known), []).append(family)
+        groups.setdefault(tuple(task.partition("/")[2] for task in known), []).append(family)
     if json:
         print(json_format.dumps(rows, indent=1))
         return 0
     listed: dict[str, Sequence[str]] = {}
-    for names, alike in families.items():
+    for names, alike in groups.items():
         for family in alike:
-            print(f"{family + '/NAME':20} {' '.join(agents_of(family)):6} {SHOWS[family]}")
+            print(f"{family + '/NAME':20} {' '.join(agents_of(family)):6} {families()[family].about}")
         print(f"  {names}\n" if isinstance(names, str) else f"{_wrapped(_briefly(names, listed))}\n")
         listed |= {family: names for family in alike if not isinstance(names, str)}
         if "minigrid" in alike and not isinstance(names, str):

@@ -14,8 +14,8 @@ from tyro.conf import OmitArgPrefixes
 from vcse.agents import agent_entry, agent_names, readable_runs
 from vcse.agents.presets import OF_BONUS, heeds
 from vcse.bonuses.registry import ValueNormalization, bonus_names
-from vcse.cli.devices import Device, check_drawing, device_for
 from vcse.cli.dry_run import say_what_would_run
+from vcse.cli.flags import check_least, flag
 from vcse.cli.option_types import (
     Frames,
     FramesIfGiven,
@@ -28,17 +28,18 @@ from vcse.cli.option_types import (
 )
 from vcse.cli.options import (
     EnvironmentOptions,
+    agent_options_class,
     check_agent_options,
     check_task_options,
-    flag,
+    given_options,
     naming_options,
     option_agents,
-    with_agent_options,
     with_numbers,
 )
 from vcse.envs.tasks import check_task
 from vcse.launch.cohorts import alike, check_run, check_runs, unfinished_runs, warn_of
 from vcse.launch.configs import resolve_agent, run_configs
+from vcse.launch.devices import Device, check_drawing, device_for
 from vcse.launch.processes import deal_out, suitable_jobs, train_in_jobs
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import check_no_file, done_frame, run_directories, those_without_problems
@@ -98,11 +99,6 @@ class Runs:
     eval_episodes: WholeIfGiven = None
     checkpoint_every_frames: Frames = 50_000
 
-    def of_bonus(self) -> dict[str, Any]:
-        """Return the settings of the bonus that are given."""
-        values = {name: getattr(self, name) for name in OF_BONUS}
-        return {name: value for name, value in values.items() if value not in (None, "batch")}
-
 
 @dataclass(frozen=True)
 class Machine:
@@ -123,14 +119,12 @@ class Machine:
     quiet: bool = False
 
 
-@with_agent_options
 def train(
     runs: Annotated[Runs, tyro.conf.arg(name="")],
     machine: Annotated[Machine, tyro.conf.arg(name="")],
     environments: OmitArgPrefixes[EnvironmentOptions],
+    of_agents: Annotated[agent_options_class(), tyro.conf.arg(name="")],  # type: ignore[valid-type]
     dry_run: bool = False,
-    *,
-    of_agents: Mapping[str, Any],
 ) -> int:
     """Train: every task with every bonus and every seed, all at once. Unfinished runs go on, finished are skipped.
 
@@ -140,10 +134,10 @@ def train(
         runs: What is trained.
         machine: With what.
         environments: What runs see, and what they leave behind.
+        of_agents: Settings of the agents.
         dry_run: Say what would run, how long, and how much memory and disk it takes, and do nothing.
-        of_agents: Settings of the agents that are given.
     """
-    configs = _configs(runs, environments, of_agents)
+    configs = _configs(runs, given_options(environments), given_options(of_agents))
     check_no_file(runs.out, "the runs")
     left = unfinished_runs(configs, runs.out)
     means = _means(left, runs.out, machine)
@@ -159,13 +153,11 @@ def train(
     return 0
 
 
-def _configs(runs: Runs, environments: EnvironmentOptions, of_agents: Mapping[str, Any]) -> list[RunConfig]:
+def _configs(runs: Runs, environments: Mapping[str, Any], of_agents: Mapping[str, Any]) -> list[RunConfig]:
     """Return the runs that are asked for; refuse what they cannot be."""
     _check_names(runs)
-    for option, least in (("seeds", 1), ("first_seed", 0), ("frames", 1)):
-        number = getattr(runs, option)
-        if number < least:
-            raise ValueError(f"{flag(option)} must be at least {least}, got {number}")
+    check_least(seeds=(runs.seeds, 1), first_seed=(runs.first_seed, 0), frames=(runs.frames, 1))
+    of_bonus = {name: value for name, value in given_options(runs).items() if name in OF_BONUS}
     options = [field.name for group in (Runs, EnvironmentOptions) for field in dataclasses.fields(group)]
     for task in runs.task:
         check_task(task)
@@ -174,7 +166,7 @@ def _configs(runs: Runs, environments: EnvironmentOptions, of_agents: Mapping[st
         for task in runs.task:
             agent = resolve_agent(task, runs.agent)
             check_agent_options(of_agents, agent, task)
-            check_task_options(environments.given(), task)
+            check_task_options(environments, task)
             for bonus in runs.bonus:
                 found = run_configs(
                     task,
@@ -188,12 +180,12 @@ def _configs(runs: Runs, environments: EnvironmentOptions, of_agents: Mapping[st
                     eval_episodes=runs.eval_episodes,
                     checkpoint_every_frames=runs.checkpoint_every_frames,
                     change=partial(with_numbers, texts=runs.settings, agent=agent),
-                    **runs.of_bonus(),
-                    **environments.given(),
+                    **of_bonus,
+                    **environments,
                     **of_agents,
                 )
                 configs += found
-    _check_heeded((*runs.of_bonus(), *of_agents), configs, runs.bonus)
+    _check_heeded((*of_bonus, *of_agents), configs, runs.bonus)
     return configs
 
 
@@ -212,8 +204,7 @@ def resume(
         machine: With what runs are trained.
         frames: How long each run is to be in all, to make it longer; as long as it was meant to be if not given.
     """
-    if frames is not None and frames < 1:
-        raise ValueError(f"--frames must be at least 1, got {frames}")
+    check_least(frames=(frames, 1))
     found = readable_runs(directory)
     if frames is not None:
         had = [done_frame(path) for path, config in found.items() if done_frame(path) >= frames < config.frames]
@@ -282,9 +273,7 @@ class _Means(NamedTuple):
 
 def _means(left: Sequence[RunConfig], out: Path, machine: Machine) -> _Means:
     """Find what is not given; refuse what is not here."""
-    for option, number in (("--threads", machine.threads), ("--jobs", machine.jobs)):
-        if number is not None and number < 1:
-            raise ValueError(f"{option} must be at least 1, got {number}")
+    check_least(threads=(machine.threads, 1), jobs=(machine.jobs, 1))
     resolved = device_for(left, out, machine.device)
     check_drawing(left, resolved)
     suitable = suitable_jobs((config.agent for config in left), device=resolved, cores=cores())

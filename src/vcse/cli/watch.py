@@ -8,9 +8,9 @@ import torch
 import tyro
 
 from vcse.agents import read_config
-from vcse.cli.devices import Device, resolve_device
 from vcse.cli.option_types import PathIfGiven, Whole, WholeIfGiven
 from vcse.cli.options import naming_options
+from vcse.launch.devices import Device, resolve_device
 from vcse.play.watch import watch_run
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import has_saved, run_directories

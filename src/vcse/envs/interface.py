@@ -1,28 +1,36 @@
-"""What a batch of environments is, whatever simulates them."""
+"""What environments are, whatever simulates them: one protocol, one step, one description of a task."""
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, Shaped
 
-Observations = UInt8[np.ndarray, "n h w c"]
+from vcse.envs.moments import Moment
+
+Observations = Shaped[np.ndarray, "n ..."]
 Positions = Int[np.ndarray, "n 2"]
+ObservationKind = Literal["grid", "state", "image"]
+Rendering = Literal["faithful", "light", "fast"]
+Mission = Literal["constant", "names", "chooses"]
 
 
 class Step(NamedTuple):
     """What one action of every environment led to.
 
-    A finished environment is reset before its next action: `observations` shows what that action will see, and
-    `arrived` what the last one led to. They differ only where an episode ended.
+    `observations` shows what the next action will see, and `next_observations` what the last one led to. They differ
+    only where an episode ended and the environment has begun a new one by itself.
     """
 
     observations: Observations
-    arrived: Observations
-    rewards: Float[np.ndarray, " n"]
+    next_observations: Observations
+    rewards: Float[np.ndarray, " n"]  # summed over the frames of the action
     terminated: Bool[np.ndarray, " n"]  # the task is over: goal, lava
     truncated: Bool[np.ndarray, " n"]  # the time limit, and nothing else, ended the episode
-    positions: Positions  # of the agent on the map, at `observations`
-    arrived_positions: Positions  # at `arrived`
+    positions: Positions | None = None  # of the agent on the map, at `observations`, where there is a map
+    next_positions: Positions | None = None  # at `next_observations`
+    success: Bool[np.ndarray, " n"] | None = None  # the goal was reached, where tasks say so themselves
 
     @property
     def ended(self) -> Bool[np.ndarray, " n"]:
@@ -33,28 +41,72 @@ class Step(NamedTuple):
 
 @runtime_checkable
 class Environments(Protocol):
-    """A batch of environments of one task, each with a seed of its own.
+    """A batch of environments, each with episodes of its own.
 
     `send` and `receive` come apart, so that something else can be done while the environments are simulated.
     """
 
     count: int
-    observation_shape: tuple[int, int, int]
-    actions: int
-    most_steps: int  # the time limit of an episode
+    most_steps: int  # the time limit of an episode, in actions
 
-    def reset(self) -> tuple[Observations, Positions]:
-        """Start the first episodes. To be called once: simulators differ in where a second call would begin."""
-        ...
+    def reset(self, seeds: Sequence[int | None] | None = None) -> Observations:
+        """Begin episodes.
 
-    def send(self, actions: Int[np.ndarray, " n"]) -> None:
+        Args:
+            seeds: One for each environment; None leaves it as it is. Environments that begin new episodes by
+                themselves have their seeds already: none are given, and this is called once.
+        """
+
+    def send(self, actions: np.ndarray) -> None:
         """Begin a step of every environment."""
-        ...
 
     def receive(self) -> Step:
         """Wait until the step is done."""
-        ...
 
     def close(self) -> None:
         """Free what is held."""
-        ...
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """What is known of a task before it runs."""
+
+    most_frames: int  # the time limit of an episode
+    observation_shape: tuple[int, ...] = ()  # of grids and states; the size of images is their observer's choice
+    actions: int = 0  # how many there are, where they are discrete
+    action_size: int = 0  # numbers of an action, where it is continuous; each is between -1 and 1
+    has_success: bool = False  # tasks say themselves whether the goal is reached; else a return above 0 is success
+    rewards_only_the_goal: bool = False  # conditioning on the reward says nothing there
+    mission: Mission = "constant"  # what a text that is not shown says beside the observation
+
+
+@dataclass(frozen=True)
+class Making:
+    """How environments are made."""
+
+    seeds: Sequence[int] = ()  # one for each, where they begin new episodes by themselves
+    threads: int = 1  # that step them; processes, where simulators hold Python's lock
+    backend: str = "auto"  # what simulates, where there is a choice
+    rendering: Rendering = "faithful"  # quality of images
+    goal_marker: bool = True  # whether images show the goal, where the family has one to show
+    image_size: int = 84
+    action_repeat: int = 1  # frames for which an action is played
+    device: str = "cpu"  # that renders: cpu, or a GPU as in cuda or cuda:1
+    spins: bool = False  # wait without sleeping, which takes a core for each process
+
+
+@dataclass(frozen=True)
+class Family:
+    """Tasks that are made alike. Registered by `vcse.register_family`, its tasks are written name/task."""
+
+    name: str
+    shows: ObservationKind
+    about: str  # what its tasks show, in a few words
+    tasks: Callable[[], Sequence[str]]  # their names; a RuntimeError where what simulates them is not installed
+    spec: Callable[[str], TaskSpec]  # of a task by its name
+    make: Callable[[Sequence[str], Making], Any]  # environments, one for each name: they are `Environments`
+    check: Callable[[str], object] | None = None  # refuses a name that is none; None: all but `tasks` are
+    record: Callable[..., Iterator[Moment]] | None = None  # plays and renders episodes; None: no films
+    resets_itself: bool = False  # environments begin new episodes by themselves
+    backend: Callable[[str, str], str] = lambda name, asked: ""  # what simulates a task, by its name and what is asked
+    has_goal_marker: bool = False

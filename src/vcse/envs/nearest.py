@@ -1,7 +1,7 @@
 """What may have been meant by a name that does not exist."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 SHOWN = 3
 
@@ -10,3 +10,12 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Give the few names that are written most like a wrong one, small letters or not, the likest first."""
     in_small = {each.lower(): each for each in known}
     return [in_small[each] for each in difflib.get_close_matches(name.lower(), in_small, n=SHOWN, cutoff=0)]
+
+
+def check_known(family: str, name: str, known: Sequence[str]) -> None:
+    """Refuse a task that a family does not have, and name those that are written most like it."""
+    if name not in known:
+        likest = ", ".join(f"{family}/{each}" for each in nearest(name, known))
+        raise ValueError(
+            f"task '{family}/{name}' does not exist; nearest are {likest} (vcse tasks lists all {len(known)})"
+        )

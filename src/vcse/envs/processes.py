@@ -23,9 +23,13 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float
 
+from vcse.envs.interface import Step
+
 MOST_SEED = 2**32 - 1
 
 _LEAVE_ALONE = -1  # in place of a seed
+# Columns of what comes of an action, beside what is seen.
+_ENDS = (("reward", np.float32), ("terminated", np.bool_), ("truncated", np.bool_), ("success", np.bool_))
 _RESET, _STEP, _DONE, _FAILED = b"r", b"s", b"d", b"f"  # what processes say to each other
 _PATIENCE_SECONDS = 5.0  # with a worker that was told to end
 _SPIN_SECONDS = 0.05  # after which those sleep too that wait without sleeping
@@ -40,10 +44,10 @@ class Environment(Protocol):
         """Columns of the table that are known once the environment is built."""
 
     def begin(self, seed: int) -> Any:
-        """Begin an episode, and give what is seen: the first column of what comes of an action."""
+        """Begin an episode, and give what is seen."""
 
-    def step(self, action: Float[np.ndarray, " a"]) -> tuple[Any, ...]:
-        """Act, and give all columns of what comes of it."""
+    def step(self, action: Float[np.ndarray, " a"]) -> tuple[Any, float, bool, bool, bool]:
+        """Act, and give what is seen, the reward, and whether that was the end, the time limit, and the goal."""
 
     def close(self) -> None:
         """Give back what is held."""
@@ -56,7 +60,8 @@ class Batch:
         names: One per environment, with family, such as dmc/hopper_stand.
         build: Makes an environment of a name. Worker processes import it, so that it must not be a local function.
         action_size: Of every environment.
-        outcome: Columns of what comes of an action, as NumPy writes the fields of a row. The first is what is seen.
+        seen: The column of what is seen, as NumPy writes a field of a row.
+        has_success: Tasks say themselves whether the goal is reached.
         constants: Columns that environments fill in once.
         processes: That simulate. With 1 it is this one, unless always_workers; with more, each is a new one.
         always_workers: Simulate in a new process also where it is the only one.
@@ -70,20 +75,23 @@ class Batch:
         build: Callable[[str], Environment],
         *,
         action_size: int,
-        outcome: Sequence[tuple[Any, ...]],
+        seen: tuple[Any, ...],
+        has_success: bool = False,
         constants: Sequence[tuple[Any, ...]] = (),
         processes: int,
         always_workers: bool = False,
         spins: bool = False,
     ) -> None:
+        if processes < 1:
+            raise ValueError(f"processes must be at least 1, got {processes}")
         self.count = len(names)
-        self.action_size = action_size
+        self.action_size, self.has_success = action_size, has_success
         self._names = tuple(names)
-        self._outcome = tuple(field[0] for field in outcome)
+        self._outcome = tuple(field[0] for field in (seen, *_ENDS))
         self._needs_reset: Bool[np.ndarray, " n"] = np.ones(self.count, dtype=np.bool_)
         self._has_begun: Bool[np.ndarray, " n"] = np.zeros(self.count, dtype=np.bool_)
         self._is_closed = self._is_stepping = False
-        fields = [("action", np.float64, (action_size,)), ("seed", np.int64), *outcome, *constants]
+        fields = [("action", np.float64, (action_size,)), ("seed", np.int64), seen, *_ENDS, *constants]
         plan = _Plan(self._names, build, self._outcome, np.dtype(fields, align=True))
         self._simulators: _InThisProcess | _InWorkers
         if processes == 1 and not always_workers:
@@ -118,9 +126,11 @@ class Batch:
         self._is_closed, self._is_stepping = True, False
         self._simulators.close()
 
-    def _begin(self, seeds: Sequence[int | None]) -> np.ndarray:
+    def reset(self, seeds: Sequence[int | None] | None = None) -> np.ndarray:
         """Begin an episode with each seed; None leaves an environment as it is, and shows what it showed last."""
         self._check_is_free("reset")
+        if seeds is None:
+            raise ValueError(f"seeds must be one for each of {self.count} environments, got none")
         if len(seeds) != self.count:
             raise ValueError(f"seeds must be one for each of {self.count} environments, got {len(seeds)}")
         for place, seed in enumerate(seeds):
@@ -138,14 +148,15 @@ class Batch:
         shown: np.ndarray = self._table[self._outcome[0]].copy()
         return shown
 
-    def _arrive(self) -> tuple[np.ndarray, ...]:
-        """Wait until the step is done, and give a copy of each column of what came of it."""
+    def receive(self) -> Step:
+        """Wait until the step is done."""
         if not self._is_stepping:
             raise RuntimeError("receive() without send()")
         self._wait()
         self._is_stepping = False
         self._needs_reset = self._table["terminated"] | self._table["truncated"]
-        return tuple(self._table[column].copy() for column in self._outcome)
+        seen, rewards, terminated, truncated, success = (self._table[column].copy() for column in self._outcome)
+        return Step(seen, seen, rewards, terminated, truncated, success=success if self.has_success else None)
 
     def _check_is_free(self, what: str) -> None:
         if self._is_closed:

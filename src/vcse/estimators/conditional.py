@@ -20,12 +20,7 @@ from torch import Tensor
 from vcse.estimators.checks import check_above_zero, check_nv_radius, check_pays, checks_run
 from vcse.estimators.entropy import MORE_NEIGHBORS, digamma, log_of_distance, log_unit_ball
 from vcse.estimators.neighbors.search import JointNeighbors, count_within, joint_neighbors, values_as_points
-from vcse.estimators.readings import (
-    ConditionalReading,
-    RadiusOfCount,
-    conditional_reading,
-    with_overrides,
-)
+from vcse.estimators.readings import ConditionalReading, RadiusOfCount, conditional_reading, with_overrides
 
 Values = Float[Tensor, "..."]  # [*batch, n], or [*batch, n, v] for vectors
 

@@ -45,10 +45,9 @@ def train_runs(
     tensorboard: bool = False,
     replay_place: str | None = None,
 ) -> list[Path]:
-    """Train runs to their last frame, in as few cohorts as possible, and give their directories.
+    """Train runs to their last frame, in as few cohorts as possible, and return their directories.
 
-    Finished runs are skipped and unfinished ones go on from their last checkpoint. One that diverges is given up, the
-    others of its cohort go on from theirs without it, and it is told of in the end.
+    Finished runs are skipped and unfinished ones resumed. One that diverges is given up, and told of in the end.
 
     Args:
         configs: The runs.

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vcse.agents import agent_entry, agents_for
-from vcse.bonuses.registry import make_bonus
+from vcse.bonuses.base import check_served
+from vcse.bonuses.registry import bonus_entry, make_bonus
 from vcse.envs.tasks import backend_of, marker_of, observation_kind
 from vcse.runs.config import RunConfig
 from vcse.settings import AgentSettings, Reading
@@ -51,11 +52,12 @@ def run_configs(
     given = {name: value for name, value in options.items() if value is not None}
     of_run = {field.name for field in dataclasses.fields(RunConfig)}
     of_agent = {name: given.pop(name) for name in list(given) if name not in of_run}
+    check_served(bonus, bonus_entry(bonus).needs, entry.name, entry.gives)
     settings = entry.settings_for(bonus, reading, task=task, **of_agent)
     settings = settings if change is None else change(settings)
     make_bonus(settings.bonus, learners=1, dimensions=1)  # refuses what no bonus can be
-    schedule = {name: given.pop(name, usual) for name, usual in entry.schedule._asdict().items()}
-    sees_images = observation_kind(task) == "image"
+    backend = backend_of(task, given.pop("backend", "auto"))
+    goal_marker = marker_of(task, given.pop("goal_marker", None))
     rendering = given.pop("rendering", "faithful")
     runs = [
         RunConfig(
@@ -66,11 +68,10 @@ def run_configs(
             reading=reading,
             frames=frames,
             settings=settings,
-            backend=backend_of(task, given.get("backend", "auto")),
-            rendering=rendering if sees_images else None,
-            goal_marker=marker_of(task, given.get("goal_marker")),
-            **schedule,
-            **{name: value for name, value in given.items() if name not in ("backend", "goal_marker")},
+            backend=backend,
+            rendering=rendering if observation_kind(task) == "image" else None,
+            goal_marker=goal_marker,
+            **(entry.schedule._asdict() | given),
         )
         for seed in seeds
     ]

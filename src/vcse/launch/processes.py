@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from vcse.agents import agent_entry
 from vcse.launch.cohorts import (
@@ -176,10 +176,10 @@ def _listen(job: Job, progress: TrainingProgress, jobs: Sequence[Job], *, is_sto
             job.status = message
             if all(each.status is not None or each.is_over for each in jobs):
                 progress.report(together([each.status for each in jobs if each.status is not None]))
-        elif isinstance(message, Note):
-            if message.text not in [each.note for each in jobs]:  # the others say the same
-                progress.note(message.text)
-            job.note = message.text
+        elif isinstance(message, str):  # what a process says once
+            if message not in [each.note for each in jobs]:  # the others say the same
+                progress.note(message)
+            job.note = message
         elif isinstance(message, Exception):
             raise message
         else:
@@ -216,12 +216,6 @@ def end_jobs(jobs: Sequence[Job]) -> None:
         job.messages.close()
 
 
-class Note(NamedTuple):
-    """What a process says once."""
-
-    text: str
-
-
 class PipeProgress(TrainingProgress):
     """Tells the process that shows the progress how far all of this one's runs are, those that wait among them."""
 
@@ -244,7 +238,7 @@ class PipeProgress(TrainingProgress):
 
     def note(self, text: str) -> None:
         """Send a line on."""
-        _tell(self.messages, Note(text))
+        _tell(self.messages, text)
 
     def report(self, status: Status) -> None:
         """Send on how far all runs of this process are, on average."""

@@ -20,7 +20,7 @@ BLOCK = 16  # observations that are encoded together
 MOST_REMEMBERED = 2048  # by a learner, which then starts anew
 
 
-class RememberedEncoder:
+class CachedEncoder:
     """An encoder with fixed parameters that remembers what it has encoded, for each learner.
 
     Args:

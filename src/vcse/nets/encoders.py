@@ -16,7 +16,6 @@ CHANNELS = (16, 32, 64)
 KERNEL = 2
 WIDEST_BAND = 9  # cells of a row that are multiplied as one
 CPU_TILE = 1 << 19  # numbers of the largest layer that exist at once
-FEATURES_PER_PLACE = CHANNELS[-1]
 
 
 class GridEncoder:
@@ -31,7 +30,7 @@ class GridEncoder:
         self.places = tuple((side - 1) // 2 - 2 for side in (height, width))
         if min(self.places) < 1:
             raise ValueError(f"the encoder needs a picture of at least 7x7 cells, got {height}x{width}")
-        self.features = self.places[0] * self.places[1] * FEATURES_PER_PLACE
+        self.features = self.places[0] * self.places[1] * CHANNELS[-1]
         shapes: dict[str, tuple[int, ...]] = {}
         for number, (before, after) in enumerate(zip((channels, *CHANNELS), CHANNELS, strict=False), start=1):
             shapes[f"conv{number}.weight"] = (KERNEL * KERNEL * before, after)
@@ -40,14 +39,12 @@ class GridEncoder:
 
     def initial(self, generators: Sequence[torch.Generator]) -> Stack:
         """Draw the parameters of each learner from its own generator, as PyTorch initialises convolutions."""
-        rows = []
-        for generator in generators:
-            fan_in = 0
-            row = []
-            for name, shape in self.layout.shapes.items():
-                fan_in = shape[0] if name.endswith("weight") else fan_in  # a bias follows its weight
-                row.append(uniform_fan_in(shape, fan_in, generator).flatten())
-            rows.append(torch.cat(row))
+        shapes = self.layout.shapes
+        fan_in = {name: shapes[name.replace("bias", "weight")][0] for name in shapes}
+        rows = [
+            torch.cat([uniform_fan_in(shape, fan_in[name], generator).flatten() for name, shape in shapes.items()])
+            for generator in generators
+        ]
         return torch.stack(rows)
 
     def prepare(self, pieces: Pieces) -> dict[str, Float[Tensor, "l ..."]]:

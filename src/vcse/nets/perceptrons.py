@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vcse.nets.cuda.device_code import device_code, masked_gradient, product_precision
+from vcse.nets.cuda.device_code import device_code, masked_gradient, product_precision, product_size
 
 FEW_INPUTS = 128  # that one program of a GPU holds at once
 TILE_ROWS, TILE_UNITS = 64, 128
@@ -109,7 +109,7 @@ def _few_inputs(inputs: Tensor, weight: Tensor, bias: Tensor) -> Float[Tensor, "
     device_code("perceptrons").first_layer_kernel[programs](
         *(inputs.contiguous(), weight.contiguous(), bias.contiguous(), hidden),
         *(rows, count, units),
-        INPUTS=max(16, 1 << (count - 1).bit_length()),
+        INPUTS=product_size(count),
         ROWS=TILE_ROWS,
         UNITS=TILE_UNITS,
         PRECISION=product_precision(),

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from vcse.nets.cuda.device_code import device_code, pixel_pitch
+from vcse.nets.cuda.device_code import device_code, product_size
 
 PAD = 4  # pixels that a picture may be shifted in each direction
 SHIFTS = 2 * PAD + 1  # of them, with the one that leaves it where it is
@@ -33,7 +33,7 @@ def shifted(pictures: UInt8[Tensor, "n c h w"], shifts: Int[Tensor, "n 2"]) -> U
 
 def _shifted_in_one_pass(pictures: UInt8[Tensor, "n c h w"], shifts: Int[Tensor, "n 2"]) -> UInt8[Tensor, "n c h w"]:
     count, channels, height, width = pictures.shape
-    moved = pictures.new_empty(count, height, width, pixel_pitch(channels))  # as an encoder wants them
+    moved = pictures.new_empty(count, height, width, product_size(channels))  # as an encoder wants them
     device_code("pictures").shift_kernel[height, count](
         *(pictures.contiguous(), shifts.contiguous(), moved, height, width, PAD),
         CHANNELS=channels,

@@ -5,11 +5,12 @@ one matrix however many layers there are. The layers see pieces of the rows.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 Stack = Float[Tensor, "l p"]  # one row of parameters per learner
@@ -40,23 +41,20 @@ def linear(
     inputs: Float[Tensor, "l n i"], weight: Float[Tensor, "l i o"], bias: Float[Tensor, "l o"]
 ) -> Float[Tensor, "l n o"]:
     """Apply each learner's own layer to its own inputs, to the same bits however many learners there are."""
-    rows, padded = inputs.shape[1], _padded(inputs, weight)
-    if _is_single(inputs):
-        return torch.baddbmm(*(each.expand(2, -1, -1) for each in (bias.unsqueeze(1), padded, weight)))[:1, :rows]
-    return torch.baddbmm(bias.unsqueeze(1), padded, weight)[:, :rows]
+    operands = _in_company(bias.unsqueeze(1), _padded(inputs, weight), weight)
+    return torch.baddbmm(*operands)[: len(inputs), : inputs.shape[1]]
 
 
 def product(left: Float[Tensor, "l n i"], right: Float[Tensor, "l i o"]) -> Float[Tensor, "l n o"]:
     """Multiply each learner's own matrices, to the same bits however many learners there are."""
-    rows, padded = left.shape[1], _padded(left, right)
-    if _is_single(left):
-        return torch.bmm(padded.expand(2, -1, -1), right.expand(2, -1, -1))[:1, :rows]
-    return torch.bmm(padded, right)[:, :rows]
+    return torch.bmm(*_in_company(_padded(left, right), right))[: len(left), : left.shape[1]]
 
 
-def _is_single(stack: Float[Tensor, "l n i"]) -> bool:
-    """Whether BLAS would sum in another order than for a stack of several, and should be given two instead."""
-    return len(stack) == 1 and not stack.is_cuda
+def _in_company(*stacks: Float[Tensor, "l _ _"]) -> Sequence[Float[Tensor, "_ _ _"]]:
+    """Give two of each stack of one, for which BLAS would sum in another order than for a stack of several."""
+    if len(stacks[0]) != 1 or stacks[0].is_cuda:
+        return stacks
+    return [each.expand(2, -1, -1) for each in stacks]
 
 
 def _padded(left: Float[Tensor, "l n i"], right: Float[Tensor, "l i o"]) -> Float[Tensor, "l more_n i"]:
@@ -76,3 +74,31 @@ def normal_unit_columns(shape: tuple[int, int], generator: torch.Generator) -> F
     """Normal numbers; what leads to each output unit is scaled to length 1."""
     weight = torch.empty(shape).normal_(generator=generator)
     return nn.functional.normalize(weight, dim=0)
+
+
+def rows_of(who: Int[Tensor, " m"], tensor: Shaped[Tensor, "l ..."]) -> Shaped[Tensor, "m ..."]:
+    """Return the rows of some learners, without a copy where these are all."""
+    return tensor if len(who) == len(tensor) else tensor[who]
+
+
+def among_all(who: Int[Tensor, " m"], rows: Shaped[Tensor, "m ..."], learners: int) -> Shaped[Tensor, "l ..."]:
+    """Return the rows of some learners with zeros for the others, without a copy where these are all."""
+    if len(who) == learners:
+        return rows
+    return rows.new_zeros(learners, *rows.shape[1:]).index_copy(0, who, rows)
+
+
+def per_learner(settings: Sequence[Any], name: str, device: torch.device) -> Float[Tensor, " l"]:
+    """Return a number of each learner's settings."""
+    return torch.tensor([float(getattr(each, name)) for each in settings], device=device)
+
+
+def indices(learners: Iterable[int], device: torch.device) -> Int[Tensor, " m"]:
+    """Return numbers of learners as a tensor."""
+    return torch.tensor(list(learners), dtype=torch.int64, device=device)
+
+
+def place_of(learner: int, who: Int[Tensor, " m"]) -> int | None:
+    """Return the row of a learner among some; None where it is not one of them."""
+    found = (who == learner).nonzero().flatten().tolist()
+    return found[0] if found else None

@@ -19,6 +19,6 @@ def evaluate_policies(policies: Policies, *, episodes: int, threads: int = 1) ->
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
     entry = agent_entry(policies.configs[0].agent)
-    with computing_with(entry.arithmetic(policies.agent.device.type)):
+    with computing_with(entry.arithmetic(policies.device.partition(":")[0])):
         sampled, likeliest = entry.player.evaluate(policies, episodes=episodes, threads=threads)
     return [TwoEvaluations(*each) for each in zip(sampled, likeliest, strict=True)]

@@ -32,8 +32,9 @@ def newest_checkpoint(path: Path, agent: str) -> Checkpoint | None:
 def load_policies(paths: Sequence[Path], device: str = "cpu") -> list[Policies]:
     """Load the newest policy of every run, in as few agents as possible.
 
-    Runs share an agent where they have the same shapes, simulator, frame and episodes of an evaluation, whatever
-    their batches and bonuses were: those are not loaded. A run that has saved nothing yet is named and left out.
+    Runs share an agent where it is the same, with the same shapes, simulator, frame and episodes of an evaluation,
+    whatever their batches and bonuses were: those are not loaded. A run that has saved nothing yet is named and left
+    out.
 
     Args:
         paths: Directories of runs.
@@ -48,7 +49,7 @@ def load_policies(paths: Sequence[Path], device: str = "cpu") -> list[Policies]:
             missing.append(path)
             continue
         saved = Saved(path, config, newest)
-        key = (newest.frame, config.eval_episodes, *agent_entry(config.agent).player.in_common(saved))
+        key = (config.agent, newest.frame, config.eval_episodes, *agent_entry(config.agent).player.in_common(saved))
         alike.setdefault(key, []).append(saved)
     if not alike:
         runs = f"{paths[0]} has no" if len(paths) == 1 else f"none of {len(paths)} runs ({paths[0]}, ...) has a"
@@ -84,4 +85,4 @@ def _load_together(group: list[Saved], device: str) -> Policies:
     group.sort(key=lambda saved: (saved.config.task, saved.config.method, saved.config.seed))
     frame = group[0].checkpoint.frame
     agent = agent_entry(group[0].config.agent).player.load(group, device)
-    return Policies(agent, [saved.config for saved in group], frame, [saved.path for saved in group])
+    return Policies(agent, [saved.config for saved in group], frame, [saved.path for saved in group], device)

@@ -16,7 +16,6 @@ from vcse.runs.config import RunConfig
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-INSTALL = install("report")
 INSTALL_MP4 = "pip install imageio-ffmpeg"
 CAPTION_PIXELS = 62
 LAST_PICTURE_S = 1.2  # how long the end of an episode stays
@@ -53,7 +52,7 @@ def check_film(path: Path) -> None:
         why = "may not be written to" if place.is_dir() else "is a file"
         raise ValueError(f"the film cannot be written to {path}: {place} {why}")
     if importlib.util.find_spec("PIL") is None:
-        raise RuntimeError(f"Pillow, which draws films, is not installed: {INSTALL}")
+        raise RuntimeError(f"Pillow, which draws films, is not installed: {install('report')}")
     if path.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
         raise RuntimeError(f"imageio-ffmpeg, which writes .mp4, is not installed: {INSTALL_MP4}, or take a .gif")
 

@@ -1,9 +1,15 @@
 """Watching a policy: it plays episodes in its own task, which are rendered step by step."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from vcse.agents import agent_entry
+from vcse.agents.entry import Policies
 from vcse.envs.moments import Moment
+from vcse.envs.tasks import family_of
 from vcse.play.load import load_policies
 from vcse.play.video import caption, check_film, write_film
 
@@ -39,7 +45,34 @@ def watch_run(
     habit = entry.film
     episodes = habit.episodes if episodes is None else episodes
     sampled = habit.sampled if sampled is None else sampled
-    moments = list(entry.player.record(policies, episodes=episodes, sampled=sampled, seed=seed))
+    moments = list(record(policies, episodes=episodes, sampled=sampled, seed=seed))
     pictures = [caption(moment, config, episodes) for moment in moments]
     write_film(out, pictures, moments, frames_per_second or habit.frames_per_second)
     return [moment for moment in moments if moment.outcome]
+
+
+def record(policies: Policies, *, episodes: int, sampled: bool, seed: int) -> Iterator[Moment]:
+    """Play episodes with the first policy, and render them for people.
+
+    Args:
+        policies: Of which the first plays.
+        episodes: How many.
+        sampled: Sample the actions from the policy instead of taking the likeliest.
+        seed: Of the layouts and of the samples.
+    """
+    config = policies.configs[0]
+    entry, family = agent_entry(config.agent), family_of(config.task)
+    if family.record is None:
+        raise ValueError(f"{config.task} cannot be filmed: its family renders nothing for people")
+
+    def choose(recent: Sequence[np.ndarray], generator: np.random.Generator) -> Any:
+        return entry.player.act(policies, np.concatenate(recent)[None], generator if sampled else None)[0]
+
+    return family.record(
+        config.task.partition("/")[2],
+        choose,
+        episodes=episodes,
+        seed=seed,
+        recent=entry.stacked_images,
+        making=entry.making(config),
+    )

@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 
+from vcse.replay.staging import Staging
+
 STACK = 3  # frames that an agent sees at once
 
 
@@ -111,9 +113,7 @@ class FrameReplay:
         self.count = 0  # frames that were ever added
         self.frames = _frames((slots, *frame_shape), storage, path)
         self._words = _in_words(self.frames)
-        # A frame on its way to a GPU lies here, so that nobody waits until the GPU has time for it.
-        self._leaving = torch.zeros(frame_shape, dtype=torch.uint8).pin_memory() if storage.type == "cuda" else None
-        self._left = torch.cuda.Event() if storage.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._staging = Staging(frame_shape, torch.uint8, storage)
         # Arrays of NumPy, which looks a few hundred numbers up in half of the time that a tensor takes.
         self.actions = np.zeros((slots, action_size), dtype=np.float32)
         self.rewards = np.zeros(slots, dtype=np.float32)
@@ -122,23 +122,18 @@ class FrameReplay:
         # Where transitions begin, counted from the first frame ever, in order; those before `_first_start` are gone.
         self._starts = np.zeros(slots, dtype=np.int64)
         self._first_start = self._next_start = 0
-        self._position = -1  # of the newest frame
+        self.position = -1  # of the newest frame in its episode; the first is 0
 
     @property
     def size(self) -> int:
         """Transitions that can be drawn."""
         return self._next_start - self._first_start
 
-    @property
-    def position(self) -> int:
-        """Of the newest frame in its episode; the first is 0."""
-        return self._position
-
     def begin(self, frame: UInt8[Tensor, "c h w"]) -> None:
         """Keep the first frame of an episode, which nothing led to."""
         slot = self.count % self.slots
         self.actions[slot] = self.rewards[slot] = self.terminated[slot] = 0
-        self._position = -1
+        self.position = -1
         self._add(frame)
 
     def add(self, action: Float[Tensor, " a"], reward: float, terminated: bool, frame: UInt8[Tensor, "c h w"]) -> None:
@@ -150,11 +145,11 @@ class FrameReplay:
         self._add(frame)
 
     def _add(self, frame: UInt8[Tensor, "c h w"]) -> None:
-        self._position += 1
+        self.position += 1
         slot = self.count % self.slots
-        self._put(slot, frame)
-        self.positions[slot] = self._position
-        if self._position >= self.n_step:
+        self._staging.send(frame, self.frames[slot])
+        self.positions[slot] = self.position
+        if self.position >= self.n_step:
             self._starts[self._next_start % self.slots] = self.count - self.n_step
             self._next_start += 1
         self.count += 1
@@ -162,15 +157,6 @@ class FrameReplay:
         oldest = self.count - self.slots
         while self.size and int(self._starts[self._first_start % self.slots]) - (STACK - 1) < oldest:
             self._first_start += 1
-
-    def _put(self, slot: int, frame: UInt8[Tensor, "c h w"]) -> None:
-        if self._leaving is None or self._left is None:
-            self.frames[slot] = frame
-            return
-        self._left.synchronize()
-        self._leaving.copy_(frame)
-        self.frames[slot].copy_(self._leaving, non_blocking=True)
-        self._left.record()
 
     def restore(self, frames: UInt8[np.ndarray, "t c h w"], steps: Shaped[np.ndarray, " t"]) -> None:
         """Take back all frames that were ever added, in order, with what led to each.
@@ -189,7 +175,7 @@ class FrameReplay:
         self.rewards[slots] = kept["reward"]
         self.terminated[slots] = kept["terminated"]
         self.positions[slots] = kept["position"]
-        self._position = int(kept["position"][-1])
+        self.position = int(kept["position"][-1])
         starts = index[kept["position"] >= self.n_step] - self.n_step
         starts = starts[starts - (STACK - 1) >= self.count - self.slots]
         self._first_start, self._next_start = 0, len(starts)

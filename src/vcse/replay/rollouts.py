@@ -34,7 +34,7 @@ class Rollouts:
         learners: int,
         environments: int,
         steps: int,
-        observation_shape: tuple[int, int, int],
+        observation_shape: tuple[int, ...],
         keep_arrived: bool,
         device: torch.device,
     ) -> None:
@@ -55,10 +55,7 @@ class Rollouts:
         self.rollout = Rollout(
             observations=cells.movedim(0, 2),
             actions=torch.zeros(shape, dtype=torch.int64, device=device).movedim(0, 2),
-            rewards=self._memory["rewards"].movedim(0, 2),
-            terminated=self._memory["terminated"].movedim(0, 2),
-            truncated=self._memory["truncated"].movedim(0, 2),
-            positions=self._memory["positions"].movedim(0, 2),
+            **{name: each.movedim(0, 2) for name, each in self._memory.items()},
             arrived=torch.zeros_like(cells[1:]).movedim(0, 2) if keep_arrived else None,
         )
 

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from vcse.replay.staging import Staging
+
 FLOAT_BYTES = 4
 
 
@@ -94,15 +96,8 @@ class TransitionReplay:
         drawn, sizes = self._drawn.view(learners, batch_size, width), (observation_size, action_size, 1, 1)
         parts = torch.split(drawn, [*sizes, observation_size], dim=-1)
         self.batch = Batch(parts[0], parts[1], parts[2][..., 0], parts[3][..., 0], parts[4])
-        if not self.is_on_host:
-            self._staged = torch.zeros(learners, width).pin_memory()
-            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._staging = Staging((learners, width), torch.float32, self._rows.device)
         self._first = capacity * torch.arange(learners, device=self._rows.device)[:, None]
-
-    @property
-    def is_on_host(self) -> bool:
-        """Whether the transitions lie in the memory of the host."""
-        return self._rows.device.type == "cpu"
 
     @property
     def size(self) -> int:
@@ -119,15 +114,7 @@ class TransitionReplay:
     ) -> Float[Tensor, "l w"]:
         """Keep a transition of every learner, all on the host, and give them as they are kept."""
         rows = torch.cat((observations, actions, rewards[:, None], terminated[:, None].float(), arrived), 1)
-        place = self._rows[:, self.count % self.capacity]
-        if self.is_on_host:
-            place.copy_(rows)
-        else:
-            # The host goes on while the GPU is busy, and comes back here only when the last copy has been made.
-            self._copied.synchronize()
-            self._staged.copy_(rows)
-            place.copy_(self._staged, non_blocking=True)
-            self._copied.record()
+        self._staging.send(rows, self._rows[:, self.count % self.capacity])
         self.count += 1
         return rows
 

@@ -11,10 +11,10 @@ import json
 import lzma
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -48,17 +48,14 @@ def write_archive(runs: Sequence[GatheredRun], out: Path) -> None:
             "meta": run.meta,
             "columns": list(run.columns),
         }
+        evaluation = {name: None if math.isnan(each) else each for name, each in run.evaluation.items()}
         described.append(
             dict(zip(KEYS, run.identity, strict=True))
             | {part: _place(shared[part], content) for part, content in parts.items()}
-            | {
-                "done": run.done,
-                "evaluation": {name: None if math.isnan(each) else each for name, each in run.evaluation.items()},
-            }
+            | {"done": run.done, "evaluation": evaluation}
         )
-    content = {"schema_version": ARCHIVE_SCHEMA_VERSION, **shared, "runs": described}
-    lines = "\n".join(json.dumps(each) for each in described).replace("\n", ",\n  ")
-    head = json.dumps({name: value for name, value in content.items() if name != "runs"}, indent=1)
+    lines = ",\n  ".join(json.dumps(each) for each in described)
+    head = json.dumps({"schema_version": ARCHIVE_SCHEMA_VERSION, **shared}, indent=1)
     write_atomically(out / DESCRIPTIONS, f'{head[:-2]},\n "runs": [\n  {lines}\n ]\n}}\n'.encode())
     write_atomically(out / ARCHIVED_CURVES, lzma.compress(_archive_rows(runs).encode(), preset=6))
     visits = {str(number): run.visits for number, run in enumerate(runs) if run.visits is not None}
@@ -70,28 +67,21 @@ def write_archive(runs: Sequence[GatheredRun], out: Path) -> None:
         (out / VISITS).unlink(missing_ok=True)
 
 
-class _Archive(NamedTuple):
-    """An archive's files, before its runs are put together."""
-
-    described: dict[Identity, tuple[int, dict[str, Any]]]  # with the place that names a run's visits
-    header: list[str]
-    rows: list[list[str]]
-
-
-def _open_archive(path: Path) -> _Archive:
+def _open_archive(path: Path) -> tuple[dict[Identity, tuple[int, dict[str, Any]]], list[str], list[list[str]]]:
+    """Return the runs as they are described, each with the place that names its visits, the header and the rows."""
     content = read_json(path / DESCRIPTIONS)
     version = content.get("schema_version")
     if version != ARCHIVE_SCHEMA_VERSION:
         raise ValueError(f"{DESCRIPTIONS} has schema version {version}; this release reads {ARCHIVE_SCHEMA_VERSION}")
     described = {
-        (each["task"], each["method"], each["seed"]): (number, _whole(each, content))
-        for number, each in enumerate(content["runs"])
+        (run["task"], run["method"], run["seed"]): (number, run | {part: content[part][run[part]] for part in PARTS})
+        for number, run in enumerate(content["runs"])
     }
     with lzma.open(path / ARCHIVED_CURVES, "rt", newline="") as file:
         header, *rows = csv.reader(file)
     if tuple(header[:3]) != KEYS:
         raise ValueError(f"{ARCHIVED_CURVES} must begin with the columns {', '.join(KEYS)}")
-    return _Archive(described, header, rows)
+    return described, header, rows
 
 
 def read_archive(path: Path, name: str, problems: list[str]) -> list[tuple[str, GatheredRun]]:
@@ -103,7 +93,9 @@ def read_archive(path: Path, name: str, problems: list[str]) -> list[tuple[str, 
         return []
     visits: dict[str, Shaped[np.ndarray, "slices x y"]] = {}
     try:
-        visits = _archived_visits(path / VISITS)
+        if (path / VISITS).exists():
+            with np.load(path / VISITS, allow_pickle=False) as packed:
+                visits = dict(packed)
     except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
         problems.append(f"The archive {name} is shown without its visits: {VISITS} cannot be read ({error}).")
     read: list[tuple[str, GatheredRun]] = []
@@ -123,40 +115,14 @@ def read_archive(path: Path, name: str, problems: list[str]) -> list[tuple[str, 
             problems.append(f"{label} is left out: {reason_of(error)}.")
             continue
         evaluation = {each: math.nan if value is None else value for each, value in run["evaluation"].items()}
-        read.append(
-            (
-                label,
-                GatheredRun(
-                    *identity,
-                    frames,
-                    columns,
-                    evaluation,
-                    config,
-                    run["meta"],
-                    visits.get(str(number)),
-                    run["done"],
-                    text,
-                ),
-            )
-        )
+        meta, done, seen = run["meta"], run["done"], visits.get(str(number))
+        read.append((label, GatheredRun(*identity, frames, columns, evaluation, config, meta, seen, done, text)))
     problems.extend(f"{name}: {called(each)} is left out: {ARCHIVED_CURVES} has no row of it." for each in described)
     return read
 
 
-def _whole(described: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
-    """Put what a run shares with others back into its description."""
-    return dict(described) | {part: content[part][described[part]] for part in PARTS}
-
-
-def _archived_visits(path: Path) -> dict[str, Shaped[np.ndarray, "slices x y"]]:
-    if not path.exists():
-        return {}
-    with np.load(path, allow_pickle=False) as packed:
-        return {name: packed[name] for name in packed.files}
-
-
 def _archive_rows(runs: Sequence[GatheredRun]) -> str:
-    """Give the rows of all runs under one header; a column that a run does not have stays empty."""
+    """Return the rows of all runs under one header; a column that a run does not have stays empty."""
     columns = list(dict.fromkeys(column for run in runs for column in ("frame", *run.columns)))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -169,7 +135,7 @@ def _archive_rows(runs: Sequence[GatheredRun]) -> str:
 
 
 def _place(known: list[Any], content: Any) -> int:
-    """Give where a content stands among those known, which it joins if it is new."""
+    """Return where a content stands among those known, which it joins if it is new."""
     if content not in known:
         known.append(content)
     return known.index(content)

@@ -17,6 +17,7 @@ from vcse.agents import read_config
 
 Metric = Literal["return_mean", "success_rate"]
 Points = dict[int, float]  # score by frame
+_Row = tuple[int, Mapping[str, str]]  # the number of its line, and its cells by column
 
 SMOOTHED_EPISODES = 100  # as our own training curves are
 MONITOR_POINTS = 256  # of a curve made of single episodes, of which there may be very many
@@ -70,19 +71,15 @@ LAYOUTS = (
     ),
     _Layout("train.csv or eval.csv of a run of ours", "frame", OURS, also=("episodes",)),
 )
+OF_RECORD = ("task", "method", "seed", "steps", "success_rates")
 OTHERS = (
     "monitor.csv of Stable-Baselines3 (#{...}, then r, l, t)",
     "evaluations.npz of Stable-Baselines3 (timesteps, results)",
-    "scores in JSON (a list of task, method, seed, steps, success_rates)",
+    f"scores in JSON (a list of {', '.join(OF_RECORD)})",
     "the directory of a run of ours",
 )
 # Names that say which file of a run it is, or which run, but not what was run.
 _SAYS_NO_METHOD = re.compile(r"monitor|evaluations|eval|train|(seed|run)?[-_=]?\d*", re.IGNORECASE)
-
-
-class _Row(NamedTuple):
-    line: int
-    cells: Mapping[str, str]
 
 
 def read_foreign(
@@ -236,11 +233,7 @@ def _read_json(path: Path, text: str, frames_per_step: int) -> list[ForeignCurve
         raise ValueError(f"{path}, line {error.lineno}: not JSON: {error.msg}") from error
     found: dict[tuple[str, str, Metric], dict[str, Points]] = {}
     for number, record in enumerate(records, 1):
-        missing = [
-            name
-            for name in ("task", "method", "seed", "steps", "success_rates")
-            if not isinstance(record, dict) or name not in record
-        ]
+        missing = [name for name in OF_RECORD if not isinstance(record, dict) or name not in record]
         if missing:
             raise ValueError(f"{path}: record {number} has no {', '.join(missing)}; {_known()}")
         steps, rates = record["steps"], record["success_rates"]
@@ -269,7 +262,7 @@ def _header(text: str) -> list[str]:
 
 
 def _rows(path: Path, text: str, numeric: Sequence[str], *, skipped: int = 0) -> Iterable[_Row]:
-    """Give the rows below the header, but for a last one that ends before its line does."""
+    """Return the rows below the header, but for a last one that ends before its line does."""
     reader = csv.reader(io.StringIO(text))
     header = next(reader)
     try:
@@ -284,7 +277,7 @@ def _rows(path: Path, text: str, numeric: Sequence[str], *, skipped: int = 0) ->
             return
         if len(cells) != len(header):
             raise ValueError(f"{path}, line {line}: {len(cells)} cells below a header of {len(header)}")
-        yield _Row(line, named)
+        yield line, named
 
 
 def _is_number(cell: str) -> bool:
@@ -331,7 +324,7 @@ def _on_one_grid(
 def _carried(
     frames: Int[np.ndarray, " values"], scores: Float[np.ndarray, " values"], grid: Int[np.ndarray, " points"]
 ) -> Float[np.ndarray, " points"]:
-    """Give the last score at each frame of a grid; NaN before the first, and where the run had long ended."""
+    """Return the last score at each frame of a grid; NaN before the first, and where the run had long ended."""
     latest = np.searchsorted(frames, grid, side="right") - 1
     until = frames[-1] + (np.diff(frames).max() if len(frames) > 1 else 0)
     return np.where((latest >= 0) & (grid <= until), scores[np.maximum(latest, 0)], np.nan)
@@ -349,7 +342,7 @@ def _labelled(path: Path, curves: list[ForeignCurves], task: str | None, method:
 
 
 def _method_by_place(path: Path, task: str) -> str:
-    """Give the name of a file, or of the nearest folder above it that says more than which task or run this is."""
+    """Return the name of a file, or of the nearest folder above it that says more than which task or run this is."""
     whole = Path(os.path.abspath(path))  # not resolve(): what a link points to may have any name
     names = (whole.stem.removesuffix(".monitor"), *(folder.name for folder in whole.parents))
     return next((name for name in names if name != task and not _SAYS_NO_METHOD.fullmatch(name)), whole.stem)

@@ -3,17 +3,15 @@
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from matplotlib import rc_context
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
-
-from vcse.reports.demo_curves import Line
 
 # A method has the same colour in every figure. They can be told apart with any kind of colour vision, and on white as
 # well as on black; the controls are quiet, the method under study is not.
@@ -55,8 +53,25 @@ THEMES: dict[ThemeName, Theme] = {
 }
 
 
+class Drawn(NamedTuple):
+    """Runs as one line, with all that is said about it at each point; NaN where a run has no score yet."""
+
+    frames: Int[np.ndarray, " points"]
+    runs: Int[np.ndarray, " points"]
+    iqm: Float[np.ndarray, " points"]
+    low: Float[np.ndarray, " points"]
+    high: Float[np.ndarray, " points"]
+    mean: Float[np.ndarray, " points"]
+    std: Float[np.ndarray, " points"]
+
+    @property
+    def is_of_all(self) -> Bool[np.ndarray, " points"]:
+        """Tell the points that have as many runs as any."""
+        return np.asarray(self.runs == self.runs.max(initial=0))
+
+
 def method_colour(method: str, methods: Sequence[str]) -> str:
-    """Give the colour of a method; those without one of their own take one by their place among the methods."""
+    """Return the colour of a method; those without one of their own take one by their place among the methods."""
     if method in METHOD_COLOURS:
         return METHOD_COLOURS[method]
     others = [each for each in methods if each not in METHOD_COLOURS]
@@ -64,8 +79,7 @@ def method_colour(method: str, methods: Sequence[str]) -> str:
 
 
 def success_curves(
-    tasks: Mapping[str, Mapping[str, Line]],
-    theme: ThemeName = "light",
+    tasks: Mapping[str, Mapping[str, Drawn]],
     *,
     label: str = "success of training episodes",
     is_share: bool = True,
@@ -74,7 +88,6 @@ def success_curves(
 
     Args:
         tasks: The lines of each task, by method.
-        theme: For a light or a dark page.
         label: What the lines show.
         is_share: Whether that is a share, from 0 to 100 %.
     """
@@ -84,15 +97,14 @@ def success_curves(
     rows = -(-len(tasks) // columns)
     alone = len(tasks) == 1
     figure = Figure(figsize=(7.0, 4.0) if alone else (5.0 * columns, 3.3 * rows), layout="constrained")
-    look = THEMES[theme]
-    figure.set_facecolor(look.background)
+    look = THEMES["light"]
     methods = list(dict.fromkeys(method for lines in tasks.values() for method in lines))
     colours = {method: method_colour(method, methods) for method in methods}
     is_labelled = len(methods) <= MOST_LABELS and max(map(len, methods), default=0) <= LONGEST_LABEL
     with rc_context({"font.size": 12 if alone else 10}):  # one panel is also read on a telephone
         panels = figure.subplots(rows, columns, squeeze=False).flatten()
         for panel, (task, lines) in zip(panels, tasks.items(), strict=False):
-            _draw_success(panel, task, lines, colours, look, is_share=is_share, is_labelled=is_labelled)
+            _draw_success(panel, task, lines, colours, is_share=is_share, is_labelled=is_labelled)
         for panel in panels[len(tasks) :]:
             panel.set_visible(False)
         for panel in panels[::columns]:
@@ -129,21 +141,20 @@ def visit_maps(
     figure = Figure(figsize=(side * snapshots + 1.5, (side + 0.3) * len(visits) + 0.4), layout="constrained")
     figure.set_facecolor(look.background)
     panels = figure.subplots(len(visits), snapshots, squeeze=False)
-    shares = {method: shares_of_visits(each) for method, each in visits.items()}
+    shares = {method: each / np.maximum(each.sum((1, 2), keepdims=True), 1) for method, each in visits.items()}
     # The square root shows seldom visited cells beside the start, where every episode begins.
     scale = PowerNorm(0.5, vmin=0, vmax=max(each[:, ~walls].max() for each in shares.values()) or 1)
     palette = LinearSegmentedColormap.from_list("visits", look.visits).with_extremes(bad=look.wall)
     drawn: Any = None
     for place, panel in enumerate(panels[0]):
         begin, end = place * frames_per_snapshot, (place + 1) * frames_per_snapshot
-        panel.set_title(f"{_thousands(begin)} to {_thousands(end)}", color=look.faint, fontsize=9)
+        panel.set_title(f"{thousands(begin)} to {thousands(end)}", color=look.faint, fontsize=9)
     for row, (method, share) in zip(panels, shares.items(), strict=True):
         for place, panel in enumerate(row):
             # x goes right and y goes down, as MiniGrid draws its maps.
             cells = np.ma.masked_array(share[place], mask=walls).T
             drawn = panel.imshow(cells, cmap=palette, norm=scale, interpolation="nearest")
-            panel.set_xticks([])
-            panel.set_yticks([])
+            panel.set(xticks=[], yticks=[])
             panel.spines[:].set_visible(False)
             far = share[place][beyond].sum()
             panel.set_xlabel(f"{far:.0%} beyond", color=look.text, fontsize=9, labelpad=3)
@@ -158,17 +169,8 @@ def visit_maps(
     return figure
 
 
-def shares_of_visits(
-    visits: Shaped[np.ndarray, "snapshots width height"],
-) -> Float[np.ndarray, "snapshots width height"]:
-    """Divide the visits of each snapshot by their number; zeros where there were none."""
-    total = visits.sum((1, 2), keepdims=True)
-    shares: Float[np.ndarray, "snapshots width height"] = visits / np.maximum(total, 1)
-    return shares
-
-
 def to_png(figure: Figure, dots_per_inch: int = 160) -> bytes:
-    """Give a figure as the content of a PNG file."""
+    """Return a figure as the content of a PNG file."""
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=dots_per_inch, facecolor=figure.get_facecolor())
     return content.getvalue()
@@ -179,56 +181,53 @@ def spread(places: Sequence[float], gap: float, low: float = 0.0, high: float = 
 
     Places that touch form a block around the mean of where they wanted to be.
     """
+
+    def start(block: Sequence[int]) -> float:
+        """Return where the first of a block stands when the block is centred, inside the bounds, on what it wanted."""
+        length = gap * (len(block) - 1)
+        centred = sum(places[index] for index in block) / len(block) - length / 2
+        return min(max(centred, low), max(low, high - length))
+
     blocks: list[list[int]] = []
     for index in sorted(range(len(places)), key=lambda each: places[each]):
         blocks.append([index])
-        while len(blocks) > 1 and _start(blocks[-1], places, gap, low, high) < (
-            _start(blocks[-2], places, gap, low, high) + gap * len(blocks[-2])
-        ):
+        while len(blocks) > 1 and start(blocks[-1]) < start(blocks[-2]) + gap * len(blocks[-2]):
             last = blocks.pop()
             blocks[-1] += last
     moved = [0.0] * len(places)
     for block in blocks:
-        start = _start(block, places, gap, low, high)
+        begin = start(block)
         for rank, index in enumerate(block):
-            moved[index] = start + rank * gap
+            moved[index] = begin + rank * gap
     return moved
-
-
-def _start(block: Sequence[int], places: Sequence[float], gap: float, low: float, high: float) -> float:
-    """Give where the first of a block stands when the block is centred, inside the bounds, on what it wanted."""
-    length = gap * (len(block) - 1)
-    centred = sum(places[index] for index in block) / len(block) - length / 2
-    return min(max(centred, low), max(low, high - length))
 
 
 def _draw_success(
     panel: Any,
     task: str,
-    lines: Mapping[str, Line],
+    lines: Mapping[str, Drawn],
     colours: Mapping[str, str],
-    look: Theme,
     *,
     is_share: bool,
     is_labelled: bool,
 ) -> None:
-    panel.set_facecolor(look.background)
+    look = THEMES["light"]
     low, high = (0.0, 1.0) if is_share else _reach(lines)
     ends = []
     for method, line in lines.items():
         colour = colours[method]
         strong = method == "vcse"
         look_of_line = {"color": colour, "linewidth": 2.6 if strong else 1.9, "zorder": 3 if strong else 2}
-        whole = np.ones(len(line.frames), dtype=np.bool_) if line.is_of_all is None else line.is_of_all
+        whole = line.is_of_all
         panel.fill_between(line.frames, line.low, line.high, where=whole, color=colour, alpha=0.2, linewidth=0)
-        panel.plot(line.frames, np.where(whole, line.middle, np.nan), **look_of_line)
+        panel.plot(line.frames, np.where(whole, line.iqm, np.nan), **look_of_line)
         if not whole.all():  # a line is of others where some runs have ended, and dotted from the last point of all
             beside = ~whole | np.pad(~whole, (0, 1))[1:] | np.pad(~whole, (1, 0))[:-1]
-            panel.plot(line.frames, np.where(beside, line.middle, np.nan), linestyle=":", **look_of_line)
-        alone = _alone(line.middle)  # which a line does not show
+            panel.plot(line.frames, np.where(beside, line.iqm, np.nan), linestyle=":", **look_of_line)
+        alone = _alone(line.iqm)  # which a line does not show
         if alone.any():
-            panel.plot(line.frames[alone], line.middle[alone], "o", color=colour, clip_on=False)
-        known = line.middle[~np.isnan(line.middle)]
+            panel.plot(line.frames[alone], line.iqm[alone], "o", color=colour, clip_on=False)
+        known = line.iqm[~np.isnan(line.iqm)]
         ends.append(float(known[-1]) if known.size else 0.0)
     places = spread(ends, LABEL_GAP * (high - low), low, high) if is_labelled else ()
     for (method, line), end, place in zip(lines.items(), ends, places, strict=False):
@@ -249,7 +248,7 @@ def _draw_success(
         panel.set_yticks([0, 0.25, 0.5, 0.75, 1])
         panel.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     panel.xaxis.set_major_locator(MaxNLocator(5, min_n_ticks=3))
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda frames, _: _thousands(frames)))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda frames, _: thousands(frames)))
     panel.set_xlabel("frames", color=look.faint)
     panel.grid(axis="y", color=look.grid, linewidth=1)
     panel.set_axisbelow(True)
@@ -261,22 +260,22 @@ def _draw_success(
 def _alone(middle: Float[np.ndarray, " points"]) -> Bool[np.ndarray, " points"]:
     """Tell the points that are known and have no known neighbour."""
     known = np.pad(~np.isnan(middle), 1)
-    alone: Bool[np.ndarray, " points"] = known[1:-1] & ~known[:-2] & ~known[2:]
-    return alone
+    return np.asarray(known[1:-1] & ~known[:-2] & ~known[2:])
 
 
-def _reach(lines: Mapping[str, Line]) -> tuple[float, float]:
-    """Give from where to where lines and bands go; from 0 where they stay above."""
-    numbers = np.concatenate([each for line in lines.values() for each in (line.middle, line.low, line.high)])
+def _reach(lines: Mapping[str, Drawn]) -> tuple[float, float]:
+    """Return from where to where lines and bands go; from 0 where they stay above."""
+    numbers = np.concatenate([each for line in lines.values() for each in (line.iqm, line.low, line.high)])
     known = numbers[~np.isnan(numbers)]
     low, high = (min(0.0, float(known.min())), float(known.max())) if known.size else (0.0, 1.0)
     return low, high if high > low else low + 1.0
 
 
-def _thousands(frames: int | float) -> str:
+def thousands(frames: int | float) -> str:
+    """Write a number of frames as people read it: 250K, 1.5M."""
     if frames >= 1e6:
-        return f"{frames / 1e6:g}M"
-    return f"{frames / 1e3:g}K" if frames >= 1e3 else f"{frames:g}"
+        return f"{frames / 1e6:.3g}M"
+    return f"{frames / 1e3:.3g}K" if frames >= 1e3 else f"{frames:.3g}"
 
 
 def _snapshots(

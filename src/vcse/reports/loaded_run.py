@@ -37,10 +37,10 @@ class GatheredRun(NamedTuple):
         return self.task, self.method, self.seed
 
     @property
-    def agent(self) -> AgentEntry:
-        """What is known of the run's agent; the first runs, all of A2C, did not name it."""
-        name = self.config.get("agent", "")
-        return agent_entry(name if name in agent_names() else "a2c")
+    def agent(self) -> AgentEntry | None:
+        """What is known of the run's agent, if it is registered here; the first runs, all of A2C, did not name it."""
+        name = self.config.get("agent", "a2c")
+        return agent_entry(name) if name in agent_names() else None
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def called(identity: Identity) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Give the cause of an error without the path, which is of one machine."""
+    """Return the cause of an error without the path, which is of one machine."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{Path(error.filename).name}: {error.strerror}"
     return str(error) or type(error).__name__

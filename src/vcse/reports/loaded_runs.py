@@ -34,12 +34,8 @@ class Gathered(NamedTuple):
 
 
 def study_directories(directory: Path) -> list[Path]:
-    """Give the studies below a directory, or the one that it is."""
-    found = []
-    for path, names in _walk(directory):
-        if STUDY_FILE in names:
-            found.append(path)
-    return found
+    """Return the studies below a directory, or the one that it is."""
+    return [path for path, names in _walk(directory) if STUDY_FILE in names]
 
 
 def gather(directory: Path, *, without: Collection[Path] = ()) -> Gathered:
@@ -87,15 +83,14 @@ def joined(parts: Sequence[Gathered], directories: Sequence[Path]) -> Gathered:
         parts: What was gathered in each place.
         directories: Their names.
     """
-    found: dict[Identity, GatheredRun] = {}
-    where: dict[Identity, Path] = {}
+    found: dict[Identity, tuple[GatheredRun, Path]] = {}
     quality: dict[Any, Path] = {}  # of pictures, and where it was found first
     for directory, part in zip(directories, parts, strict=True):
         for run in part.runs:
             if run.identity in found:
-                both = f"{where[run.identity]} and {directory} both hold {called(run.identity)}"
+                both = f"{found[run.identity][1]} and {directory} both hold {called(run.identity)}"
                 raise ValueError(f"{both}: one of them must be left out")
-            found[run.identity], where[run.identity] = run, directory
+            found[run.identity] = run, directory
             quality.setdefault(run.config.get("rendering"), directory)
     if len(quality) > 1:
         shown = " and ".join(f"{name} in {directory}" for name, directory in quality.items())
@@ -103,17 +98,17 @@ def joined(parts: Sequence[Gathered], directories: Sequence[Path]) -> Gathered:
     problems = [problem for part in parts for problem in part.problems]
     for setting in ("frames", "eval_every_frames"):
         by_task: dict[str, dict[Any, Path]] = {}
-        for identity, run in found.items():
-            by_task.setdefault(run.task, {}).setdefault(run.config.get(setting), where[identity])
+        for run, directory in found.values():
+            by_task.setdefault(run.task, {}).setdefault(run.config.get(setting), directory)
         for task, values in by_task.items():
             if len(values) > 1:
                 shown = " and ".join(f"{value} in {directory}" for value, directory in values.items())
                 problems.append(f"The runs of {task} differ in {setting}: {shown}.")
-    return Gathered(list(found.values()), problems)
+    return Gathered([run for run, _ in found.values()], problems)
 
 
 def _walk(directory: Path, without: Collection[Path] = ()) -> Iterator[tuple[Path, set[str]]]:
-    """Give directories from the top, in order; what lies inside a run or an archive is its own business."""
+    """Return directories from the top, in order; what lies inside a run or an archive is its own business."""
     skipped = {each.resolve() for each in without}
     for root, directories, files in os.walk(directory):
         path = Path(root)
@@ -157,9 +152,7 @@ def _read_run(path: Path, name: str, problems: list[str], without_row: dict[str,
     try:
         if (path / "eval.csv").exists():
             evaluated, measured, _ = _read_curve(path / "eval.csv", name, problems)
-            evaluation = {"frame": float(evaluated[-1])} | {
-                column: float(each[-1]) for column, each in measured.items()
-            }
+            evaluation = {column: float(each[-1]) for column, each in {"frame": evaluated, **measured}.items()}
     except (OSError, ValueError) as error:
         problems.append(f"{name} is shown without its evaluation: {reason_of(error)}.")
     try:

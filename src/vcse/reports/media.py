@@ -41,23 +41,17 @@ def visit_maps(
     """Draw the visits of all runs of a method together, on each task that counted them."""
     maps = []
     for task in tasks:
-        counted = [run for run in runs if run.task == task and run.visits is not None and len(run.visits)]
+        counted = [(run, run.visits) for run in runs if run.task == task and run.visits is not None and len(run.visits)]
         if not counted:
             continue
-        slices = min(len(run.visits) for run in counted if run.visits is not None)
-        walls = _walls(task, [run.visits for run in counted if run.visits is not None])
+        slices = min(len(each) for _, each in counted)
+        walls = _walls(task, [each for _, each in counted])
         width, height = walls.shape
-        visits: dict[str, Shaped[np.ndarray, "slices x y"]] = {}
-        for method in methods:
-            mine = [
-                run.visits[:slices, :width, :height]
-                for run in counted
-                if run.method == method and run.visits is not None
-            ]
-            if mine:
-                visits[method] = np.sum(mine, axis=0)
+        cut = [(run.method, each[:slices, :width, :height]) for run, each in counted]
+        by_method = {method: [each for name, each in cut if name == method] for method in methods}
+        visits = {method: np.sum(mine, axis=0) for method, mine in by_method.items() if mine}
         beyond = ~walls & (np.arange(width)[:, None] > CROSSED_WALL)
-        every = int(counted[0].config.get("visits_every_frames", 0))
+        every = int(counted[0][0].config.get("visits_every_frames", 0))
         try:
             light, dark = (
                 figures.to_png(figures.visit_maps(visits, walls, beyond, frames_per_snapshot=every, theme=theme), 110)
@@ -71,7 +65,7 @@ def visit_maps(
 
 
 def _walls(task: str, visits: Sequence[Shaped[np.ndarray, "_ x y"]]) -> Bool[np.ndarray, "width height"]:
-    """Give the cells that cannot be entered: those of the task's map, or else those where nobody ever was."""
+    """Return the cells that cannot be entered: those of the task's map, or else those where nobody ever was."""
     numbered = re.search(r"-map(\d+)$", task)
     if numbered and int(numbered[1]) < len(MAPS):
         side = 9

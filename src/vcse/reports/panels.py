@@ -8,15 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from vcse.reports import figures
 from vcse.reports.external_curves import ForeignCurves
+from vcse.reports.figures import Drawn, method_colour
 from vcse.reports.loaded_run import GatheredRun
 from vcse.reports.statistics import middles, percentile_interval, resampled_middles
-from vcse.reports.verdicts import (
-    FEWEST_EPISODES,
-    metric_curve,
-    waits_for_episodes,
-)
+from vcse.reports.verdicts import FEWEST_EPISODES, Curve, curves_of, interval_ends, scores_at, waits_for_episodes
 from vcse.runs.formatting import counted
 from vcse.studies.study import Study
 
@@ -24,18 +20,6 @@ RESAMPLES = 2000
 SEED = 0  # of the bootstrap: the same runs give the same page
 MOST_POINTS = 300  # of a line: more than a panel has pixels for
 ALL = "all tasks"
-
-
-class Drawn(NamedTuple):
-    """Runs as one line, with all that is said about it at each point; NaN where a run has no score yet."""
-
-    frames: Int[np.ndarray, " points"]
-    runs: Int[np.ndarray, " points"]
-    iqm: Float[np.ndarray, " points"]
-    low: Float[np.ndarray, " points"]
-    high: Float[np.ndarray, " points"]
-    mean: Float[np.ndarray, " points"]
-    std: Float[np.ndarray, " points"]
 
 
 class Series(NamedTuple):
@@ -56,8 +40,7 @@ class Panel(NamedTuple):
     @property
     def family(self) -> str:
         """What comes before the task's own name."""
-        family, slash, _ = self.task.rpartition("/")
-        return family + slash
+        return self.task.removesuffix(self.short)
 
     @property
     def short(self) -> str:
@@ -125,8 +108,7 @@ def make_panels(
         lines = {}
         for method in methods:
             mine = [run for run in runs if (run.task, run.method) == (task, method)]
-            knowing = [run for run in mine if _knows(run, metric)]
-            curves = [curve for run in knowing if (curve := metric_curve(run, metric)) is not None]
+            curves = curves_of((run for run in mine if _knows(run, metric)), task, method, metric)
             if len(curves) < len(mine):
                 missing = counted(len(mine) - len(curves), "run")
                 problems.append(f"{task} with {method}: {missing} without {metric}, not drawn.")
@@ -140,7 +122,7 @@ def make_panels(
 
 
 def _knows(run: GatheredRun, metric: str) -> bool:
-    """Whether a column has any number in it, where it is there."""
+    """Return whether a column has any number in it, where it is there."""
     return metric not in run.columns or bool(np.isfinite(run.columns[metric]).any())
 
 
@@ -148,40 +130,39 @@ def make_aggregate(runs: Sequence[GatheredRun], tasks: Sequence[str], methods: S
     """Put the runs of all tasks into one line for each method, as far as the shortest task goes."""
     lines = {}
     for method in methods:
-        curves, places = [], []
-        for place, task in enumerate(tasks):
-            for run in runs:
-                if (run.task, run.method) == (task, method) and (curve := metric_curve(run, metric)) is not None:
-                    curves.append(curve)
-                    places.append(place)
-        if len(set(places)) == len(tasks):
-            frames, scores, present = _side_by_side(curves)
-            everyone = present.all(0)
-            lines[method] = draw(
-                frames[everyone], scores[:, everyone], present[:, everyone], np.array(places, dtype=np.int64)
-            )
-    return Panel(ALL, {method: line for method, line in lines.items() if line.frames.size})
+        by_task = [curves_of(runs, task, method, metric) for task in tasks]
+        if not all(by_task):
+            continue
+        frames, scores, present = _side_by_side([curve for mine in by_task for curve in mine])
+        everyone = present.all(0)
+        if everyone.any():
+            places = np.repeat(np.arange(len(tasks)), [len(mine) for mine in by_task])
+            lines[method] = draw(frames[everyone], scores[:, everyone], present[:, everyone], places)
+    return Panel(ALL, lines)
 
 
 def _side_by_side(
-    curves: Sequence[tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]],
+    curves: Sequence[Curve],
 ) -> tuple[Int[np.ndarray, " points"], Float[np.ndarray, "runs points"], Bool[np.ndarray, "runs points"]]:
     """Put curves on the same frames, thinned out, and say which of them were there."""
     frames = max((frames for frames, _ in curves), key=len)
     if not all(np.array_equal(each, frames[: len(each)]) for each, _ in curves):
         frames = np.unique(np.concatenate([each for each, _ in curves]))
-    if len(frames) > MOST_POINTS:
-        frames = frames[np.linspace(0, len(frames) - 1, MOST_POINTS).round().astype(int)]
+    frames = frames[_thinned(len(frames))]
     scores = np.stack([np.interp(frames, each, score) for each, score in curves])
     present = np.stack([(each[0] <= frames) & (frames <= each[-1]) for each, _ in curves])
     return frames, np.where(present, scores, np.nan), present
+
+
+def _thinned(points: int) -> Int[np.ndarray, " kept"]:
+    """Return the places of the points that are drawn: all, or some of very many."""
+    return np.linspace(0, points - 1, min(points, MOST_POINTS)).round().astype(np.int64)
 
 
 def lay_over(
     panels: list[Panel], overlays: Sequence[ForeignCurves], methods: Sequence[str], metric: str, problems: list[str]
 ) -> list[Series]:
     """Add other people's lines to the panels of their tasks, and give their entries of the legend."""
-    names = list(methods)
     added: dict[str, Series] = {}
     shown: list[tuple[ForeignCurves, list[Panel]]] = []
     undrawn: dict[str, list[ForeignCurves]] = {}
@@ -192,9 +173,8 @@ def lay_over(
         else:
             undrawn.setdefault(each.source, []).append(each)
     drawn = {source for each, _ in shown for source in each.source.split(", ")}
+    names = list(dict.fromkeys((*methods, *(each.method for each, _ in shown))))
     for each, wanted in shown:
-        if each.method not in names:
-            names.append(each.method)
         # Curves of one method are one entry of the legend, also where a file each is about another task.
         sources = [other.source for other, _ in shown if other.method == each.method] if each.method else [each.source]
         files = _file_names(", ".join(sources))
@@ -202,7 +182,7 @@ def lay_over(
         name = f"{each.method}, {source}" if each.method else source
         for panel in wanted:
             panel.lines[name] = _foreign_line(each, _last_frame(panel))
-        added[name] = Series(name, f"read from {files}", figures.method_colour(each.method, names), is_dashed=True)
+        added[name] = Series(name, f"read from {files}", method_colour(each.method, names), is_dashed=True)
     ours = [panel.task for panel in panels]
     for source, curves in undrawn.items():
         if drawn.issuperset(source.split(", ")):
@@ -213,25 +193,22 @@ def lay_over(
         here = metric
         if not any(each.task in (task, short_name(task)) for each in curves for task in ours):
             here += f" on {', '.join(ours)}; --overlay-task says which of these tasks it is about"
-        names_of_files = _file_names(source)
-        problems.append(f"Nothing of {names_of_files} is drawn: it has {metrics} on {tasks}, and here is {here}.")
+        problems.append(f"Nothing of {_file_names(source)} is drawn: it has {metrics} on {tasks}, and here is {here}.")
     return list(added.values())
 
 
 def _last_frame(panel: Panel) -> int:
-    """Give how far the lines of a panel go."""
+    """Return how far the lines of a panel go."""
     return max((int(line.frames[-1]) for line in panel.lines.values() if line.frames.size), default=0)
 
 
 def _foreign_line(curves: ForeignCurves, last: int) -> Drawn:
     """Draw other people's runs as far as ours go, which would else be hard to see; all where that is nothing."""
-    frames, scores = curves.frames, curves.scores
-    if (within := frames <= last).any():
-        frames, scores = frames[within], scores[:, within]
-    if len(frames) > MOST_POINTS:
-        kept = np.linspace(0, len(frames) - 1, MOST_POINTS).round().astype(int)
-        frames, scores = frames[kept], scores[:, kept]
-    return draw(frames.astype(np.int64), scores.astype(np.float64), ~np.isnan(scores))
+    kept = np.flatnonzero(curves.frames <= last)
+    kept = kept if kept.size else np.arange(len(curves.frames))
+    kept = kept[_thinned(len(kept))]
+    scores = curves.scores[:, kept].astype(np.float64)
+    return draw(curves.frames[kept].astype(np.int64), scores, ~np.isnan(scores))
 
 
 def _file_names(source: str) -> str:
@@ -250,14 +227,7 @@ def make_tables(
     planned = {task.name: task for task in entry.tasks} if entry else {}
     tables = []
     for task in tasks:
-        curves = {
-            method: [
-                curve
-                for run in runs
-                if (run.task, run.method) == (task, method) and (curve := metric_curve(run, metric)) is not None
-            ]
-            for method in methods
-        }
+        curves = {method: curves_of(runs, task, method, metric) for method in methods}
         last = max((int(frames[-1]) for mine in curves.values() for frames, _ in mine), default=0)
         end = min(last, planned[task].frames) if task in planned else last
         frames = [frame for frame in planned[task].table_frames if frame < end] if task in planned else []
@@ -270,26 +240,16 @@ def make_tables(
     return tables
 
 
-def _cell(
-    task: str,
-    method: str,
-    frame: int,
-    curves: Sequence[tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]],
-) -> Cell:
-    """Aggregate the runs that reach a frame, at their first row that is not before it."""
-    scores = np.array(
-        [score[np.searchsorted(frames, frame)] for frames, score in curves if frames[-1] >= frame], dtype=float
-    )
+def _cell(task: str, method: str, frame: int, curves: Sequence[Curve]) -> Cell:
+    """Aggregate the runs that reach a frame."""
+    scores = scores_at(curves, frame)
     if not scores.size or np.isnan(scores).any():
         return Cell(task, method, frame, scores.size, math.nan, math.nan, math.nan, math.nan)
     groups = [scores[:, None]]
-    low = high = math.nan  # one run drawn again and again is no interval
-    if scores.size > 1:
-        interval = percentile_interval(resampled_middles(groups, np.random.default_rng(SEED)))
-        low, high = (float(each[0]) for each in interval)
+    low, high = interval_ends(resampled_middles(groups, np.random.default_rng(SEED)), scores.size)
     return Cell(task, method, frame, scores.size, float(middles(groups)[0]), low, high, float(scores.mean()))
 
 
 def short_name(task: str) -> str:
-    """Give the task's own name, without that of its family."""
+    """Return the task's own name, without that of its family."""
     return task.rpartition("/")[2]

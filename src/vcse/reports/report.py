@@ -22,19 +22,32 @@ from vcse.reports.panels import Cell, short_name
 from vcse.reports.provenance import data_uri
 from vcse.reports.sections import Section, check_column, check_overlay_task, find_all, make_section
 from vcse.reports.statistics import FEWEST_RUNS
-from vcse.reports.verdicts import (
-    ALL_TASKS,
-    FEWEST_EPISODES,
-    JudgedClaim,
-    Judgement,
-    deciding,
-    outcome,
-)
+from vcse.reports.verdicts import ALL_TASKS, FEWEST_EPISODES, JudgedClaim, Judgement, deciding, outcome
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.directory import check_no_file
 from vcse.runs.formatting import counted
+from vcse.studies.study import Study
+
+__all__ = ["report", "write_report"]
 
 MINUS = "\N{MINUS SIGN}"
+
+
+def report(directory: str | Path, out: str | Path | None = None) -> Path:
+    """Write the page about the runs below a directory, with its figures and tables beside it, and return its path.
+
+    Args:
+        directory: A study, a directory of studies, or any runs.
+        out: Where the page goes; the folder `report` in the directory if it is not given.
+
+    Example:
+        >>> import tempfile, vcse
+        >>> out = tempfile.mkdtemp()
+        >>> [run] = vcse.train("minigrid/Empty-5x5", out=out, frames=256, eval_episodes=2, quiet=True)
+        >>> vcse.report(out).name
+        'index.html'
+    """
+    return write_report(Path(directory), None if out is None else Path(out))
 
 
 def write_report(
@@ -44,6 +57,7 @@ def write_report(
     *,
     column: str | None = None,
     overlay_task: str | None = None,
+    entry: Study | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """Write the page about the runs below a directory, with its figures and tables beside it, and give its path.
@@ -54,6 +68,7 @@ def write_report(
         overlays: Other people's curves, drawn as dashed lines where the task is the same.
         column: What is shown in place of what the study is judged by, without its claims.
         overlay_task: The task that the overlays are said to be about; refused where it is none of those that were run.
+        entry: What is said of the study, in place of the catalogue's entry.
         progress: Told what is being done, and what was found wrong.
     """
     if not directory.is_dir():
@@ -61,7 +76,7 @@ def write_report(
     if out is None:
         out = directory / ("report" if column is None else f"report-{column}")
     # All that can be refused is, before the slow part.
-    found = find_all(directory, progress)
+    found = find_all(directory, entry, progress)
     if column is not None:
         check_column(column, found)
     if overlay_task is not None:
@@ -156,7 +171,7 @@ def _render(sections: Sequence[Section], title: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {"data_uri": data_uri, "thousands": _thousands, "score": _score, "gain": _gain}
+    templates.filters |= {"data_uri": data_uri, "thousands": figures.thousands, "score": _score, "gain": _gain}
     templates.filters |= {"short": short_name, "words": _words}
     templates.globals |= {"outcome": outcome, "deciding": deciding, "reach": _reach, "ALL_TASKS": ALL_TASKS}
     templates.globals |= {"FEWEST_EPISODES": FEWEST_EPISODES, "FEWEST_RUNS": FEWEST_RUNS}
@@ -168,7 +183,7 @@ def _render(sections: Sequence[Section], title: str) -> str:
 
 
 def _drawing(section: Section) -> dict[str, Any]:
-    """Give what the page draws from."""
+    """Return what the page draws from."""
     return {
         "name": section.name,
         "isShare": section.is_share,
@@ -197,16 +212,16 @@ def _rounded(numbers: Float[np.ndarray, " points"]) -> list[float | None]:
 
 
 def _reach(claim: JudgedClaim) -> float:
-    """Give how far from 0 the numbers and intervals of a claim go."""
+    """Return how far from 0 the numbers and intervals of a claim go."""
     numbers = (end for each in claim.judgements for end in (each.difference, each.low, each.high))
     ends = [abs(end) for end in numbers if not math.isnan(end)]
     return max(ends, default=0.0) or 1.0
 
 
-def _score(number: float, is_share: bool, digits: int = 1) -> str:
+def _score(number: float, is_share: bool) -> str:
     if math.isnan(number):
         return "–"
-    told = f"{100 * number:.{digits}f}%" if is_share else f"{number:.3g}" if abs(number) < 100 else f"{number:,.0f}"
+    told = f"{100 * number:.1f}%" if is_share else f"{number:.3g}" if abs(number) < 100 else f"{number:,.0f}"
     return told.replace("-", MINUS)
 
 
@@ -220,17 +235,11 @@ def _gain(number: float, is_share: bool, beside: float = 0.0) -> str:
     return told.replace("-", MINUS)
 
 
-def _thousands(frames: int) -> str:
-    if frames >= 1_000_000:
-        return f"{frames / 1e6:.3g}M"
-    return f"{frames / 1e3:.3g}K" if frames >= 1000 else str(frames)
-
-
 def _words(name: str) -> list[str]:
     """Split a name such as SimpleCrossingS9N1 where it may go on in the next line."""
     return re.split(r"(?<=[a-z])(?=[A-Z])", name)
 
 
 def _place(path: Path, directory: Path) -> str:
-    """Give where a study lies as seen from the directory that the page is about."""
+    """Return where a study lies as seen from the directory that the page is about."""
     return path.resolve().name if path == directory else str(path.relative_to(directory))

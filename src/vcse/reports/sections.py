@@ -1,5 +1,6 @@
 """What a page says about one study: found in its directory, judged, and put into lines, tables, maps and words."""
 
+import math
 import re
 import shlex
 from collections import Counter
@@ -10,15 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vcse.agents.entry import AgentEntry
+from vcse.agents import agent_entry, agent_names
 from vcse.reports import figures
-from vcse.reports.demo_curves import Line
 from vcse.reports.external_curves import ForeignCurves
 from vcse.reports.loaded_run import GatheredRun
 from vcse.reports.loaded_runs import NoRunError, gather, study_directories
 from vcse.reports.media import Film, VisitMap, find_films, visit_maps
 from vcse.reports.panels import (
     ALL,
+    Cell,
     Panel,
     Series,
     TaskTable,
@@ -29,13 +30,7 @@ from vcse.reports.panels import (
     short_name,
 )
 from vcse.reports.provenance import all_of, commit, machine, versions
-from vcse.reports.verdicts import (
-    TOO_FEW,
-    JudgedClaim,
-    judge,
-    outcome,
-    waits_for_episodes,
-)
+from vcse.reports.verdicts import TOO_FEW, JudgedClaim, judge, outcome, waits_for_episodes
 from vcse.runs.config import flat
 from vcse.runs.formatting import counted
 from vcse.settings import described
@@ -60,6 +55,7 @@ WORDS = {  # for one claim, and for several
     "not run": ("not run", "not run"),
 }
 NO_SETTINGS = ("schema_version", "task", "method", "seed", "keep_replay")
+BONUS_NAME = ".bonus.name"  # behind the name of the agent
 
 
 @dataclass(frozen=True)
@@ -92,7 +88,7 @@ class Section:
 
     @property
     def is_share(self) -> bool:
-        """Whether the metric goes from 0 to 100 %."""
+        """Return whether the metric goes from 0 to 100 %."""
         return self.metric.endswith(SHARES)
 
     @property
@@ -102,7 +98,7 @@ class Section:
 
     @property
     def has_few_runs(self) -> bool:
-        """Whether an interval of the table is of so few runs that it can only go from the lowest to the highest."""
+        """Return whether an interval of the table is of so few runs that it goes from the lowest to the highest."""
         cells = (cell for table in self.tables for cells in table.rows.values() for cell in cells)
         return any(1 < cell.runs <= MOST_OF_FEW for cell in cells)
 
@@ -116,23 +112,27 @@ class Section:
 
     @property
     def has_fewer_somewhere(self) -> bool:
-        """Whether a line of ours has fewer runs at some points than at others."""
+        """Return whether a line of ours has fewer runs at some points than at others."""
         lines = [line for lines in self.drawable.values() for line in lines.values()]
-        return any(line.is_of_all is not None and not line.is_of_all.all() for line in lines)
+        return not all(line.is_of_all.all() for line in lines)
 
     @property
-    def drawable(self) -> dict[str, dict[str, Line]]:
+    def drawable(self) -> dict[str, dict[str, figures.Drawn]]:
         """Our own lines that have at least one point, by task and method."""
         ours = [each.name for each in self.methods]
         lines = {
             panel.task: {
-                method: Line(each.frames, each.iqm, each.low, each.high, each.runs == each.runs.max())
-                for method, each in panel.lines.items()
-                if method in ours and np.isfinite(each.iqm).any()
+                method: line for method, line in panel.lines.items() if method in ours and np.isfinite(line.iqm).any()
             }
             for panel in self.panels
         }
         return {task: mine for task, mine in lines.items() if mine}
+
+    @property
+    def highest_first(self) -> list[Cell]:
+        """Return how the methods of the only task ended, by their mean; nothing where there are several tasks."""
+        ends = [cells[-1] for cells in self.tables[0].rows.values()] if len(self.tables) == 1 else []
+        return sorted(ends, key=lambda cell: math.inf if math.isnan(cell.mean) else -cell.mean)
 
     @property
     def verdicts(self) -> list[tuple[str, int, str]]:
@@ -162,25 +162,22 @@ class Found(NamedTuple):
 
     @property
     def is_aggregated(self) -> bool:
-        """Whether a panel shows all tasks together."""
+        """Return whether a panel shows all tasks together."""
         return self.entry is not None and self.entry.figure == "aggregate" and len(self.tasks) > 1
 
 
-def find_all(directory: Path, progress: Callable[[str], None]) -> list[Found]:
-    """Read each study below a directory, and then the runs that are of none."""
+def find_all(directory: Path, entry: Study | None, progress: Callable[[str], None]) -> list[Found]:
+    """Read each study below a directory, and then the runs that are of none; an entry is taken for the catalogue's."""
     studies = study_directories(directory)
     found: list[Found] = []
     unreadable: list[ValueError] = []  # such as a study that has not begun, which does not hide the others
-    for path in studies:
+    for path in studies if directory in studies else [*studies, directory]:
+        without = studies if path not in studies else ()
+        progress(f"reading {path}")
         try:
-            found.append(_find(path, progress))
+            found.append(_find(path, without, entry))
         except ValueError as error:
-            unreadable.append(error)
-    if directory not in studies:
-        try:
-            found.append(_find(directory, progress, without=studies))
-        except ValueError as error:
-            if not (studies and isinstance(error, NoRunError)):  # beside studies there need be no other runs
+            if not (without and isinstance(error, NoRunError)):  # beside studies there need be no other runs
                 unreadable.append(error)
     if not found:
         raise unreadable[0]
@@ -189,12 +186,11 @@ def find_all(directory: Path, progress: Callable[[str], None]) -> list[Found]:
     return found
 
 
-def _find(directory: Path, progress: Callable[[str], None], without: Sequence[Path] = ()) -> Found:
-    progress(f"reading {directory}")
+def _find(directory: Path, without: Sequence[Path], entry: Study | None) -> Found:
     runs, problems = gather(directory, without=without)
     if not runs:
         raise ValueError(f"{directory} holds no run that can be read: {problems[0]}")
-    return Found(directory, without, runs, problems, *_asked(directory, problems))
+    return Found(directory, without, runs, problems, *_asked(directory, entry, problems))
 
 
 def check_overlay_task(name: str, found: Sequence[Found]) -> None:
@@ -231,7 +227,8 @@ def make_section(
     )
     metric = column or (entry.metric if entry else _metric(runs))
     claimed = entry if entry and entry.claims and entry.metric == metric else None
-    progress(_extent(runs, task_names, methods))
+    extent = _extent(runs, task_names, methods)
+    progress(extent)
     problems += _gaps(runs, asked)
     panels = make_panels(runs, task_names, methods, metric, problems)
     if found.is_aggregated:
@@ -247,7 +244,7 @@ def make_section(
         name=_unique(entry.name if entry else directory.resolve().name, [each.name for each in taken]),
         title=entry.title if entry else f"Runs in {directory.resolve().name}",
         source=_source(entry),
-        extent=_extent(runs, task_names, methods) + ("" if column is None else f". Shown is the column {column}"),
+        extent=extent + ("" if column is None else f". Shown is the column {column}"),
         metric=metric,
         label=_label(metric, runs),
         series=series,
@@ -265,7 +262,7 @@ def make_section(
         machine=all_of(machine(run.meta) for run in runs),
         commands=asked.commands if asked else _commands(runs),
         folder="",
-        is_archive=(found.directory / ARCHIVED_CURVES).exists(),
+        is_archive=(directory / ARCHIVED_CURVES).exists(),
         is_of_episodes=any(waits_for_episodes(run, metric) for run in runs),
     )
     for problem in problems:
@@ -273,24 +270,23 @@ def make_section(
     return section
 
 
-def _asked(directory: Path, problems: list[str]) -> tuple[StudyFile | None, Study | None]:
-    """Give what was asked for, and the entry of the catalogue; neither where the directory does not say."""
+def _asked(directory: Path, entry: Study | None, problems: list[str]) -> tuple[StudyFile | None, Study | None]:
+    """Return what was asked for, and the entry of the catalogue if none is given; neither where nothing says it."""
     try:
         asked = read_study_file(directory)
-        entry = None if asked is None else study(asked.study)
+        if asked is None or entry is not None:
+            return asked, entry
+        entry = study(asked.study)
     except ValueError as error:
         problems.append(f"No claim is judged: {str(error).replace(str(directory), directory.name)}.")
-        return None, None
-    if entry is not None and asked is not None and asked.longest is not None:
-        entry = narrowed(entry, frames=asked.longest)
-    return asked, entry
+        return None, entry
+    return asked, entry if asked.longest is None else narrowed(entry, frames=asked.longest)
 
 
 def _source(entry: Study | None) -> str:
     if entry is None:
         return ""
-    is_ours = entry.source.startswith("ours")
-    return f"O{entry.source[1:]}" if is_ours else f"In the paper: {entry.source}"
+    return f"O{entry.source[1:]}" if entry.source.startswith("ours") else f"In the paper: {entry.source}"
 
 
 def _extent(runs: Sequence[GatheredRun], tasks: Sequence[str], methods: Sequence[str]) -> str:
@@ -326,7 +322,7 @@ def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
 
 
 def _metric(runs: Sequence[GatheredRun]) -> str:
-    """Give what is drawn where no study says it: what most runs know, and of several the first."""
+    """Return what is drawn where no study says it: what most runs know, and of several the first."""
     metrics = ("eval_success_rate", "success_rate", "eval_return_mean", "return_mean")
     known = {
         metric: sum(np.isfinite(run.columns.get(metric, np.full(1, np.nan))).any() for run in runs)
@@ -338,8 +334,8 @@ def _metric(runs: Sequence[GatheredRun]) -> str:
 
 def _label(metric: str, runs: Sequence[GatheredRun]) -> str:
     """Say what a metric is."""
-    recent = {run.agent.recent_episodes for run in runs}
-    return LABELS.get(metric, f"column {metric}").format(recent=" or ".join(map(str, sorted(recent))))
+    recent = {run.agent.recent_episodes for run in runs if run.agent is not None}
+    return LABELS.get(metric, f"column {metric}").format(recent=" or ".join(map(str, sorted(recent))) or "few")
 
 
 def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
@@ -348,10 +344,7 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
     Settings of a bonus are those of the methods that have one.
     """
     found: dict[str, dict[str, dict[str, None]]] = {}
-    agents = {run.agent.name: run.agent for run in runs}
-    of_bonus = tuple(start for agent in agents.values() for start in _of_bonus(agent))
-    names_of_bonus = [f"{agent}.bonus.name" for agent in agents]
-    paid = {run.method for run in runs if "none" not in map(flat(run.config).get, names_of_bonus)}
+    paid = {run.method for run in runs if _bonus_name(run) != "none"}
     for run in runs:
         for name, value in flat(run.config).items():
             is_of_pictures = name in ("rendering", "goal_marker")
@@ -359,8 +352,7 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
                 found.setdefault(name, {}).setdefault(run.method, {})[_shown(value)] = None
     differences, common = {}, {}
     for name, by_method in found.items():
-        is_of_bonus = name.startswith(of_bonus) and name not in names_of_bonus
-        asked = [method for method in methods if method in paid or not is_of_bonus]
+        asked = [method for method in methods if method in paid or not _is_of_bonus(name)]
         told = {method: ", ".join(by_method.get(method, {"–": None})) for method in asked}
         if len(set(told.values())) == 1:
             common[name] = told[asked[0]]
@@ -369,10 +361,18 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
     return differences, common
 
 
-def _of_bonus(agent: AgentEntry) -> tuple[str, ...]:
-    """Return how the names of settings begin that are of a bonus, and say nothing of a run that has none."""
-    heeded = [name for name, about in described(agent.settings).items() if about.heeded_by != "all"]
-    return tuple(f"{agent.name}.{name}" for name in ("bonus", *heeded))
+def _bonus_name(run: GatheredRun) -> str:
+    """Return the name of a run's bonus, whatever the agent; empty where it is not known."""
+    return next((str(value) for name, value in flat(run.config).items() if name.endswith(BONUS_NAME)), "")
+
+
+def _is_of_bonus(name: str) -> bool:
+    """Whether a setting is one of the bonus, beside its name, and says nothing of a run that has none."""
+    agent, _, setting = name.partition(".")
+    if setting.startswith("bonus"):
+        return not name.endswith(BONUS_NAME)
+    about = described(agent_entry(agent).settings).get(setting) if agent in agent_names() else None
+    return about is not None and about.heeded_by != "all"
 
 
 def _shown(value: Any) -> str:
@@ -384,21 +384,19 @@ def _shown(value: Any) -> str:
 
 
 def _commands(runs: Sequence[GatheredRun]) -> list[str]:
-    """Give what the runs were made by; some may have been trained by one command and made longer by another."""
-    told = dict.fromkeys(
-        f"vcse {shlex.join(map(str, command))}" for run in runs if (command := run.meta.get("command"))
-    )
-    return list(told)
+    """Return what the runs were made by; some may have been trained by one command and made longer by another."""
+    commands = (run.meta.get("command") for run in runs)
+    return list(dict.fromkeys(f"vcse {shlex.join(map(str, each))}" for each in commands if each))
 
 
 def _ordered(found: Iterable[str], wanted: Sequence[str]) -> list[str]:
-    """Give names in the order wanted, then what else was found."""
+    """Return names in the order wanted, then what else was found."""
     names = list(found)
     return [name for name in wanted if name in names] + [name for name in names if name not in wanted]
 
 
 def _unique(name: str, taken: Sequence[str]) -> str:
-    """Give a name that can stand in a link and name a folder, and that no other has."""
+    """Return a name that can stand in a link and name a folder, and that no other has."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "runs"
     number, free = 2, plain
     while free in taken:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 Scores = Float[np.ndarray, "runs tasks evaluations"]
 FEWEST_RUNS = 5  # of a method: fewer decide nothing
@@ -31,7 +31,7 @@ class Interval(NamedTuple):
 
 
 def interquartile_mean(scores: ManyScores) -> ManyAggregates:
-    """Give the mean of the middle half of all runs of all tasks; NaN where a run has no score yet.
+    """Return the mean of the middle half of all runs of all tasks; NaN where a run has no score yet.
 
     A quarter of an uneven number is rounded down, so that no fewer than half are averaged.
     """
@@ -39,22 +39,22 @@ def interquartile_mean(scores: ManyScores) -> ManyAggregates:
 
 
 def mean(scores: ManyScores) -> ManyAggregates:
-    """Give the mean of all runs of all tasks."""
+    """Return the mean of all runs of all tasks."""
     return np.asarray(scores.mean((-3, -2)))
 
 
 def median(scores: ManyScores) -> ManyAggregates:
-    """Give the median of all runs of all tasks; `median_of_tasks` is another number."""
+    """Return the median of all runs of all tasks; `median_of_tasks` is another number."""
     return np.asarray(np.median(_pooled(scores), axis=-2))
 
 
 def median_of_tasks(scores: ManyScores) -> ManyAggregates:
-    """Give the median over tasks of the mean over runs, which the literature on many games calls the median."""
+    """Return the median over tasks of the mean over runs, which the literature on many games calls the median."""
     return np.asarray(np.median(scores.mean(-3), axis=-2))
 
 
 def standard_deviation(scores: ManyScores) -> ManyAggregates:
-    """Give the standard deviation of all runs of all tasks, as shaded around their `mean`.
+    """Return the standard deviation of all runs of all tasks, as shaded around their `mean`.
 
     It is divided by the number of runs and not by one less, which is what NumPy gives unless told otherwise and what
     most plots show. Of several tasks it holds their differences too: the spread over runs alone is that of one task.
@@ -63,14 +63,14 @@ def standard_deviation(scores: ManyScores) -> ManyAggregates:
 
 
 def optimality_gap(scores: ManyScores, *, optimum: float = 1.0) -> ManyAggregates:
-    """Give by how much runs of all tasks fall short of the optimum on average; more than the optimum counts as it."""
+    """Return by how much runs of all tasks fall short of the optimum on average; more than the optimum counts as it."""
     return np.asarray(np.maximum(optimum - scores, 0).mean((-3, -2)))
 
 
 def performance_profile(
     scores: ManyScores, thresholds: Float[np.ndarray, " thresholds"]
 ) -> Float[np.ndarray, "*resamples thresholds evaluations"]:
-    """Give the share of all runs of all tasks above each threshold, all tasks weighted alike.
+    """Return the share of all runs of all tasks above each threshold, all tasks weighted alike.
 
     Its interval is that of `functools.partial(performance_profile, thresholds=...)`.
     """
@@ -82,7 +82,7 @@ def performance_profile(
 def probability_of_improvement(
     scores: ManyScores, others: Float[np.ndarray, "*resamples other_runs tasks evaluations"]
 ) -> ManyAggregates:
-    """Give how likely a run has a higher score than one of the others on the same task, as a mean over tasks.
+    """Return how likely a run has a higher score than one of the others on the same task, as a mean over tasks.
 
     An equal score counts as half. Its interval is that of `bootstrap_pair`.
     """
@@ -99,7 +99,7 @@ def probability_of_improvement(
 def area_under_curve(
     scores: Scores, frames: Int[np.ndarray, " evaluations"], *, before_first: float | None = None
 ) -> Float[np.ndarray, "runs tasks"]:
-    """Give the mean height of each run's curve over frames, by the trapezoid rule.
+    """Return the mean height of each run's curve over frames, by the trapezoid rule.
 
     A run without a score at first is measured from its first score on, unless something else is said: before its first
     episode has ended nothing is known of it. One that lacks a score later on has no mean: NaN.
@@ -124,7 +124,7 @@ def area_under_curve(
 def frames_to_threshold(
     scores: Scores, frames: Int[np.ndarray, " evaluations"], threshold: float
 ) -> Float[np.ndarray, "runs tasks"]:
-    """Give the frame of the first evaluation at which each run is at the threshold or above; infinity where none is.
+    """Return the frame of the first evaluation at which each run is at the threshold or above; infinity where none is.
 
     Args:
         scores: Runs, tasks, evaluations. One without a score (NaN) is not at the threshold.
@@ -144,7 +144,7 @@ def bootstrap_interval(
     confidence: float = 0.95,
     resamples: int = 2000,
 ) -> Interval:
-    """Give the interval in which a statistic lies when runs are drawn anew, with replacement.
+    """Return the interval in which a statistic lies when runs are drawn anew, with replacement.
 
     Runs are drawn within each task, so that every task keeps its weight, and with all of their evaluations, so
     that a run's good luck lasts as long as it did. The interval is that of percentiles. Statistics of this module
@@ -157,8 +157,7 @@ def bootstrap_interval(
         confidence: Share of the resamples that lie inside.
         resamples: How many are drawn.
     """
-    _check_settings(confidence, resamples)
-    return _percentiles(_resampled(statistic, (scores,), generator, resamples), confidence, _unknown(scores))
+    return _interval(_resampled(statistic, (scores,), generator, resamples), (scores,), confidence)
 
 
 def bootstrap_difference(
@@ -170,7 +169,7 @@ def bootstrap_difference(
     confidence: float = 0.95,
     resamples: int = 2000,
 ) -> Interval:
-    """Give the interval in which a statistic of some runs, less that of others, lies when both are drawn anew.
+    """Return the interval in which a statistic of some runs, less that of others, lies when both are drawn anew.
 
     Each side is drawn as in `bootstrap_interval`, without regard to the other.
 
@@ -182,10 +181,9 @@ def bootstrap_difference(
         confidence: Share of the resamples that lie inside.
         resamples: How many are drawn of each side.
     """
-    _check_settings(confidence, resamples)
     _check_alike(scores, others)
     mine, theirs = (_resampled(statistic, (each,), generator, resamples) for each in (scores, others))
-    return _percentiles(mine - theirs, confidence, _unknown(scores) | _unknown(others))
+    return _interval(mine - theirs, (scores, others), confidence)
 
 
 def bootstrap_pair(
@@ -197,7 +195,7 @@ def bootstrap_pair(
     confidence: float = 0.95,
     resamples: int = 2000,
 ) -> Interval:
-    """Give the interval in which a statistic of two sets of runs lies when both are drawn anew.
+    """Return the interval in which a statistic of two sets of runs lies when both are drawn anew.
 
     Each side is drawn as in `bootstrap_interval`, without regard to the other.
 
@@ -209,21 +207,19 @@ def bootstrap_pair(
         confidence: Share of the resamples that lie inside.
         resamples: How many are drawn of each side.
     """
-    _check_settings(confidence, resamples)
     _check_alike(scores, others)
-    drawn = _resampled(statistic, (scores, others), generator, resamples)
-    return _percentiles(drawn, confidence, _unknown(scores) | _unknown(others))
+    return _interval(_resampled(statistic, (scores, others), generator, resamples), (scores, others), confidence)
 
 
 def middles(groups: Groups) -> Float[np.ndarray, " points"]:
-    """Give the interquartile mean of all runs of all groups, which may differ in size."""
+    """Return the interquartile mean of all runs of all groups, which may differ in size."""
     return _middle_half(np.concatenate(groups), axis=0)
 
 
 def resampled_middles(
     groups: Groups, generator: np.random.Generator, resamples: int = RESAMPLES
 ) -> Float[np.ndarray, "resamples points"]:
-    """Give interquartile means of runs that are drawn anew within each group, with all of their points.
+    """Return interquartile means of runs that are drawn anew within each group, with all of their points.
 
     The same as `bootstrap_interval` draws, of groups that may differ in size, and much faster where there are many
     resamples.
@@ -237,13 +233,11 @@ def resampled_middles(
         _check_holds("groups", group)
     pooled = np.concatenate(groups)
     ends = np.cumsum([len(group) for group in groups])
-    chosen = np.concatenate(
-        [
-            generator.integers(end - len(group), end, size=(resamples, len(group)))
-            for end, group in zip(ends, groups, strict=True)
-        ],
-        axis=1,
-    )
+    chosen = [
+        generator.integers(end - len(group), end, size=(resamples, len(group)))
+        for end, group in zip(ends, groups, strict=True)
+    ]
+    places = np.concatenate(chosen, axis=1)
     runs, points = pooled.shape
     # Contiguous runs sort several times faster.
     by_point = np.ascontiguousarray(pooled.T)
@@ -251,33 +245,27 @@ def resampled_middles(
     drawn = np.empty((resamples, points))
     for begin in range(0, points, at_once):
         some = by_point[begin : begin + at_once]
-        drawn[:, begin : begin + at_once] = _middle_half(some[:, chosen], axis=-1).T
+        drawn[:, begin : begin + at_once] = _middle_half(some[:, places], axis=-1).T
     return drawn
 
 
-def percentile_interval(drawn: Float[np.ndarray, "resamples points"], confidence: float = 0.95) -> Interval:
-    """Give the interval that holds the middle of what was drawn."""
+def percentile_interval(drawn: Float[np.ndarray, " resamples *values"], confidence: float = 0.95) -> Interval:
+    """Return the interval that holds the middle of what was drawn."""
     outside = (1 - confidence) / 2
-    low, high = np.quantile(drawn, [outside, 1 - outside], axis=0)
-    return Interval(low, high)
+    if np.isinf(drawn).any():  # there is nothing between a number and infinity: the next one outwards
+        low = np.quantile(drawn, outside, axis=0, method="lower")
+        return Interval(low, np.quantile(drawn, 1 - outside, axis=0, method="higher"))
+    return Interval(*np.quantile(drawn, [outside, 1 - outside], axis=0))
 
 
 MANY_AT_ONCE: frozenset[Callable[..., np.ndarray]] = frozenset(
-    (
-        interquartile_mean,
-        mean,
-        median,
-        median_of_tasks,
-        standard_deviation,
-        optimality_gap,
-        performance_profile,
-        probability_of_improvement,
-    )
+    {interquartile_mean, mean, median, median_of_tasks, standard_deviation, optimality_gap}
+    | {performance_profile, probability_of_improvement}
 )
 
 
 def _middle_half(scores: Float[np.ndarray, "..."], axis: int) -> Float[np.ndarray, "..."]:
-    """Give the mean without the lowest and highest quarter; a quarter of an uneven number is rounded down."""
+    """Return the mean without the lowest and highest quarter; a quarter of an uneven number is rounded down."""
     ordered = np.moveaxis(np.sort(scores, axis=axis), axis, -1)
     runs = ordered.shape[-1]
     cut = runs // 4
@@ -288,58 +276,39 @@ def _middle_half(scores: Float[np.ndarray, "..."], axis: int) -> Float[np.ndarra
 def _resampled(
     statistic: Callable[..., np.ndarray], sides: tuple[np.ndarray, ...], generator: np.random.Generator, resamples: int
 ) -> Float[np.ndarray, " resamples *values"]:
-    """Give the statistic of runs that are drawn anew within each task of each side, once for each resample."""
+    """Return the statistic of runs that are drawn anew within each task of each side, once for each resample."""
+    if resamples < 1:
+        raise ValueError(f"resamples must be at least 1, got {resamples}")
     for side in sides:
         if min(side.shape) < 1:
             raise ValueError(f"scores must hold runs, tasks and evaluations, got shape {side.shape}")
     chosen = [generator.integers(side.shape[0], size=(resamples, *side.shape[:2])) for side in sides]
+
+    def statistic_of(drawn: int | slice) -> np.ndarray:
+        return statistic(
+            *(side[each[drawn], np.arange(side.shape[1])] for side, each in zip(sides, chosen, strict=True))
+        )
+
     # A partial holds the settings of the function below it.
     if getattr(statistic, "func", statistic) not in MANY_AT_ONCE:
-        draws = (
-            tuple(_drawn(side, each[i]) for side, each in zip(sides, chosen, strict=True)) for i in range(resamples)
-        )
-        return np.stack([statistic(*drawn) for drawn in draws])
+        return np.stack([statistic_of(number) for number in range(resamples)])
     step = max(1, CHUNK_BYTES // sum(side.nbytes for side in sides))
-    return np.concatenate(
-        [
-            statistic(*(_drawn(side, each[first : first + step]) for side, each in zip(sides, chosen, strict=True)))
-            for first in range(0, resamples, step)
-        ]
-    )
+    return np.concatenate([statistic_of(slice(first, first + step)) for first in range(0, resamples, step)])
 
 
-def _drawn(scores: Scores, chosen: Int[np.ndarray, "*resamples runs tasks"]) -> ManyScores:
-    drawn: ManyScores = scores[chosen, np.arange(scores.shape[1])]
-    return drawn
-
-
-def _percentiles(
-    drawn: Float[np.ndarray, " resamples *values"], confidence: float, unknown: Bool[np.ndarray, " evaluations"]
+def _interval(
+    drawn: Float[np.ndarray, " resamples *values"], sides: tuple[np.ndarray, ...], confidence: float
 ) -> Interval:
-    outside = (1 - confidence) / 2
-    if np.isinf(drawn).any():  # there is nothing between a number and infinity: the next one outwards
-        low = np.quantile(drawn, outside, axis=0, method="lower")
-        high = np.quantile(drawn, 1 - outside, axis=0, method="higher")
-    else:
-        low, high = np.quantile(drawn, [outside, 1 - outside], axis=0)
-    # A run without a score yet leaves the aggregate unknown, whether or not it was drawn.
-    return Interval(np.where(unknown, np.nan, low), np.where(unknown, np.nan, high))
+    """Return where the middle of what was drawn lies; unknown where a run has no score yet, drawn or not."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
+    unknown = np.any([np.isnan(side).any((0, 1)) for side in sides], axis=0)
+    return Interval(*(np.where(unknown, np.nan, end) for end in percentile_interval(drawn, confidence)))
 
 
 def _pooled(scores: ManyScores) -> Float[np.ndarray, "*resamples runs_and_tasks evaluations"]:
     _check_holds("scores", scores)
     return scores.reshape(*scores.shape[:-3], -1, scores.shape[-1])
-
-
-def _unknown(scores: Scores) -> Bool[np.ndarray, " evaluations"]:
-    return np.asarray(np.isnan(scores).any((0, 1)))
-
-
-def _check_settings(confidence: float, resamples: int) -> None:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
-    if resamples < 1:
-        raise ValueError(f"resamples must be at least 1, got {resamples}")
 
 
 def _check_alike(scores: np.ndarray, others: np.ndarray) -> None:

@@ -1,7 +1,7 @@
 """Verdicts: what a study's runs say of each of its claims, as differences with intervals and one word."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from vcse.studies.catalog.minigrid import CROSSED_WALL
 from vcse.studies.study import Claim, Study, ZeroClaim
 
 Verdict = Literal["holds", "contradicted", "undecided", "not run"]
+Curve = tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]  # frames and scores of one run
 
 FEWEST_EPISODES = 16  # as many as a run has environments; fewer tell nothing of its policy
 OF_EPISODES = ("success_rate", "return_mean")  # what is averaged over the last episodes
@@ -44,13 +45,6 @@ class JudgedClaim(NamedTuple):
     judgements: list[Judgement]
 
 
-class _Measured(NamedTuple):
-    """Two sides of a claim on one task: a number for each run."""
-
-    better: Float[np.ndarray, " runs"]
-    than: Float[np.ndarray, " others"]
-
-
 def judge(entry: Study, runs: Sequence[GatheredRun], asked: Sequence[str] = ()) -> list[JudgedClaim]:
     """Hold each claim of a study against its runs.
 
@@ -66,28 +60,26 @@ def judge(entry: Study, runs: Sequence[GatheredRun], asked: Sequence[str] = ()) 
         tasks = [task for task in of_claim if task in asked] or of_claim
         if isinstance(claim, ZeroClaim):
             measure = f"mean of {claim.column} until the first success"
-            judged.append(JudgedClaim(claim, measure, _judge_zero(claim, tasks, runs)))
+            judgements = _judge_zero(claim, tasks, runs)
         else:
+            measure = _measure(claim)
             judgements = _judge_difference(claim, tasks, len(of_claim), entry.metric, runs)
-            judged.append(JudgedClaim(claim, _measure(claim), judgements))
+        judged.append(JudgedClaim(claim, measure, judgements))
     return judged
 
 
 def deciding(claim: JudgedClaim) -> Judgement:
-    """Give what a claim comes to: all tasks together, or the only task."""
-    together = [each for each in claim.judgements if each.task == ALL_TASKS]
-    if together or len(claim.judgements) == 1:
-        return (together or claim.judgements)[0]
+    """Return what a claim comes to: all tasks together, or the only task."""
+    for each in claim.judgements:
+        if each.task == ALL_TASKS:
+            return each
     # Where tasks are not pooled, one that contradicts is enough, and all must hold.
-    for verdict in ("contradicted", "undecided", "holds", "not run"):
-        found = [each for each in claim.judgements if each.verdict == verdict]
-        if found:
-            return found[0]
-    raise ValueError("judgements must hold at least one task, got none")
+    order = ("contradicted", "undecided", "holds", "not run")
+    return min(claim.judgements, key=lambda each: order.index(each.verdict))
 
 
 def outcome(claim: JudgedClaim) -> str:
-    """Give the word for what a claim comes to; that nothing but runs is missing is no finding, and has its own."""
+    """Return the word for what a claim comes to; that nothing but runs is missing is no finding, and has its own."""
     verdict = deciding(claim).verdict
     judged = [each for each in claim.judgements if each.task != ALL_TASKS and each.verdict != "not run"]
     is_pair = not isinstance(claim.claim, ZeroClaim)
@@ -98,10 +90,14 @@ def outcome(claim: JudgedClaim) -> str:
     return verdict
 
 
-def metric_curve(
-    run: GatheredRun, metric: str
-) -> tuple[Int[np.ndarray, " points"], Float[np.ndarray, " points"]] | None:
-    """Give a run's curve of a metric: a column of its training, or the share of visits beyond the wall.
+def curves_of(runs: Iterable[GatheredRun], task: str, method: str, metric: str) -> list[Curve]:
+    """Return the curves of those runs of a task and a method that have the metric."""
+    mine = (run for run in runs if (run.task, run.method) == (task, method))
+    return [curve for run in mine if (curve := metric_curve(run, metric)) is not None]
+
+
+def metric_curve(run: GatheredRun, metric: str) -> Curve | None:
+    """Return a run's curve of a metric: a column of its training, or the share of visits beyond the wall.
 
     Success and return are not known (NaN) before `FEWEST_EPISODES` episodes have ended where these are of different
     lengths. Those that end first are the short ones, and in most tasks these are the successes. What is known at some
@@ -129,7 +125,7 @@ def metric_curve(
 
 def waits_for_episodes(run: GatheredRun, metric: str) -> bool:
     """Whether a metric is a mean over episodes of different lengths, as they are in MiniGrid."""
-    return metric in OF_EPISODES and run.agent.ends_at_goal
+    return metric in OF_EPISODES and run.agent is not None and run.agent.ends_at_goal
 
 
 def _measure(claim: Claim) -> str:
@@ -141,23 +137,20 @@ def _judge_difference(
     claim: Claim, tasks: Sequence[str], of_tasks: int, metric: str, runs: Sequence[GatheredRun]
 ) -> list[Judgement]:
     """Judge a claim on some of the tasks that it is about."""
-    measured: list[_Measured] = []
+    measured: list[list[Float[np.ndarray, " runs"]]] = []
     judgements, cuts = [], 0
     for task in tasks:
-        sides = [
-            [curve for run in runs if (run.task, run.method) == (task, method) if (curve := metric_curve(run, metric))]
-            for method in (claim.better, claim.than)
-        ]
+        sides = [curves_of(runs, task, method, metric) for method in (claim.better, claim.than)]
         missing = [method for method, side in zip((claim.better, claim.than), sides, strict=True) if not side]
         if missing:
             judgements.append(_not_run(task, len(sides[0]), len(sides[1]), f"no run of {' and '.join(missing)}"))
             continue
-        pair = _scores(sides[0], sides[1], claim.at_frame)
-        if not (pair.better.size and pair.than.size):
+        pair = _measured(sides, claim.at_frame)
+        if not all(map(len, pair)):
             reason = f"no run reaches frame {claim.at_frame:,}"
-            judgements.append(_not_run(task, pair.better.size, pair.than.size, reason))
+            judgements.append(_not_run(task, len(pair[0]), len(pair[1]), reason))
             continue
-        left_out = sum(map(len, sides)) - pair.better.size - pair.than.size
+        left_out = sum(map(len, sides)) - sum(map(len, pair))
         cut = _cut_at([*sides[0], *sides[1]], claim)
         note = f"{counted(left_out, 'run')} left out, too short" if left_out else cut
         cuts += bool(cut)
@@ -171,54 +164,43 @@ def _judge_difference(
     return judgements
 
 
-def _cut_at(curves: Sequence[tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]], claim: Claim) -> str:
+def _cut_at(curves: Sequence[Curve], claim: Claim) -> str:
     """Say up to where areas were compared, if that is not where all runs end."""
     last = {int(frames[-1]) for frames, _ in curves}
-    return (
-        ""
-        if claim.at_frame is not None or len(last) == 1
-        else f"up to frame {min(last):,}, where the shortest run ends"
-    )
+    is_whole = claim.at_frame is not None or len(last) == 1
+    return "" if is_whole else f"up to frame {min(last):,}, where the shortest run ends"
 
 
-def _scores(
-    better: Sequence[tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]],
-    than: Sequence[tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]],
-    at_frame: int | None,
-) -> _Measured:
-    """Give a number for each run: its score at a frame, or the area up to the last frame that all have."""
+def scores_at(curves: Sequence[Curve], frame: int) -> Float[np.ndarray, " runs"]:
+    """Return the scores of the runs that reach a frame, at their first row that is not before it."""
+    reached = [score[np.searchsorted(frames, frame)] for frames, score in curves if frames[-1] >= frame]
+    return np.array(reached, dtype=float)
+
+
+def _measured(sides: Sequence[Sequence[Curve]], at_frame: int | None) -> list[Float[np.ndarray, " runs"]]:
+    """Return a number for each run of each side: its score at a frame, or the area as far as all of them go."""
     if at_frame is not None:
-        reached = [
-            [
-                float(np.nan_to_num(score[np.searchsorted(frames, at_frame)]))
-                for frames, score in side
-                if frames[-1] >= at_frame
-            ]
-            for side in (better, than)
-        ]
-        return _Measured(np.array(reached[0], dtype=float), np.array(reached[1], dtype=float))
-    last = min(int(frames[-1]) for frames, _ in (*better, *than))
-    areas = [np.array([_area(frames, score, last) for frames, score in side]) for side in (better, than)]
-    return _Measured(areas[0], areas[1])
+        return [np.nan_to_num(scores_at(side, at_frame)) for side in sides]
+    last = min(int(frames[-1]) for side in sides for frames, _ in side)
+    return [np.array([_area(frames, score, last) for frames, score in side]) for side in sides]
 
 
 def _area(frames: Int[np.ndarray, " points"], scores: Float[np.ndarray, " points"], last: int) -> float:
-    """Give a curve's mean height up to a frame; what is not known yet counts as 0, so that all begin alike."""
+    """Return a curve's mean height up to a frame; what is not known yet counts as 0, so that all begin alike."""
     until = frames <= last
     if not until.any():
         return 0.0
     return float(area_under_curve(scores[until][None, None], frames[until], before_first=0.0)[0, 0])
 
 
-def _compare(task: str, pairs: Sequence[_Measured], *, same: bool, note: str) -> Judgement:
+def _compare(task: str, pairs: Sequence[Sequence[Float[np.ndarray, " _"]]], *, same: bool, note: str) -> Judgement:
     """Compare two methods on one task, or on several: then it is the mean of what they differ by on each."""
     generator = np.random.default_rng(SEED)
-    sides = [[getattr(pair, side)[:, None] for pair in pairs] for side in ("better", "than")]
+    sides = [[scores[:, None] for scores in side] for side in zip(*pairs, strict=True)]
     difference = float(np.mean([middles([one]) - middles([other]) for one, other in zip(*sides, strict=True)]))
-    drawn_sides = [np.mean([resampled_middles([each], generator) for each in side], axis=0) for side in sides]
-    drawn = drawn_sides[0] - drawn_sides[1]
+    drawn, theirs = (np.mean([resampled_middles([each], generator) for each in side], axis=0) for side in sides)
     fewest = min(len(group) for side in sides for group in side)
-    low, high = _ends(drawn, fewest)
+    low, high = interval_ends(drawn - theirs, fewest)
     verdict: Verdict = "undecided"
     if fewest < FEWEST_RUNS:
         few = f"{counted(fewest, 'run')} of a method{' on a task' if len(pairs) > 1 else ''}; {FEWEST_RUNS} are needed"
@@ -246,7 +228,7 @@ def _judge_zero(claim: ZeroClaim, tasks: Sequence[str], runs: Sequence[GatheredR
             judgements.append(Judgement(task, math.nan, math.nan, math.nan, 0, 0, "undecided", note))
             continue
         drawn = resampled_middles([known], np.random.default_rng(SEED))
-        low, high = _ends(drawn, len(known))
+        low, high = interval_ends(drawn, len(known))
         verdict: Verdict = "undecided"
         if len(known) < FEWEST_RUNS:
             few = f"{counted(len(known), 'run')}; {FEWEST_RUNS} are needed"
@@ -259,8 +241,8 @@ def _judge_zero(claim: ZeroClaim, tasks: Sequence[str], runs: Sequence[GatheredR
     return judgements
 
 
-def _ends(drawn: Float[np.ndarray, "resamples 1"], fewest: int) -> tuple[float, float]:
-    """Give the ends of an interval; one run drawn again and again is no spread, and has none."""
+def interval_ends(drawn: Float[np.ndarray, "resamples 1"], fewest: int) -> tuple[float, float]:
+    """Return the ends of an interval; one run drawn again and again is no spread, and has none."""
     if fewest < 2:
         return math.nan, math.nan
     low, high = (float(each[0]) for each in percentile_interval(drawn))
@@ -268,7 +250,7 @@ def _ends(drawn: Float[np.ndarray, "resamples 1"], fewest: int) -> tuple[float, 
 
 
 def _before_success(run: GatheredRun, column: str) -> float:
-    """Give the mean of a column over the rows before the first success; NaN where there is none."""
+    """Return the mean of a column over the rows before the first success; NaN where there is none."""
     succeeded = np.nan_to_num(run.columns.get("success_rate", np.zeros(len(run.frames)))) > 0
     before = run.columns[column][: int(succeeded.argmax()) if succeeded.any() else len(succeeded)]
     known = before[~np.isnan(before)]

@@ -37,11 +37,7 @@ def _groups_of(controller: str, membership: Path, groups: Path) -> Iterator[Grou
             continue
         top = groups if is_unified else groups / controller
         path = top / name.lstrip("/")
-        while True:
-            yield Group(path, is_unified)
-            if path == top:
-                break
-            path = path.parent
+        yield from (Group(each, is_unified) for each in (path, *path.parents) if each.is_relative_to(top))
 
 
 def _left_by(group: Group) -> int | None:

@@ -192,12 +192,8 @@ def _lacking(state: dict[str, Any], agent_needs: Sequence[str]) -> str:
 def _newest_first(directory: Path) -> list[tuple[int, Path]]:
     if not directory.is_dir():
         return []
-    found = []
-    for path in directory.iterdir():
-        match = re.fullmatch(r"frame(\d{12})\.pt", path.name)
-        if match:
-            found.append((int(match[1]), path))
-    return sorted(found, reverse=True)
+    named = ((re.fullmatch(r"frame(\d{12})\.pt", path.name), path) for path in directory.iterdir())
+    return sorted(((int(name[1]), path) for name, path in named if name), reverse=True)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vcse.envs.mujoco.rendering import Rendering
+from vcse.envs.interface import Rendering
 from vcse.settings import AgentSettings, Reading
 
 SCHEMA_VERSION = 2

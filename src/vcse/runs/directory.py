@@ -148,10 +148,11 @@ class RunDirectory:
         if header and columns != header:  # another release began the run
             write_atomically(path, _with_columns(path.read_bytes(), columns))
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
         if not header:
-            writer.writerow(columns)
-        writer.writerow([_written(row.get(column, "")) for column in columns])
+            writer.writeheader()
+        # A number is written so that it reads back as itself; NaN, which is not itself, is an empty cell.
+        writer.writerow({column: value if value == value else "" for column, value in row.items()})  # noqa: PLR0124
         _append(path, text.getvalue().encode())
         if self._has_scalars and name != "timing.csv":
             self._write_scalars(name, row)
@@ -247,15 +248,12 @@ def check_config(path: Path, config: RunConfig) -> RunConfig | None:
             f"{path} holds another run: {different}; choose another --out, or --method in vcse train, or go on with "
             f"that one by vcse resume {path} --frames N"
         )
-    if 0 <= done_frame(path) < config.frames and not checkpoint.frames(path / "checkpoint"):
+    has_checkpoints = bool(checkpoint.frames(path / "checkpoint"))
+    if 0 <= done_frame(path) < config.frames and not (has_checkpoints and there.keep_replay):
+        why = "was trained with --no-keep-replay" if has_checkpoints else "its checkpoints are gone"
         raise ValueError(
-            f"{path} is done at frame {done_frame(path):,} and its checkpoints are gone: it cannot go on to "
-            f"{config.frames:,}; choose another --out, or delete it to train it anew"
-        )
-    if 0 <= done_frame(path) < config.frames and not there.keep_replay:
-        raise ValueError(
-            f"{path} is done at frame {done_frame(path):,} and was trained with --no-keep-replay: it cannot go on to "
-            f"{config.frames:,}; choose another --out, or delete it to train it anew"
+            f"{path} is done at frame {done_frame(path):,} and {why}: it cannot go on to {config.frames:,}; choose "
+            "another --out, or delete it to train it anew"
         )
     if there.frames > config.frames > done_frame(path):
         raise ValueError(
@@ -350,13 +348,6 @@ def those_without_problems(paths: Iterable[Path], look: Callable[[Path], RunConf
     return found
 
 
-def read_rows(path: Path) -> list[dict[str, float]]:
-    """Read a CSV file of numbers; an empty cell is NaN."""
-    with open(path, newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [{name: float(cell) if cell else float("nan") for name, cell in row.items()} for row in rows]
-
-
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
@@ -402,10 +393,3 @@ def _rows_until(frame: int, content: bytes) -> bytes:
             break  # rows are in order, and one that was torn is the last
         kept.append(row)
     return b"".join([header, *kept] if kept else [])
-
-
-def _written(value: Any) -> str:
-    """Write a number so that it reads back as itself; NaN is an empty cell."""
-    if isinstance(value, float):
-        return "" if value != value else repr(value)  # noqa: PLR0124 - NaN is not itself
-    return str(value)

@@ -1,8 +1,11 @@
 """What episodes of a policy gave."""
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from vcse.envs.interface import Environments
 
 
 class Evaluation(NamedTuple):
@@ -23,9 +26,43 @@ class Evaluation(NamedTuple):
         reached = [each > 0 for each in self.returns] if self.successes is None else self.successes
         return float(np.mean(reached)) if reached else float("nan")
 
+    def part(self, episodes: slice) -> "Evaluation":
+        """Return some of the episodes."""
+        successes = None if self.successes is None else self.successes[episodes]
+        return Evaluation(self.returns[episodes], self.lengths[episodes], successes)
+
 
 class TwoEvaluations(NamedTuple):
     """What one run reached with each of the two ways to act."""
 
     sampled: Evaluation
     likeliest: Evaluation  # where actions are continuous, the mean
+
+
+def play_episodes(
+    environments: Environments, act: Callable[[np.ndarray], np.ndarray], seeds: Sequence[int]
+) -> Evaluation:
+    """Play an episode in each environment, side by side, and return what came of them.
+
+    Args:
+        environments: That begin no episodes by themselves.
+        act: From what all of them show to an action for each.
+        seeds: Of the episodes, one for each environment.
+    """
+    observations = environments.reset(seeds)
+    returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), dtype=np.int64)
+    goes_on, succeeded = np.ones(len(seeds), dtype=np.bool_), np.zeros(len(seeds), dtype=np.bool_)
+    says_success = False
+    while goes_on.any():
+        environments.send(act(observations))
+        step = environments.receive()
+        returns += step.rewards * goes_on
+        lengths += goes_on
+        if step.success is not None:
+            says_success, succeeded = True, succeeded | (step.success & goes_on)
+        goes_on &= ~step.ended
+        # Where an episode is over before the others, another is played that does not count.
+        again = [seed if over and goes_on.any() else None for seed, over in zip(seeds, step.ended, strict=True)]
+        observations = environments.reset(again) if any(each is not None for each in again) else step.next_observations
+    successes = succeeded.tolist() if says_success else None
+    return Evaluation(returns.tolist(), lengths.tolist(), successes)

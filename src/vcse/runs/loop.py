@@ -21,7 +21,8 @@ def train(cohort: Cohort, frames: int, *, report: Callable[[Status], None], shou
             if cohort.evaluates_at_start and config.eval_every_frames > 0:
                 _evaluate(cohort)
                 _write_rows(cohort, is_evaluated=True)
-        watch = Stopwatch(cohort.frame)  # not before: to evaluate a policy that has learned nothing is no pace
+        # Not before: to evaluate a policy that has learned nothing is no pace.
+        watch = row_watch = Stopwatch(cohort.frame)
         last_report = last_save = time.monotonic()
         while cohort.frame < frames:
             if should_stop():
@@ -29,7 +30,7 @@ def train(cohort: Cohort, frames: int, *, report: Callable[[Status], None], shou
                 return False
             cohort.step()
             is_last = cohort.frame >= frames
-            speed, row_speed = watch.frames_per_s(cohort.frame), watch.frames_per_s_of_row(cohort.frame)
+            speed, row_speed = watch.frames_per_s(cohort.frame), row_watch.frames_per_s(cohort.frame)
             is_evaluated = due(config.eval_every_frames) or is_last
             if is_evaluated:
                 _evaluate(cohort)
@@ -38,7 +39,7 @@ def train(cohort: Cohort, frames: int, *, report: Callable[[Status], None], shou
                 _write_rows(cohort, is_evaluated=is_evaluated)
             if due(cohort.timing_every_frames) or is_last:
                 _write_timing(cohort, row_speed)
-                watch.begin_row(cohort.frame)
+                row_watch = Stopwatch(cohort.frame)  # what was done for this row is not of the time of the next
             if has_row or time.monotonic() - last_report > SECONDS_BETWEEN_REPORTS:
                 last_report = time.monotonic()
                 report(cohort.status(frames, speed * len(cohort.directories)))

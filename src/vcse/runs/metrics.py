@@ -2,12 +2,15 @@
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from vcse.bonuses.stacked import StackedOutput
 
 # What train.csv shows of the bonus in the last batch.
 BONUS_COLUMNS = (
@@ -108,6 +111,33 @@ class Episodes:
         self.successes[learner] = deque(state["successes"], maxlen=self.successes[learner].maxlen)
 
 
+class LatestMetrics:
+    """What the last update of every learner showed, which may have been before a restart.
+
+    Args:
+        learners: How many.
+        paid: Which of them have a bonus.
+    """
+
+    def __init__(self, learners: int, paid: Int[Tensor, " p"]) -> None:
+        self.paid = paid
+        self.loaded: list[dict[str, float]] = [{} for _ in range(learners)]
+
+    def of(self, metrics: Mapping[str, Tensor], bonus: StackedOutput | None) -> list[dict[str, float]]:
+        """Return the numbers of each learner, and of its bonus those that are columns of train.csv."""
+        if not metrics:
+            return self.loaded
+        latest: list[dict[str, float]] = [{} for _ in self.loaded]
+        for name, shown in metrics.items():
+            for learner, number in enumerate(shown.reshape(-1).tolist()):
+                latest[learner][name] = number
+        for name, shown in ({} if bonus is None else bonus.diagnostics()).items():
+            for learner, number in zip(self.paid.tolist(), shown.tolist(), strict=True):
+                if name in SHOWN_OF_BONUS and not math.isnan(number):
+                    latest[learner][name] = number
+        return latest
+
+
 class BonusMean:
     """The mean bonus of every learner over the updates since the last row.
 
@@ -122,10 +152,10 @@ class BonusMean:
         self.updates = 0
         self.of_last_row = [math.nan] * learners
 
-    def take(self, bonus: Float[Tensor, "p n"] | None) -> None:
+    def take(self, bonus: StackedOutput | None) -> None:
         """Take an update in: the bonus of those who are paid one, or None where nobody is."""
         if bonus is not None:
-            self.sum.index_add_(0, self.paid, bonus.mean(-1))
+            self.sum.index_add_(0, self.paid, bonus.reward.mean(-1))
         self.updates += 1
 
     def of_row(self) -> list[float]:

@@ -84,16 +84,15 @@ class UpdateDraws:
         self.device = device
         learners = len(self.seeds)
         self._block = -1
-        self._uniforms = torch.zeros(BLOCK, learners, uniforms_for(shape[1]), dtype=torch.float64, device=device)
-        self._noise = torch.zeros(BLOCK, learners, *shape, device=device)
+        self._drawn = Draw(
+            torch.zeros(BLOCK, learners, uniforms_for(shape[1]), dtype=torch.float64, device=device),
+            torch.zeros(BLOCK, learners, *shape, device=device),
+        )
         self._pool: ThreadPoolExecutor | None = None
         self._ahead: tuple[int, list[Future[None]]] = (-1, [])
         if device.type == "cuda":
             self._pool = ThreadPoolExecutor(threads)
-            self._host = Draw(
-                torch.zeros(self._uniforms.shape, dtype=torch.float64).pin_memory(),
-                torch.zeros(self._noise.shape).pin_memory(),
-            )
+            self._host = Draw(*(torch.zeros_like(each, device="cpu").pin_memory() for each in self._drawn))
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def of_update(self, update: int) -> Draw:
@@ -102,7 +101,7 @@ class UpdateDraws:
         if block != self._block:
             self._block = block
             self._take(block)
-        return Draw(self._uniforms[place], self._noise[place])
+        return Draw(self._drawn.uniforms[place], self._drawn.noise[place])
 
     def close(self) -> None:
         """End the threads."""
@@ -112,14 +111,14 @@ class UpdateDraws:
     def _take(self, block: int) -> None:
         if self._pool is None:
             for learner in range(len(self.seeds)):
-                self._fill(block, learner, Draw(self._uniforms, self._noise))
+                self._fill(block, learner, self._drawn)
             return
         if self._ahead[0] != block:
             self._draw_ahead(block)
         for each in self._ahead[1]:
             each.result()
-        self._uniforms.copy_(self._host.uniforms, non_blocking=True)
-        self._noise.copy_(self._host.noise, non_blocking=True)
+        for drawn, host in zip(self._drawn, self._host, strict=True):
+            drawn.copy_(host, non_blocking=True)
         self._copied.record()
         self._draw_ahead(block + 1)
 

@@ -50,26 +50,31 @@ def mean_of_known(numbers: Sequence[float]) -> float:
 
 
 class Stopwatch:
-    """How fast a cohort is: since it began, and since its last row, which tells more of what is to come."""
+    """How fast a cohort is since a frame."""
 
     def __init__(self, frame: int) -> None:
-        self.begin = self.row = (time.monotonic(), frame)
+        self.begin, self.frame = time.monotonic(), frame
 
     def frames_per_s(self, frame: int) -> float:
-        """Give the pace since the beginning."""
-        return _pace(self.begin, frame)
-
-    def frames_per_s_of_row(self, frame: int) -> float:
-        """Give the pace since the last row."""
-        return _pace(self.row, frame)
-
-    def begin_row(self, frame: int) -> None:
-        """Let the next row begin now: what was done for the last, such as an evaluation, is not of its time."""
-        self.row = (time.monotonic(), frame)
+        """Give the pace up to a frame, at which the cohort is now."""
+        return (frame - self.frame) / max(time.monotonic() - self.begin, 1e-9)
 
 
-def _pace(since: tuple[float, int], frame: int) -> float:
-    return (frame - since[1]) / max(time.monotonic() - since[0], 1e-9)
+class Timer:
+    """Seconds that a cohort has spent, by what for."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(("env", "act", "update"), 0.0)
+        self.start()
+
+    def start(self) -> None:
+        """Count from now on."""
+        self._since = time.perf_counter()
+
+    def lap(self, part: str) -> None:
+        """Count the time since the last call for a part."""
+        before, self._since = self._since, time.perf_counter()
+        self.seconds[part] += self._since - before
 
 
 class TrainingProgress:

@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -18,7 +18,7 @@ from rich.live import Live
 
 from vcse.agents import agent_entry, readable_runs
 from vcse.launch.cohorts import StoppedError, alike, stop_on_signals, unfinished_runs
-from vcse.launch.processes import Job, Note, end_jobs, start_job, tell_to_stop
+from vcse.launch.processes import Job, deal_out, end_jobs, start_job, tell_to_stop
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import check_config, check_no_file, has_saved
@@ -83,12 +83,10 @@ def take_out(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> None:
 
 def form_cohorts(configs: Sequence[RunConfig], *, jobs: int, device: str) -> list[list[RunConfig]]:
     """Deal runs out to cohorts: as few as keep all jobs busy, the longest first."""
-    cohorts = []
+    cohorts: list[list[RunConfig]] = []
     for group in alike(configs):
-        in_order = sorted(group, key=lambda config: (config.task, config.method, config.seed))
         pieces = -(-len(group) // agent_entry(group[0].agent).most_runs[device])
-        pieces = min(len(group), -(-pieces // jobs) * jobs)  # so that no job is left alone with the last
-        cohorts += [in_order[piece::pieces] for piece in range(pieces)]
+        cohorts += deal_out(group, -(-pieces // jobs) * jobs)  # so that no job is left alone with the last
     return sorted(cohorts, key=lambda cohort: -sum(config.frames for config in cohort))
 
 
@@ -167,7 +165,7 @@ def _listen(cohort: CohortJob, job: Job) -> None:
             cohort.has_diverged = isinstance(message, DivergedError)
             cohort.problem = str(message) if cohort.has_diverged else f"{_what(cohort.configs)}: {message}"
             job.is_over = True
-        elif not isinstance(message, Status | Note):
+        elif not isinstance(message, Status | str):
             job.is_over = True
 
 
@@ -176,28 +174,26 @@ def _what(configs: Sequence[RunConfig]) -> str:
     return f"{counted(len(configs), 'run')} of {', '.join(tasks)}"
 
 
+@dataclass
 class StudyProgress:
     """One table of progress on a terminal, plain lines in a pipe."""
 
-    def __init__(self, title: str, out: Path, configs: Sequence[RunConfig], *, quiet: bool = False) -> None:
-        self.title = title
-        self.out = out
-        self.configs = configs
-        self.quiet = quiet
-        self.console = Console(file=sys.stderr)
-        self.live: Live | None = None
-        self.last = 0.0
-        self.last_line = ""
+    title: str
+    out: Path
+    configs: Sequence[RunConfig]
+    quiet: bool = False
+    live: Live | None = None
+    last: float = 0.0
+    last_line: str = ""
 
     @contextmanager
-    def shown(self) -> Iterator["StudyProgress"]:
+    def shown(self) -> Iterator[None]:
         """Show it until the end of the block."""
-        if self.quiet or not self.console.is_terminal:
-            yield self
-            self.show(at_once=True)
-            return
-        with Live(self.status.table(self.title), console=self.console, auto_refresh=False) as self.live:
-            yield self
+        console = Console(file=sys.stderr)
+        is_live = console.is_terminal and not self.quiet
+        table = Live(self.status.table(self.title), console=console, auto_refresh=False) if is_live else nullcontext()
+        with table as self.live:
+            yield
             self.show(at_once=True)
 
     @property

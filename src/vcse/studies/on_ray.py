@@ -18,7 +18,6 @@ from vcse.runs.divergence import DivergedError
 from vcse.runs.progress import TrainingProgress
 from vcse.studies.status import add_failures, wait_until_free
 
-INSTALL = f"Ray is not installed: {install('ray')}"
 ATTEMPTS = 2  # of a cohort that fails by itself
 LOST_WORKERS = 20  # that a cohort outlives: they are not its fault
 LOST_NODE_SECONDS = 60.0  # that the processes of a lost node may go on holding its runs
@@ -53,7 +52,7 @@ def run_on_ray(
 
     def start(number: int) -> None:
         attempts[number] += 1
-        running[train.remote(list(cohorts[number]), str(place), device)] = number
+        running[train.remote(list(cohorts[number]), place, device)] = number
 
     try:
         with stop_on_signals() as stopped:
@@ -64,7 +63,7 @@ def run_on_ray(
                 for reference in over:
                     number = running.pop(reference)
                     failure = _failure(ray, reference)
-                    problem = "" if failure is None else str(failure)
+                    problem = "" if failure is None else str(failure) or repr(failure)
                     # A run that diverged would do so again, from the same numbers.
                     if problem and attempts[number] < ATTEMPTS and not isinstance(failure, DivergedError):
                         print(f"vcse: {problem}; trying once more", file=sys.stderr)
@@ -95,7 +94,7 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise RuntimeError(INSTALL) from error
+        raise RuntimeError(f"Ray is not installed: {install('ray')}") from error
     return ray
 
 
@@ -112,22 +111,18 @@ def connect(address: str) -> None:
             socket.create_connection((host.removeprefix("ray://"), int(port)), CONNECTION_SECONDS).close()
         except OSError as error:
             raise RuntimeError(f"--ray {address}: no cluster there ({error})") from error
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+    where: dict[str, Any] = {"include_dashboard": False} if address == "local" else {"address": address}
     try:
-        if address == "local":
-            ray.init(include_dashboard=False, **quiet)
-        else:
-            ray.init(address=address, **quiet)
+        ray.init(**where, log_to_driver=False, logging_level="error")
     except (ConnectionError, RuntimeError, ValueError) as error:
         first, *_ = str(error).splitlines() or [type(error).__name__]
         raise RuntimeError(f"--ray {address}: no cluster there ({first})") from error
 
 
-def _train(configs: list[RunConfig], out: str, device: str) -> None:
+def _train(configs: list[RunConfig], out: Path, device: str) -> None:
     """Train a cohort, on whichever node this runs."""
-    place = Path(out)
-    wait_until_free([place / config.name for config in configs], LOST_NODE_SECONDS)
-    train_runs(configs, place, device=device, threads=1, progress=TrainingProgress(quiet=True))
+    wait_until_free([out / config.name for config in configs], LOST_NODE_SECONDS)
+    train_runs(configs, out, device=device, threads=1, progress=TrainingProgress(quiet=True))
 
 
 def _failure(ray: Any, reference: Any) -> Exception | None:

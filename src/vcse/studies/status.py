@@ -30,8 +30,6 @@ class RunStatus:
     """One run: where it is, how fast it goes, and why it failed."""
 
     task: str
-    method: str
-    seed: int
     state: State
     frame: int
     frames: int
@@ -184,7 +182,7 @@ def wait_until_free(paths: Sequence[Path], seconds: float) -> None:
 def _run_status(path: Path, config: RunConfig, failures: Mapping[str, str]) -> RunStatus:
     def status(state: State, frame: int, frames_per_s: float = 0.0, problem: str = "") -> RunStatus:
         shown = min(frame, config.frames)
-        return RunStatus(config.task, config.method, config.seed, state, shown, config.frames, frames_per_s, problem)
+        return RunStatus(config.task, state, shown, config.frames, frames_per_s, problem)
 
     done = done_frame(path)
     if done >= config.frames:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vcse.envs.mujoco.rendering import Rendering
+from vcse.envs.interface import Rendering
 from vcse.envs.nearest import nearest
 from vcse.launch.configs import run_configs as configs_of
 from vcse.runs.config import RunConfig
@@ -21,9 +21,9 @@ class Method:
 
     name: str  # the label of its runs
     bonus: str
+    explanation: str
     reading: Reading = "release"
     settings: dict[str, Any] = field(default_factory=dict)  # deviations: settings of the agent, by name
-    explanation: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,18 +118,17 @@ def narrowed(
     for option, number in (("--seeds", seeds), ("--frames", frames)):
         if number is not None and number < 1:
             raise ValueError(f"{option} must be at least 1, got {number}")
-    unknown = [name for name in tasks if not any(_is_called(task, name) for task in entry.tasks)]
-    if unknown:
-        name = unknown[0]
-        called = {task if "/" in name else task.partition("/")[2]: task for task in entry.task_names}
-        likest = ", ".join(called[each] for each in nearest(name, called))
-        raise ValueError(
-            f"study {entry.name} has no task {name!r}; nearest are {likest} (vcse study show {entry.name} lists all "
-            f"{len(entry.tasks)})"
-        )
-    strange = [name for name in bonuses if not any(name in (each.name, each.bonus) for each in entry.methods)]
-    if strange:
-        raise ValueError(f"study {entry.name} has the methods {', '.join(entry.method_names)}, not {strange[0]!r}")
+    for name in tasks:
+        if not any(_is_called(task, name) for task in entry.tasks):
+            called = {task if "/" in name else task.partition("/")[2]: task for task in entry.task_names}
+            likest = ", ".join(called[each] for each in nearest(name, called))
+            raise ValueError(
+                f"study {entry.name} has no task {name!r}; nearest are {likest} "
+                f"(vcse study show {entry.name} lists all {len(entry.tasks)})"
+            )
+    for name in bonuses:
+        if not any(name in (method.name, method.bonus) for method in entry.methods):
+            raise ValueError(f"study {entry.name} has the methods {', '.join(entry.method_names)}, not {name!r}")
     kept_tasks = [task for task in entry.tasks if not tasks or any(_is_called(task, name) for name in tasks)]
     # A label wins over a bonus: vcse is one method where one is called so, and all that use it where none is.
     kept_methods = [

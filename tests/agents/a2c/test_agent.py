@@ -127,7 +127,7 @@ def test_three_updates_are_those_of_a_plain_learner_with_pytorchs_own_optimiser(
     plain = PlainA2C(agent, 0)
     random_pieces = None
     if agent.random_encoder is not None:
-        pieces = agent.encoder.layout.pieces(agent.random_encoder)
+        pieces = agent.encoder.layout.pieces(agent.random_encoder.parameters)
         random_pieces = {name.replace(".", "_"): piece[0] for name, piece in pieces.items()}
     optimizer = torch.optim.RMSprop(plain.parameters(), lr=1e-3, alpha=0.99, eps=1e-8)
     for seed in range(3):
@@ -156,10 +156,10 @@ def test_learners_are_bit_equal_alone_and_in_a_cohort_of_others():
     uniforms = torch.rand(16, 16, generator=torch.Generator().manual_seed(0))
     for update in range(4):
         rollouts = [make_rollout(100 * update + seed) for seed in range(16)]
-        metrics = together.update(stack(rollouts))
+        metrics = together.update(stack(rollouts)).metrics
         actions = together.act(stack(rollouts).observations[:, :, 0], uniforms)
         for seed, agent in enumerate(alone):
-            mine = agent.update(rollouts[seed])
+            mine = agent.update(rollouts[seed]).metrics
             assert all(torch.equal(mine[name][0], metrics[name][seed]) for name in mine), (update, seed)
             own = agent.act(rollouts[seed].observations[:, :, 0], uniforms[seed : seed + 1])
             assert torch.equal(own[0], actions[seed])
@@ -193,7 +193,7 @@ def test_saved_loaded_and_continued_equals_not_stopping(config):
 
 def test_the_extrinsic_critic_does_not_see_the_bonus():
     agents = [A2C(SPEC, [dataclasses.replace(VCSE, beta=beta, most_gradient_norm=1e9)], [0]) for beta in (0.0, 10.0)]
-    losses = [agent.update(make_rollout(0))["extrinsic_value_loss"] for agent in agents]
+    losses = [agent.update(make_rollout(0)).metrics["extrinsic_value_loss"] for agent in agents]
     assert torch.equal(losses[0], losses[1])
     assert torch.equal(agents[0].extrinsic_parameters, agents[1].extrinsic_parameters)
     assert not torch.equal(agents[0].parameters, agents[1].parameters)
@@ -213,11 +213,11 @@ def test_the_extrinsic_critic_sends_no_gradient_to_anybody_else():
 def test_an_update_moves_every_layer_but_not_the_random_encoder():
     agent = A2C(SPEC, [VCSE], [0])
     before = agent.layout.pieces(agent.parameters.detach().clone())
-    encoder = agent.random_encoder.clone()
+    encoder = agent.random_encoder.parameters.clone()
     agent.update(make_rollout(0))
     for name, piece in agent.layout.pieces(agent.parameters.detach()).items():
         assert not torch.equal(piece, before[name]), name
-    assert torch.equal(agent.random_encoder, encoder)
+    assert torch.equal(agent.random_encoder.parameters, encoder)
 
 
 def test_a_bonus_does_not_change_the_first_policy():
@@ -228,10 +228,9 @@ def test_a_bonus_does_not_change_the_first_policy():
 def test_given_values_take_the_place_of_the_extrinsic_critics():
     rollout = make_rollout(0)
     agents = [A2C(SPEC, [VCSE], [0]) for _ in range(3)]
-    agents[0].update(rollout)
-    agents[1].update(rollout, torch.zeros(1, 16, 8))
-    agents[2].update(rollout, torch.randn(1, 16, 8, generator=torch.Generator().manual_seed(0)))
-    radii = [agent.bonus_output.parts[0][1].radius for agent in agents]
+    given = [None, torch.zeros(1, 16, 8), torch.randn(1, 16, 8, generator=torch.Generator().manual_seed(0))]
+    bonuses = [agent.update(rollout, values).bonus for agent, values in zip(agents, given, strict=True)]
+    radii = [bonus.parts[0][1].radius for bonus in bonuses]
     assert (radii[1] <= radii[0]).all()
     assert not torch.equal(radii[0], radii[2])
 
@@ -253,10 +252,10 @@ def test_position_features_take_the_place_of_the_encoder():
     agent = A2C(SPEC, [dataclasses.replace(VCSE, bonus_features="position")], [0])
     assert agent.random_encoder is None
     rollout = make_rollout(0)
-    agent.update(rollout, torch.zeros(1, 16, 8))
+    bonus = agent.update(rollout, torch.zeros(1, 16, 8)).bonus
     states = rollout.positions[0].flatten(0, 1)
     expected = value_conditional_reward(states, torch.zeros(128), k=3, reading="release-a2c")
-    torch.testing.assert_close(agent.bonus_output.reward[0], expected)
+    torch.testing.assert_close(bonus.reward[0], expected)
 
 
 def test_a_cohort_of_different_shapes_is_refused():
@@ -268,9 +267,14 @@ def test_a_cohort_of_different_shapes_is_refused():
 
 def test_how_well_the_critic_knows_exact_values_is_told_where_they_are_given():
     agent, rollout = A2C(SPEC, [VCSE, VCSE, VCSE], [0, 0, 1]), make_rollout(0, learners=3)
-    assert "exact_value_rmse" not in agent.update(rollout)
+    assert "exact_value_rmse" not in agent.update(rollout).metrics
     seen = []
-    agent.weighted_bonus = lambda rollout, condition: seen.append(condition) or torch.zeros_like(rollout.rewards)
+
+    def keep(rollout, condition):
+        seen.append(condition)
+        return None, torch.zeros_like(rollout.rewards)
+
+    agent.weighted_bonus = keep
     unknown = torch.full((3, 16, 8), torch.nan)
     agent.update(rollout, unknown)
     guessed = seen[0]  # of the critic, which stands for exact values that are not there
@@ -278,7 +282,7 @@ def test_how_well_the_critic_knows_exact_values_is_told_where_they_are_given():
     agent.update(rollout)
     exact = unknown.clone()
     exact[0], exact[1] = guessed[0] + 0.5, -3 * guessed[1]
-    told = agent.update(rollout, exact)
+    told = agent.update(rollout, exact).metrics
     torch.testing.assert_close(told["exact_value_correlation"][:2], torch.tensor([1.0, -1.0]))
     assert told["exact_value_rmse"][0].item() == pytest.approx(0.5)
     assert told["exact_value_rmse"][1].item() == pytest.approx((4 * guessed[1]).square().mean().sqrt().item())

@@ -4,6 +4,7 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
+from csv_rows import read_rows
 from runs.small import (
     EMPTY,
     FRAMES_PER_UPDATE,
@@ -17,7 +18,7 @@ from runs.small import (
 from vcse.agents.a2c.cohort import A2CCohort
 from vcse.agents.a2c.settings import a2c_settings
 from vcse.runs import loop
-from vcse.runs.directory import RunDirectory, read_rows
+from vcse.runs.directory import RunDirectory
 from vcse.runs.metrics import REWARD_COLUMNS
 
 BONUSES = ("none", "se", "vcse", "se-matched")

@@ -3,11 +3,11 @@ import signal
 
 import numpy as np
 import pytest
+from csv_rows import read_rows
 from runs.small import Interrupting, assert_same, assert_same_run, make_config, newest_state, train
 
 from vcse.agents.a2c.settings import a2c_settings
 from vcse.launch.cohorts import StoppedError
-from vcse.runs.directory import read_rows
 
 TABLE = "minigrid-table/SimpleCrossingS9N1"
 

@@ -27,12 +27,12 @@ class PlainDrQv2:
     def __init__(self, agent, config):
         self.config = config
         self.encoder = copy.deepcopy(agent.encoder)
-        self.actor = nn.Sequential(copy.deepcopy(agent.actor_trunk), self.head(agent.actor_head, 0), nn.Tanh())
-        self.critic = self.twins(agent.critic_trunk, agent.critic_head)
+        self.actor = nn.Sequential(copy.deepcopy(agent.actor.trunk), self.head(agent.actor.head, 0), nn.Tanh())
+        self.critic = self.twins(agent.critic.trunk, agent.critic.head)
         self.targets = copy.deepcopy(self.critic)
         self.extrinsic = self.extrinsic_targets = self.curiosity = None
-        if agent.extrinsic_trunk is not None:
-            self.extrinsic = self.twins(agent.extrinsic_trunk, agent.extrinsic_head)
+        if agent.extrinsic_critic is not None:
+            self.extrinsic = self.twins(agent.extrinsic_critic.trunk, agent.extrinsic_critic.head)
             self.extrinsic_targets = copy.deepcopy(self.extrinsic)
         if agent.curiosity is not None:
             self.curiosity = copy.deepcopy(agent.curiosity)
@@ -213,26 +213,26 @@ def check_against_plain(config, *, at_border=False):
     agent = DrQv2(KIND.spec, config, 3)
     if at_border:
         with torch.no_grad():
-            agent.actor_head[4].mul_(20)
+            agent.actor.head[4].mul_(20)
     plain = PlainDrQv2(agent, config)
     steps_between = config.n_step - 1 if config.return_injection == "every_step" else 0
     for seed in range(3):
         batch = KIND.material(seed, size=config.drawn, steps_between=steps_between)
         noise, shifts = KIND.noise(seed), KIND.shifts(seed, size=config.drawn)
-        metrics = agent.update(batch, noise, shifts, step=3 * seed)
+        metrics = agent.update(batch, noise, shifts, step=3 * seed).metrics
         expected = plain.update(batch, noise, shifts, step=3 * seed)
         assert metrics.keys() == expected.keys() == set(DrQv2.METRICS)
         for name, number in expected.items():
             torch.testing.assert_close(metrics[name], number.detach(), rtol=1e-3, atol=1e-5, msg=f"{name}, {seed}")
     stacks = {
         "encoder": (plain.encoder, list(agent.encoder.parameters())),
-        "actor": (plain.actor, [*agent.actor_trunk.parameters(), *of_head(agent.actor_head, 0)]),
-        "critic": (plain.critic, of_twins(agent.critic_trunk, agent.critic_head)),
-        "targets": (plain.targets, of_twins(agent.target_trunk, agent.target_head)),
+        "actor": (plain.actor, [*agent.actor.trunk.parameters(), *of_head(agent.actor.head, 0)]),
+        "critic": (plain.critic, of_twins(agent.critic.trunk, agent.critic.head)),
+        "targets": (plain.targets, of_twins(agent.target_critic.trunk, agent.target_critic.head)),
     }
     if plain.extrinsic is not None:
-        stacks["extrinsic"] = (plain.extrinsic, of_twins(agent.extrinsic_trunk, agent.extrinsic_head))
-        slow = of_twins(agent.extrinsic_target_trunk, agent.extrinsic_target_head)
+        stacks["extrinsic"] = (plain.extrinsic, of_twins(agent.extrinsic_critic.trunk, agent.extrinsic_critic.head))
+        slow = of_twins(agent.extrinsic_target_critic.trunk, agent.extrinsic_target_critic.head)
         stacks["extrinsic targets"] = (plain.extrinsic_targets, slow)
     if plain.curiosity is not None:
         stacks["curiosity"] = (plain.curiosity, list(agent.curiosity.parameters()))
@@ -289,7 +289,7 @@ def test_actions_that_are_cut_off_at_the_border_pass_their_gradient_on():
     config = dataclasses.replace(NONE, **FAST, action_noise=(1.0, 1.0, 1))
     agent = DrQv2(KIND.spec, config, 3)
     with torch.no_grad():
-        agent.actor_head[4].mul_(20)
+        agent.actor.head[4].mul_(20)
     agent.adopt()
     assert (KIND.act(agent, [0]).abs() == 1 - 1e-6).any()
     for name, each in check_against_plain(config, at_border=True).items():
@@ -311,8 +311,8 @@ def none_equal(some, others):
 def parts(agent):
     found = {
         "encoder": agent.encoder.parameters(),
-        "actor": [*agent.actor_trunk.parameters(), *agent.actor_head],
-        "critic": [*agent.critic_trunk.parameters(), *agent.critic_head],
+        "actor": [*agent.actor.trunk.parameters(), *agent.actor.head],
+        "critic": [*agent.critic.trunk.parameters(), *agent.critic.head],
         "extrinsic": KIND.extrinsic(agent),
         "curiosity": [] if agent.curiosity is None else agent.curiosity.parameters(),
     }
@@ -333,8 +333,7 @@ def test_an_update_moves_every_layer_of_all_that_was_built(config):
 
 def test_plain_drqv2_has_no_network_that_only_a_bonus_needs():
     agent = KIND.make([NONE], [0])
-    assert (agent.curiosity, agent.extrinsic_trunk, agent.extrinsic_target_trunk) == (None, None, None)
-    assert (agent.extrinsic_head, agent.extrinsic_target_head) == ([], [])
+    assert (agent.curiosity, agent.extrinsic_critic, agent.extrinsic_target_critic) == (None, None, None)
     assert set(agent.adams) == {"encoder", "actor", "critic"}
     assert set(KIND.make([SE], [0]).adams) == {"encoder", "actor", "critic", "curiosity"}
     assert set(KIND.make([VCSE], [0]).adams) == {"encoder", "actor", "critic", "curiosity", "extrinsic_critic"}
@@ -381,10 +380,10 @@ def test_targets_go_a_hundredth_of_the_way_to_the_critics_at_every_update():
     assert VCSE.target_rate == 0.01
 
     def pairs():
-        slow = [*agent.target_trunk.parameters(), *agent.target_head]
-        slow += [*agent.extrinsic_target_trunk.parameters(), *agent.extrinsic_target_head]
-        fast = [*agent.critic_trunk.parameters(), *agent.critic_head]
-        fast += [*agent.extrinsic_trunk.parameters(), *agent.extrinsic_head]
+        slow = [*agent.target_critic.trunk.parameters(), *agent.target_critic.head]
+        slow += [*agent.extrinsic_target_critic.trunk.parameters(), *agent.extrinsic_target_critic.head]
+        fast = [*agent.critic.trunk.parameters(), *agent.critic.head]
+        fast += [*agent.extrinsic_critic.trunk.parameters(), *agent.extrinsic_critic.head]
         return snapshot(slow), snapshot(fast)
 
     assert all_equal(*pairs())
@@ -449,9 +448,9 @@ def test_without_noise_actions_are_the_mean_and_otherwise_as_noisy_as_the_schedu
 def test_a_policy_at_the_end_of_its_range_is_told():
     agent = KIND.make([KIND.config("none")], [0])
     with torch.no_grad():
-        agent.actor_head[-1].copy_(torch.tensor([9.0, *[0.0] * (agent.spec.action_size - 1)]))  # the last biases
-        agent.actor_head[-2].zero_()
-    metrics = agent.update(KIND.material(0), KIND.noise(0), KIND.shifts(0), step=0)
+        agent.actor.head[-1].copy_(torch.tensor([9.0, *[0.0] * (agent.spec.action_size - 1)]))  # the last biases
+        agent.actor.head[-2].zero_()
+    metrics = agent.update(KIND.material(0), KIND.noise(0), KIND.shifts(0), step=0).metrics
     assert metrics["saturated_share"].item() == pytest.approx(1 / agent.spec.action_size)
 
 
@@ -459,7 +458,7 @@ def test_the_weight_of_the_bonus_decays():
     config = KIND.config("se", beta=0.1, beta_decay=1e-3)
     agent = KIND.make([config], [0])
     for step in (0, 1, 1000):
-        metrics = agent.update(KIND.material(0), KIND.noise(0), KIND.shifts(0), step=step)
+        metrics = agent.update(KIND.material(0), KIND.noise(0), KIND.shifts(0), step=step).metrics
         assert metrics["beta"].item() == pytest.approx(0.1 * 0.999**step, rel=1e-6)
 
 

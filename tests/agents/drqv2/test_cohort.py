@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from agents.contract import assert_same_state
+from csv_rows import read_rows
 from gl import needs_gl
 from runs import small_pixels
 from runs.small import Interrupting, half_written, newest_state, train
@@ -22,7 +23,6 @@ from runs.small_pixels import (
     DOOR,
     EPISODE,
     FRAMES,
-    PENDULUM,
     SEED_FRAMES,
     Kept,
     Lending,
@@ -36,19 +36,21 @@ from runs.small_pixels import (
 
 from vcse.agents import read_config
 from vcse.agents.drqv2 import cohort as cohort_module
+from vcse.agents.drqv2 import step_log
 from vcse.agents.drqv2.agent import DrQv2, DrQv2Spec
 from vcse.agents.drqv2.cohort import DrQv2Cohort, warning
 from vcse.agents.drqv2.costs import needs
-from vcse.agents.drqv2.settings import DrQv2Settings
+from vcse.agents.drqv2.environments import make_images
+from vcse.agents.drqv2.player import DrQv2Player
+from vcse.agents.drqv2.settings import IMAGE_SHAPE, DrQv2Settings
 from vcse.agents.drqv2.transfer import Delivery
 from vcse.cli import main
-from vcse.envs.mujoco.pixels import Pixels
 from vcse.envs.processes import Batch
 from vcse.launch.cohorts import StoppedError, needs_of
-from vcse.nets.cuda.side_stream import Beside
+from vcse.nets.cuda.side_stream import SideStream
 from vcse.runs import checkpoint, loop, resources
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import RunDirectory, read_rows
+from vcse.runs.directory import RunDirectory
 from vcse.runs.metrics import BONUS_COLUMNS, REWARD_COLUMNS, SHOWN_OF_BONUS
 from vcse.runs.progress import TrainingProgress
 from vcse.studies.catalog import study
@@ -169,7 +171,7 @@ def test_the_evaluation_is_in_the_training_curve_where_there_was_one(done):
     assert {frame: number for frame, number in shown.items() if not math.isnan(number)} == evaluated
 
 
-def test_every_frame_is_kept_once_with_what_led_to_it(done, lending):
+def test_every_frame_is_kept_once_with_what_led_to_it(done):
     kept = Kept(done / VCSE.name)
     begins = [0, EPISODE + 1]
     assert len(kept.frames) == STEPS + len(begins)
@@ -185,12 +187,12 @@ def test_every_frame_is_kept_once_with_what_led_to_it(done, lending):
     assert row["return_mean"] == pytest.approx(returned)
     # The second episode, played again, shows the same.
     state = newest_state(done / VCSE.name).state
-    environments = lending([PENDULUM], rendering="fast", device="cpu")
+    environments = make_images(VCSE, 1, device="cpu", processes=1)
     shown = environments.reset([int(cohort_module.numbers(VCSE.seed, "episodes", EPISODE).integers(2**31 - 1))])
     assert np.array_equal(shown[0], kept.frames[begins[1]])
     for index in range(begins[1] + 1, len(kept.frames)):
         environments.send(kept.actions[index : index + 1])
-        assert np.array_equal(environments.receive().arrived[0], kept.frames[index])
+        assert np.array_equal(environments.receive().next_observations[0], kept.frames[index])
     environments.close()
     assert np.array_equal(np.concatenate(kept.frames[-3:]), state["observation"].numpy())
 
@@ -278,7 +280,7 @@ def test_whether_an_update_is_begun_before_or_after_the_simulator_a_run_is_the_s
         monkeypatch.setattr(owner, name, noting(order, name, getattr(owner, name)))
     for busy in (False, True):
         order.clear()
-        monkeypatch.setattr(Beside, "is_busy", busy)
+        monkeypatch.setattr(SideStream, "is_busy", busy)
         train([config], tmp_path / str(busy))
         _, *before = (
             order[place - 1] for place, name in enumerate(order) if name == "learn"
@@ -321,14 +323,14 @@ def test_a_death_before_the_first_checkpoint_takes_a_run_back_to_its_beginning(d
 
 
 def test_stopped_in_its_first_evaluation_a_run_goes_on_to_the_same_end(done, tmp_path, monkeypatch):
-    plain = cohort_module.play_images
+    plain = DrQv2Player.play
 
     def play(*arguments, **settings):
         stop()
         return plain(*arguments, **settings)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cohort_module, "play_images", play)
+        patch.setattr(DrQv2Player, "play", play)
         with pytest.raises(StoppedError):
             train([NONE], tmp_path)
     train([NONE], tmp_path)
@@ -477,9 +479,10 @@ def test_frames_that_will_not_fit_on_disk_are_refused_with_numbers(tmp_path, mon
 
 
 def test_what_a_run_has_on_disk_is_not_needed_again(done):
-    assert needs_of([VCSE], done).files < cohort_module.FRAME_BYTES  # it is there, to the last frame
+    frame_bytes = math.prod(IMAGE_SHAPE)
+    assert needs_of([VCSE], done).files < frame_bytes  # it is there, to the last frame
     longer = dataclasses.replace(VCSE, frames=2 * FRAMES)
-    needed = needs_of([longer], done).files / cohort_module.FRAME_BYTES
+    needed = needs_of([longer], done).files / frame_bytes
     assert STEPS - 10 < needed < STEPS + 10  # names and the last picture are in its checkpoints too
     assert needs_of([longer], done / "elsewhere") == needs(longer)
 
@@ -502,8 +505,7 @@ def test_a_replay_on_disk_is_gone_with_a_run_that_cannot_be_built(tmp_path, monk
     def fail(*_, **__):
         raise RuntimeError("nothing draws")
 
-    monkeypatch.setattr(cohort_module, "Pixels", fail)
-    monkeypatch.setattr(fail, "frame_shape", Pixels.frame_shape, raising=False)
+    monkeypatch.setattr("vcse.envs.mujoco.Pixels", fail)
     with pytest.raises(RuntimeError, match="nothing draws"):
         DrQv2Cohort([directory], replay_place=resources.DISK)
     directory.close()
@@ -522,14 +524,14 @@ def test_a_disk_that_is_full_before_a_replay_lies_on_it_is_told_with_the_file(tm
 
 
 def test_pictures_do_not_wait_in_memory_for_the_end_of_a_long_row(done, tmp_path, monkeypatch):
-    monkeypatch.setattr(cohort_module, "MOST_UNWRITTEN", 7)
+    monkeypatch.setattr(step_log, "MOST_UNWRITTEN", 7)
     config = dataclasses.replace(NONE, row_every_frames=10 * FRAMES, eval_every_frames=0)
     directory = RunDirectory(tmp_path / config.name, config)
     cohort = DrQv2Cohort([directory])
     cohort.begin()
     while cohort.frame < FRAMES:
         cohort.step()
-        assert len(cohort.new_frames) < 7
+        assert len(cohort.log._frames) < 7
     loop.save(cohort)
     cohort.close()
     directory.close()
@@ -573,7 +575,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_names_it_and_keeps_the_checkpoi
     directory = RunDirectory(tmp_path / config.name, config)
     cohort = DrQv2Cohort([directory])
     with torch.no_grad():
-        cohort.agent.critic_head[0][0] = math.nan
+        cohort.agent.critic.head[0][0] = math.nan
     message = "the critic_loss of dmc-pixels-pendulum_swingup/vcse/seed4 is not finite at frame 40"
     with pytest.raises(RuntimeError, match=message):
         loop.train(cohort, FRAMES, report=lambda status: None, should_stop=lambda: False)
@@ -609,7 +611,8 @@ def test_an_evaluation_before_the_first_frame_is_no_pace(tmp_path, monkeypatch):
 
         return slowly
 
-    monkeypatch.setattr("vcse.runs.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
+    clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=time.perf_counter)
+    monkeypatch.setattr("vcse.runs.progress.time", clock)
     monkeypatch.setattr(DrQv2Cohort, "evaluate", taking(1000, DrQv2Cohort.evaluate))
     monkeypatch.setattr(DrQv2Cohort, "step", taking(0.5, DrQv2Cohort.step))
     config = make_config("none", frames=4, eval_episodes=1)
@@ -702,7 +705,7 @@ def test_a_run_that_is_killed_twice_ends_as_if_nothing_had_happened(done, tmp_pa
     assert half_written(tmp_path) == []
 
 
-def test_metaworld_knows_success_and_normalises_its_rewards(lending, tmp_path, capsys, monkeypatch):
+def test_metaworld_knows_success_and_normalises_its_rewards(tmp_path, capsys, monkeypatch):
     pytest.importorskip("metaworld")
     succeeds_at = 7
     monkeypatch.setattr(small_pixels, "EPISODE", 16)
@@ -711,10 +714,8 @@ def test_metaworld_knows_success_and_normalises_its_rewards(lending, tmp_path, c
         step = plain(environments)
         return step._replace(success=environments.steps == succeeds_at)
 
-    kind = type(lending([DOOR], rendering="fast", device="cpu"))
-    lending.lent[-1].close()
-    plain = kind.receive
-    monkeypatch.setattr(kind, "receive", receive)
+    plain = ShortPixels.receive
+    monkeypatch.setattr(ShortPixels, "receive", receive)
     lengths = {"frames": 48, "eval_every_frames": 0, "row_every_frames": 24, "settings": {"seed_frames": 20}}
     config = make_config("rcse", task=DOOR, **lengths)
     train([config], tmp_path / "once")
@@ -794,7 +795,7 @@ def test_a_study_of_the_catalogue_runs_from_end_to_end(tmp_path, name, task):
         assert state["updates"] == 26
         assert math.isfinite(row[entry.metric])
         assert (row["bonus_mean"] != 0) == config.settings.has_bonus
-        assert row["beta"] == pytest.approx(config.settings.weight(last_update))
+        assert row["beta"] == pytest.approx(config.settings.weight(last_update) if config.settings.has_bonus else 0)
     assert [config.method for config in configs] == list(entry.method_names)
     assert len(set(critics)) == len(configs)  # no method is another under its name
     if name == "metaworld":
@@ -842,7 +843,7 @@ def test_bfloat16_on_a_cpu_is_warned_of(tmp_path, precision, is_warned):
     directory.close()
 
 
-class Waiting(Beside):
+class Waiting(SideStream):
     """Lets what follows begin only once the operations inside are done."""
 
     def __exit__(self, *error):
@@ -857,10 +858,10 @@ def test_updates_beside_acting_are_those_that_are_waited_for(tmp_path, monkeypat
     # Batches are large enough for the GPU to be still at an update when the next action is chosen.
     settings = {"batch_size": 128, "hidden_units": 1024, "features": 50, "seed_frames": 300, "steps_per_update": every}
     config = make_config("vcse", frames=420, eval_episodes=0, row_every_frames=20, settings=settings)
-    monkeypatch.setattr(Beside, "is_busy", is_busy)
+    monkeypatch.setattr(SideStream, "is_busy", is_busy)
     train([config], tmp_path / "beside", device="cuda")
-    monkeypatch.setattr(Beside, "is_busy", False)
-    monkeypatch.setattr(cohort_module, "Beside", Waiting)
+    monkeypatch.setattr(SideStream, "is_busy", False)
+    monkeypatch.setattr(cohort_module, "SideStream", Waiting)
     train([config], tmp_path / "waiting", device="cuda")
     beside, waiting = (read_rows(tmp_path / each / config.name / "train.csv") for each in ("beside", "waiting"))
     for name in ("critic_loss", "extrinsic_critic_loss", "critic_mean", "actor_loss", "curiosity_loss", "bonus_mean"):

@@ -6,8 +6,8 @@ from runs.small_pixels import make_config
 
 from vcse.agents.drqv2.agent import DrQv2, DrQv2Spec
 from vcse.agents.drqv2.costs import _checkpoint_bytes, capacity_of, expected_seconds, needs, steps_of
-from vcse.agents.drqv2.settings import drqv2_settings
-from vcse.envs.mujoco.pixels import Pixels, pixel_spec
+from vcse.agents.drqv2.settings import IMAGE_SHAPE, drqv2_settings
+from vcse.envs.tasks import task_spec
 from vcse.runs import checkpoint
 from vcse.runs.config import RunConfig
 
@@ -40,7 +40,7 @@ def test_the_replay_holds_what_it_may_and_no_more_than_the_run_has():
 
 def test_what_a_replay_takes_that_is_not_kept_is_needed_until_a_run_is_done():
     kept, dropped = (needs(dataclasses.replace(USUAL, keep_replay=keeps)) for keeps in (True, False))
-    frames = steps_of(USUAL) * math.prod(Pixels.frame_shape)
+    frames = steps_of(USUAL) * math.prod(IMAGE_SHAPE)
     assert frames < dropped.until_done < 1.01 * frames
     assert dropped.files + dropped.until_done == kept.files
     assert dropped._replace(files=kept.files, until_done=0) == kept
@@ -52,7 +52,7 @@ def test_a_checkpoint_is_as_large_as_is_said_before(tmp_path, bonus, hidden_unit
     pytest.importorskip("metaworld")
     task = "metaworld/door-open"
     config = make_config(bonus, task=task, settings={"hidden_units": hidden_units})
-    state = DrQv2(DrQv2Spec(9, pixel_spec(task).action_size), config.settings, 0).state_dict()
+    state = DrQv2(DrQv2Spec(9, task_spec(task).action_size), config.settings, 0).state_dict()
     size = checkpoint.save(tmp_path, 0, {"agent": state}).stat().st_size
     expected = _checkpoint_bytes(config)
     assert expected == pytest.approx(size, rel=0.02, abs=30_000)  # names and shapes take some, too

@@ -176,7 +176,7 @@ def test_three_updates_are_those_of_a_plain_learner_with_pytorchs_own_layers(con
     plain = PlainSAC(agent, config)
     for seed in range(3):
         batch, noise = KIND.material(seed), KIND.noise(seed)
-        metrics = agent.update(batch, noise)
+        metrics = agent.update(batch, noise).metrics
         for name, number in plain.update(Batch(*(each[0] for each in batch)), noise[0]).items():
             torch.testing.assert_close(metrics[name][0], number.detach(), rtol=1e-3, atol=1e-5, msg=f"{name}, {seed}")
     # Adam's first steps are nearly signs of the gradient: parameters whose gradient is rounding noise may differ.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from agents.contract import assert_same_state
+from csv_rows import read_rows
 from runs.small import Interrupting, checkpoint_path, newest_state, train
 from runs.small_sac import CARTPOLE, EPISODE, FRAMES, SEED_FRAMES, Transitions, assert_same_run, make_config
 
@@ -18,7 +19,7 @@ from vcse.cli import evaluate, main
 from vcse.envs.mujoco import dmc
 from vcse.launch.cohorts import StoppedError
 from vcse.runs import checkpoint, loop, resources
-from vcse.runs.directory import RunDirectory, read_rows
+from vcse.runs.directory import RunDirectory
 from vcse.runs.metrics import REWARD_COLUMNS
 
 FOUR = [make_config(bonus, seed) for seed, bonus in enumerate(("none", "se", "vcse", "rcse"))]
@@ -33,7 +34,7 @@ def _quick():
         patch.setattr(dmc, "MOST_STEPS", EPISODE)
         patch.setattr(loop, "SECONDS_BETWEEN_REPORTS", -1)
         yield
-    dmc.state_spec.cache_clear()  # it remembers how long episodes were here
+    dmc.task_spec.cache_clear()  # it remembers how long episodes were here
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
@@ -139,8 +140,8 @@ def end_episodes(monkeypatch, when):
     plain = dmc._Environment.step
 
     def step(environment, action):
-        arrived, reward, _, truncated = plain(environment, action)
-        return arrived, reward, bool(when(environment._steps, arrived[2])), truncated
+        arrived, reward, _, truncated, success = plain(environment, action)
+        return arrived, reward, bool(when(environment._steps, arrived[2])), truncated, success
 
     monkeypatch.setattr(dmc._Environment, "step", step)
 

@@ -6,7 +6,7 @@ from runs.small_sac import FRAMES, make_config
 
 from vcse.agents.sac.agent import SAC, SACSpec
 from vcse.agents.sac.costs import _checkpoint_bytes, expected_seconds, needs
-from vcse.envs.tasks import state_spec
+from vcse.envs.tasks import task_spec
 from vcse.runs import checkpoint
 
 
@@ -26,8 +26,8 @@ def test_a_run_needs_what_its_replay_then_takes(tmp_path):
 @pytest.mark.parametrize("hidden_units", [16, 256])
 def test_a_checkpoint_is_as_large_as_is_said_before(tmp_path, bonus, hidden_units):
     task = "dmc/walker_walk"
-    config, spec = make_config(bonus, task=task, settings={"hidden_units": hidden_units}), state_spec(task)
-    state = SAC(SACSpec(spec.observation_size, spec.action_size), [config.settings], [0]).learner_state(0)
+    config, spec = make_config(bonus, task=task, settings={"hidden_units": hidden_units}), task_spec(task)
+    state = SAC(SACSpec(spec.observation_shape[0], spec.action_size), [config.settings], [0]).learner_state(0)
     size = checkpoint.save(tmp_path, 0, {"agent": state}).stat().st_size
     expected = _checkpoint_bytes(config)
     assert expected == pytest.approx(size, rel=0.02, abs=30_000)  # names and shapes take some, too

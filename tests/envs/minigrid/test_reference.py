@@ -41,7 +41,7 @@ def act(environments, actions):
 
 def walk(environments, choosers, steps, *, actions=7):
     """Act at random, each environment by a generator of its own, and keep everything."""
-    kept = [environments.reset()]
+    kept = [(environments.reset(), environments.positions)]
     kept += [act(environments, [chooser.integers(actions) for chooser in choosers]) for _ in range(steps)]
     environments.close()
     return kept
@@ -55,7 +55,7 @@ def choosers_of(seeds):
 @pytest.mark.parametrize("task", TASKS)
 def test_time_limits_and_shapes(task, backend):
     environments = make(task, [1, 2], backend=backend)
-    observations, positions = environments.reset()
+    observations, positions = environments.reset(), environments.positions
     assert environments.most_steps == STEP_LIMITS[task]
     assert (environments.count, environments.actions, environments.observation_shape) == (2, 7, (7, 7, 3))
     assert (observations.shape, observations.dtype) == ((2, 7, 7, 3), np.uint8)
@@ -137,7 +137,7 @@ class TestFirstLooks:
     @cache
     def counts(task):
         pool = EnvPoolMiniGrid(task, range(20_000))
-        observations, positions = pool.reset()
+        observations, positions = pool.reset(), pool.positions
         pool.close()
         looks = np.concatenate((observations.reshape(len(positions), -1), positions.astype(np.uint8)), -1)
         world = ReferenceMiniGrid(task, [0]).worlds[0]
@@ -194,7 +194,7 @@ def curious_actions(observations, chooser):
 def episodes_of(task, count, *, per_environment=2):
     """Play whole episodes with EnvPool, the first ones of each environment and those after a reset."""
     pool, chooser = EnvPoolMiniGrid(task, range(100, 100 + count)), np.random.default_rng(7)
-    observations, positions = pool.reset()
+    observations, positions = pool.reset(), pool.positions
     running = [Episode(*start, [], []) for start in zip(observations, positions, strict=True)]
     done: list[list[Episode]] = [[] for _ in range(count)]
     while min(map(len, done)) < per_environment:
@@ -202,7 +202,7 @@ def episodes_of(task, count, *, per_environment=2):
         step = act(pool, actions)
         for index, episode in enumerate(running):
             episode.actions.append(int(actions[index]))
-            arrived, position = step.arrived[index], step.arrived_positions[index]
+            arrived, position = step.next_observations[index], step.next_positions[index]
             flags = bool(step.terminated[index]), bool(step.truncated[index])
             episode.steps.append((arrived, float(step.rewards[index]), *flags, position))
             if any(flags):
@@ -324,7 +324,7 @@ def test_success_with_the_last_step_is_a_success(backend):
     step = act(environments, way[-1:])
     assert (step.terminated[0], step.truncated[0]) == (True, False)
     assert step.rewards[0] == pytest.approx(0.1)
-    assert step.arrived_positions[0].tolist() == [14, 14]
+    assert step.next_positions[0].tolist() == [14, 14]
     assert step.positions[0].tolist() == [1, 1]
     environments.close()
 
@@ -338,7 +338,7 @@ def test_success_with_the_last_step_is_a_success(backend):
 )
 def test_lava_with_the_last_step_is_lava(backend):
     environments = make("LavaGapS7", range(30), backend=backend)
-    observations, _ = environments.reset()
+    observations = environments.reset()
     burns = observations[:, *FRONT, 0] == LAVA
     assert burns.any()
     for _ in range(195):
@@ -388,8 +388,8 @@ class TestReset:
         seeds = range(6)
         ends = different = 0
         for step in walk(make(task, seeds, backend=backend), choosers_of(seeds), 450)[1:]:
-            same = (step.arrived == step.observations).all((1, 2, 3))
-            same &= (step.arrived_positions == step.positions).all(-1)
+            same = (step.next_observations == step.observations).all((1, 2, 3))
+            same &= (step.next_positions == step.positions).all(-1)
             assert same[~step.ended].all()
             assert not (step.terminated & step.truncated).any()
             assert (step.rewards[~step.terminated] == 0).all()
@@ -406,7 +406,7 @@ class TestStreams:
     def assert_same(some, others, which):
         for one, other in zip(some, others, strict=True):
             for part, counterpart in zip(one, other, strict=True):
-                np.testing.assert_array_equal(part[which], counterpart)
+                np.testing.assert_array_equal(None if part is None else part[which], counterpart)
 
     @pytest.mark.parametrize("backend", BACKENDS)
     def test_an_environment_does_the_same_alone_and_among_others(self, backend):
@@ -430,7 +430,7 @@ class TestStreams:
     @pytest.mark.parametrize("backend", BACKENDS)
     def test_other_seeds_give_other_maps(self, backend):
         environments = make("Unlock", range(20), backend=backend)
-        observations, _ = environments.reset()
+        observations = environments.reset()
         environments.close()
         assert len(np.unique(observations.reshape(20, -1), axis=0)) > 10
 
@@ -458,7 +458,7 @@ class TestBatches:
     def batches(task, seed):
         environments = make(task, [1000 * seed + index for index in range(16)], backend="envpool")
         chooser = np.random.default_rng(seed)
-        observations, _ = environments.reset()
+        observations = environments.reset()
         kept = []
         for _ in range(150 * 8):
             kept.append(observations)
@@ -490,7 +490,7 @@ class TestWholeMap:
         environments = make("DoorKey-6x6", seeds, full=True)
         assert environments.observation_shape == (6, 6, PLANES)
         chooser, carried = np.random.default_rng(0), 0
-        observations, positions = environments.reset()
+        observations, positions = environments.reset(), environments.positions
         for _ in range(800):
             assert (observations.shape, observations.dtype) == ((3, 6, 6, PLANES), np.uint8)
             objects, colours, states, carrying = np.split(
@@ -509,7 +509,7 @@ class TestWholeMap:
             assert np.array_equal(observations, [map_planes(world) for world in environments.worlds])
             looks = np.stack([type(world).gen_obs(world)["image"] for world in environments.worlds])
             step = act(environments, curious_actions(looks, chooser))
-            assert np.array_equal(np.argwhere(step.arrived[..., AGENT])[:, 1:], step.arrived_positions)
+            assert np.array_equal(np.argwhere(step.next_observations[..., AGENT])[:, 1:], step.next_positions)
             observations, positions = step.observations, step.positions
         assert carried > 100
 
@@ -523,9 +523,10 @@ class TestWholeMap:
             assert np.array_equal(step.observations, [map_planes(world) for world in environments.worlds])
 
     def test_the_partial_view_is_of_the_same_worlds(self):
-        _, positions = make("DoorKey-6x6", [5, 6], full=True).reset()
-        observations, same = make("DoorKey-6x6", [5, 6], backend="minigrid").reset()
-        assert np.array_equal(positions, same)
+        whole, partial = make("DoorKey-6x6", [5, 6], full=True), make("DoorKey-6x6", [5, 6], backend="minigrid")
+        whole.reset()
+        observations = partial.reset()
+        assert np.array_equal(whole.positions, partial.positions)
         assert observations.shape == (2, 7, 7, 3)
 
 

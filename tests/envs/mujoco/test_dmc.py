@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vcse.envs.interface import TaskSpec
 from vcse.envs.mujoco import dmc
-from vcse.envs.mujoco.dmc import DMCStates, StateSpec, check_task, registered_tasks, state_spec
+from vcse.envs.mujoco.dmc import DMCStates, check_task, registered_tasks, task_spec
 
 SIZES = {
     "hopper_stand": (15, 4),
@@ -48,7 +49,7 @@ def play(environments, seeds, steps):
 def assert_same(some, others, which=...):
     for one, other in zip(some, others, strict=True):
         for part, counterpart in zip(one, other, strict=True):
-            np.testing.assert_array_equal(np.asarray(part)[which], counterpart)
+            np.testing.assert_array_equal(None if part is None else np.asarray(part)[which], counterpart)
 
 
 def simulator_of(environments, place=0):
@@ -74,13 +75,13 @@ class TestTasks:
 
     @pytest.mark.parametrize(("name", "sizes"), SIZES.items())
     def test_sizes(self, name, sizes):
-        assert state_spec(name) == StateSpec(*sizes, 1000)
+        assert task_spec(name) == TaskSpec(1000, observation_shape=sizes[:1], action_size=sizes[1])
         environments = DMCStates([name, name])
         assert (environments.count, environments.observation_size, environments.action_size) == (2, *sizes)
         assert environments.most_steps == 1000
         observations = environments.reset([1, 2])
         step = act(environments, np.zeros((2, sizes[1])))
-        for shown in (observations, step.arrived):
+        for shown in (observations, step.next_observations):
             assert (shown.shape, shown.dtype) == ((2, sizes[0]), np.float32)
         assert (step.rewards.shape, step.rewards.dtype) == ((2,), np.float32)
         assert not step.ended.any()
@@ -121,7 +122,7 @@ class TestTasks:
     def test_nothing_is_imported_before_it_is_needed_and_opengl_never(self):
         code = (
             "import sys, vcse.envs.mujoco.dmc as dmc; assert 'dm_control' not in sys.modules\n"
-            "dmc.state_spec('hopper_stand'); assert 'dm_control' in sys.modules; assert 'OpenGL' not in sys.modules"
+            "dmc.task_spec('hopper_stand'); assert 'dm_control' in sys.modules; assert 'OpenGL' not in sys.modules"
         )
         environment = {name: value for name, value in os.environ.items() if name not in ("MUJOCO_GL", "DISPLAY")}
         done = subprocess.run(
@@ -137,7 +138,7 @@ class TestRewards:
         assert np.array_equal(environments.reset([11])[0], flat(reference.reset().observation))
         for action in actions_of(11, 200, 6):
             step, told = act(environments, action[None]), reference.step(action)
-            assert np.array_equal(step.arrived[0], flat(told.observation))
+            assert np.array_equal(step.next_observations[0], flat(told.observation))
             assert step.rewards[0] == np.float32(told.reward)
 
     @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ class TestRewards:
                             physics.data.qpos[:] = 0
                         physics.named.data.qvel["rootx"] = push
                 told, step = reference.step(action), act(environments, action[None])
-                assert np.array_equal(step.arrived[0], flat(told.observation))
+                assert np.array_equal(step.next_observations[0], flat(told.observation))
                 assert step.rewards[0] == (0 if told.reward < least else np.float32(told.reward))
                 dense.append(told.reward)
             assert (told.last(), step.truncated[0]) == (True, True)
@@ -244,8 +245,8 @@ class TestEnds:
         with pytest.raises(ValueError, match=r"environment 1 \(dmc/lqr_lqr_2_1\) must be reset .* has ended"):
             environments.send(np.zeros((2, 1), dtype=np.float32))
         shown = environments.reset([None, 5])
-        assert np.array_equal(shown[0], last.arrived[0])
-        assert not np.array_equal(shown[1], last.arrived[1])
+        assert np.array_equal(shown[0], last.next_observations[0])
+        assert not np.array_equal(shown[1], last.next_observations[1])
         assert np.array_equal(environments.reset([None, None]), shown)
         act(environments, np.zeros((2, 1)))
 
@@ -330,11 +331,11 @@ class TestWorkers:
         assert len(multiprocessing.active_children()) == 2
         environments.reset([0, 1])
         before = act(environments, np.zeros((2, 1)))
-        kept = before.arrived.copy()
+        kept = before.next_observations.copy()
         for _ in range(998):
             assert not act(environments, np.ones((2, 1))).truncated.any()
         assert act(environments, np.ones((2, 1))).truncated.all()
-        assert np.array_equal(before.arrived, kept)  # what was received stays as it is
+        assert np.array_equal(before.next_observations, kept)  # what was received stays as it is
         with pytest.raises(ValueError, match="environment 0"):
             environments.send(np.zeros((2, 1), dtype=np.float32))
         environments.close()

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 from gl import needs_gl
 
+from vcse.envs.interface import TaskSpec
 from vcse.envs.mujoco import metaworld
 from vcse.envs.mujoco.metaworld import TASKS, Arm, check_task
-from vcse.envs.mujoco.pixels import Pixels, PixelSpec, pixel_spec
+from vcse.envs.mujoco.pixels import Pixels
+from vcse.envs.tasks import task_spec
 
 pytest.importorskip("metaworld", reason="metaworld is not installed: pip install -e '.[metaworld]'")
 
@@ -33,7 +35,7 @@ class TestTasks:
 
         assert {f"{name}-v3-goal-observable" for name in TASKS} == set(ALL_V3_ENVIRONMENTS_GOAL_OBSERVABLE)
         assert len(TASKS) == 50
-        assert pixel_spec("metaworld/door-open") == PixelSpec(4, 250, has_success=True)
+        assert task_spec("metaworld/door-open") == TaskSpec(500, action_size=4, has_success=True)
 
     def test_unknown_ones_are_refused(self):
         for name in TASKS:
@@ -73,7 +75,7 @@ class TestEpisodes:
         arm = Arm("reach")
         arm.begin(0)
         assert arm._simulator.max_path_length == metaworld.MOST_FRAMES
-        ends = [arm.step(np.zeros(4))[1] for _ in range(metaworld.MOST_FRAMES)]
+        ends = [arm.step(np.zeros(4))[2] for _ in range(metaworld.MOST_FRAMES)]
         assert ends == [False] * 499 + [True]
 
 
@@ -148,9 +150,9 @@ def test_the_tasks_of_the_paper_can_be_done(name):
     policy, arm = getattr(policies, PAPER_TASKS[name])(), Arm(name)
     arm.begin(2)
     told = [arm.step(np.zeros(4))]
-    while not told[-1][1]:
+    while not told[-1][2]:
         told.append(arm.step(np.clip(policy.get_action(arm._simulator._last_stable_obs), -1, 1)))
-    rewards, _, success = zip(*told, strict=True)
+    rewards, _, _, success = zip(*told, strict=True)
     assert len(told) == metaworld.MOST_FRAMES
     assert not success[0]
     assert any(success)
@@ -172,7 +174,7 @@ def actions_that_open_the_door(seed):
         action = np.clip(policy.get_action(arm._simulator._last_stable_obs), -1, 1).astype(np.float32)
         actions.append(action)
         frames = [arm.step(action) for _ in range(2)]
-        told.append((sum(reward for reward, _, _ in frames), any(success for _, _, success in frames)))
+        told.append((sum(reward for reward, *_ in frames), any(success for *_, success in frames)))
     return np.array(actions, dtype=np.float32), told
 
 
@@ -194,9 +196,10 @@ class TestPixels:
         rewards, success = zip(*told, strict=True)
         np.testing.assert_allclose([step.rewards[0] for step in steps[1:]], rewards, rtol=1e-6)
         assert [bool(step.success[0]) for step in steps[1:]] == list(success)
+        assert {(step.success.shape, step.success.dtype) for step in steps} == {((1,), np.dtype(np.bool_))}
         assert any(success)
         assert not success[0]
-        assert np.abs(steps[-1].arrived.astype(int) - shown).mean() > 3
+        assert np.abs(steps[-1].next_observations.astype(int) - shown).mean() > 3
 
     def test_seeds_processes_and_markers(self):
         tasks = ["metaworld/door-open", "metaworld/door-open", "metaworld/push"]

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from gl import needs_gl
 
+from vcse.envs.interface import TaskSpec
 from vcse.envs.mujoco import dmc, pixels
 from vcse.envs.mujoco.dmc import DMCStates
-from vcse.envs.mujoco.pixels import Pixels, PixelSpec, check_task, pixel_spec
+from vcse.envs.mujoco.pixels import Pixels
+from vcse.envs.tasks import check_task, task_spec
 
 HOPPERS = ("dmc-pixels/hopper_stand", "dmc-pixels/hopper_hop")
 
@@ -39,24 +41,24 @@ def assert_same(some, others):
 
 class TestTasks:
     def test_sizes_are_known_without_drawing(self):
-        assert pixel_spec("dmc-pixels/hopper_stand") == PixelSpec(4, 500, has_success=False)
-        assert pixel_spec("dmc-pixels/cheetah_run_sparse") == PixelSpec(6, 500, has_success=False)
+        assert task_spec("dmc-pixels/hopper_stand") == TaskSpec(1000, action_size=4)
+        assert task_spec("dmc-pixels/cheetah_run_sparse") == TaskSpec(1000, action_size=6)
 
     def test_unknown_ones_are_refused(self):
-        check_task("dmc-pixels", "hopper_stand")
+        check_task("dmc-pixels/hopper_stand")
         with pytest.raises(ValueError, match=r"'dmc-pixels/hoper_stand' does not exist; nearest are dmc-pixels/hopper"):
-            check_task("dmc-pixels", "hoper_stand")
+            check_task("dmc-pixels/hoper_stand")
         with pytest.raises(ValueError, match="family must be dmc-pixels or metaworld, got 'atari'"):
-            check_task("atari", "pong")
+            Pixels(["atari/pong"])
         with pytest.raises(ValueError, match="'dmc-pixels/hop' does not exist"):
             Pixels(["dmc-pixels/hop"])
 
     def test_missing_packages_are_named(self, monkeypatch):
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
         with pytest.raises(RuntimeError, match=r"simulates dmc-pixels/hopper_stand, .* pip install -e '.\[dmc\]'"):
-            check_task("dmc-pixels", "hopper_stand")
+            check_task("dmc-pixels/hopper_stand")
         with pytest.raises(RuntimeError, match=r"simulates metaworld/door-open, .* pip install -e '.\[metaworld\]'"):
-            check_task("metaworld", "door-open")
+            check_task("metaworld/door-open")
 
 
 class TestMisuse:
@@ -105,11 +107,12 @@ class Blind:
 @pytest.fixture
 def blind(monkeypatch):
     monkeypatch.setattr(pixels, "PictureTaker", Blind)
-    return lambda name: pixels._Environment(pixels._Suite(name), "fast", "none")
+    sizes = {"image_size": 84, "action_repeat": 2}
+    return lambda name: pixels._Environment(dmc.simulate(name, observes=False), "fast", "none", **sizes)
 
 
 def physics_of(environment):
-    return environment.simulation._simulation._simulator.physics
+    return environment.simulation._simulator.physics
 
 
 class TestFrames:
@@ -142,7 +145,7 @@ class TestFrames:
         physics_of(environment).forward()
         _, _, terminated, truncated, _ = environment.step(np.zeros(1))
         assert (terminated, truncated) == (True, False)
-        assert environment.simulation._simulation._steps == 1
+        assert environment.simulation._steps == 1
 
 
 @pytest.fixture(scope="class")
@@ -160,12 +163,13 @@ class TestPixels:
         assert hoppers.gl_backend in {"osmesa", "egl", "glfw"}
         shown = hoppers.reset([0, 1])
         step = act(hoppers, np.ones((2, 4)))
-        for picture in (shown, step.arrived):
+        for picture in (shown, step.next_observations):
             assert (picture.shape, picture.dtype) == ((2, 3, 84, 84), np.uint8)
             assert all(each.std() > 10 for each in picture)
         assert (step.rewards.shape, step.rewards.dtype) == ((2,), np.float32)
-        for flag in (step.terminated, step.truncated, step.ended, step.success):
+        for flag in (step.terminated, step.truncated, step.ended):
             assert (flag.tolist(), flag.dtype) == ([False, False], np.bool_)
+        assert step.success is None
 
     def test_pictures_are_upright(self, hoppers):
         picture = hoppers.reset([0, 1])[0].astype(int)
@@ -183,7 +187,7 @@ class TestPixels:
         assert len(multiprocessing.active_children()) == 3
         assert_same(play(others, [3, 4], 12), first)
         shown = others.reset([None, 9])
-        assert np.array_equal(shown[0], first[-1].arrived[0])
+        assert np.array_equal(shown[0], first[-1].next_observations[0])
         others.close()
         assert len(multiprocessing.active_children()) == 1
 
@@ -193,7 +197,7 @@ class TestPixels:
     def test_what_was_received_stays_as_it_is(self, hoppers):
         shown = hoppers.reset([0, 1])
         kept = shown.copy()
-        arrived = act(hoppers, np.ones((2, 4))).arrived
+        arrived = act(hoppers, np.ones((2, 4))).next_observations
         assert np.array_equal(shown, kept)
         assert (arrived != shown).any()
 
@@ -259,6 +263,6 @@ class TestWorkers:
 def test_the_names_of_both_families_of_dm_control_are_the_same():
     names = dmc.registered_tasks()
     assert len(names) > 50
-    assert [check_task("dmc-pixels", name) for name in names] == [None] * len(names)
+    assert [check_task(f"dmc-pixels/{name}") for name in names] == [None] * len(names)
     with pytest.raises(ValueError, match="task 'dmc-pixels/hopper_stnd' does not exist"):
-        check_task("dmc-pixels", "hopper_stnd")
+        check_task("dmc-pixels/hopper_stnd")

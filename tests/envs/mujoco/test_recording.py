@@ -15,7 +15,7 @@ def play(task, **settings):
     filmed = Filmed(task, **settings)
     actions = np.random.default_rng(0).uniform(-1, 1, (STEPS, filmed.action_size)).astype(np.float32)
     try:
-        return filmed, actions, filmed.reset(SEED), [filmed.step(action) for action in actions]
+        return filmed, actions, filmed.begin(SEED), [filmed.step(action) for action in actions]
     finally:
         filmed.close()
 
@@ -29,7 +29,7 @@ def test_a_policy_sees_what_it_would_see_without_a_film(task):
         for action, step in zip(actions, steps, strict=True):
             unfilmed.send(action[None])
             expected = unfilmed.receive()
-            np.testing.assert_array_equal(step.sight.observation, expected.arrived[0])
+            np.testing.assert_array_equal(step.sight.observation, expected.next_observations[0])
             assert step.reward == expected.rewards[0]
             assert (step.terminated, step.truncated) == (False, False)
     finally:

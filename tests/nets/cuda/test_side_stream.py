@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from vcse.nets.cuda.side_stream import Beside
+from vcse.nets.cuda.side_stream import SideStream
 
 
 def test_without_a_gpu_operations_simply_run():
-    beside, numbers = Beside(torch.device("cpu")), torch.zeros(3)
+    beside, numbers = SideStream(torch.device("cpu")), torch.zeros(3)
     with beside:
         numbers += 1
     assert not beside.is_busy
@@ -15,7 +15,7 @@ def test_without_a_gpu_operations_simply_run():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_on_a_gpu_work_beside_begins_after_what_was_before_and_ends_before_what_waits_for_it():
-    beside, before = Beside(torch.device("cuda")), torch.cuda.current_stream()
+    beside, before = SideStream(torch.device("cuda")), torch.cuda.current_stream()
     for _ in range(20):
         large = torch.ones(4000, 4000, device="cuda")
         total = large @ large  # takes longer than to ask for what follows

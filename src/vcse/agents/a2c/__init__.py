@@ -1,5 +1,6 @@
 """A2C: advantage actor-critic, in grid worlds."""
 
+from vcse.agents.a2c.agent import A2C
 from vcse.agents.a2c.cohort import RECENT_EPISODES, A2CCohort, check, in_common, warning
 from vcse.agents.a2c.costs import expected_seconds, needs
 from vcse.agents.a2c.player import A2CPlayer
@@ -14,6 +15,7 @@ ENTRY = AgentEntry(
     settings_for=a2c_settings,
     cohort=A2CCohort,
     player=A2CPlayer(),
+    gives=A2C.GIVES,
     check=check,
     warning=warning,
     in_common=in_common,

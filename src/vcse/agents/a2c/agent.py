@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int, Shaped, UInt8
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from vcse.agents.a2c.networks import TanhHead
+from vcse.agents.a2c.networks import RandomEncoder, TanhHead
 from vcse.agents.a2c.settings import A2CSettings
-from vcse.bonuses.stacked import StackedBonus
-from vcse.nets.cached_encoder import RememberedEncoder
+from vcse.agents.output import UpdateOutput
+from vcse.bonuses.base import Bonus, BonusBatch
+from vcse.bonuses.stacked import StackedBonus, StackedOutput
 from vcse.nets.cuda.graphs import Captured, CapturedCall
 from vcse.nets.encoders import GridEncoder
-from vcse.nets.stacked import Layout, Pieces, Stack
+from vcse.nets.optimizers import rms_step
+from vcse.nets.stacked import Layout, Stack, among_all, indices, per_learner, place_of, rows_of
 from vcse.replay.rollouts import Rollout
 from vcse.returns import gae
 from vcse.settings import check_cohort
@@ -34,7 +36,7 @@ HIDDEN_UNITS = 64
 class A2CSpec:
     """What the agent must know of its environments."""
 
-    observation_shape: tuple[int, int, int]
+    observation_shape: tuple[int, ...]  # height, width, channels
     actions: int
 
 
@@ -45,11 +47,13 @@ class A2C:
         spec: Shape of the observations and number of actions, the same for all learners.
         configs: The settings of each learner. `SHARED` ones must agree; all else may differ.
         seeds: The seed of each learner's parameters.
+        bonus: Anybody's, made with as many learners as there are, in the place of those that the settings choose.
         device: Where everything lives.
         check_finite: Let the bonus refuse NaN and infinity; on CUDA this waits for the device.
     """
 
     SHARED = ("environments", "rollout_steps", "bonus_features")
+    GIVES = frozenset(("values", "rewards", "actions"))  # that a bonus may need
 
     def __init__(
         self,
@@ -57,68 +61,69 @@ class A2C:
         configs: Sequence[A2CSettings],
         seeds: Sequence[int],
         *,
+        bonus: Bonus | None = None,
         device: torch.device | str = "cpu",
         check_finite: bool = False,
     ) -> None:
         check_cohort(configs, seeds, self.SHARED)
         self.device = torch.device(device)
-        self.configs = tuple(configs)
-        common = configs[0]
-
+        self.configs, self.learners = tuple(configs), len(configs)
         self.encoder = GridEncoder(*spec.observation_shape)
         self.actor = TanhHead("actor", self.encoder.features, HIDDEN_UNITS, spec.actions)
         self.critic = TanhHead("critic", self.encoder.features, HIDDEN_UNITS, 1)
         self.extrinsic_critic = TanhHead("extrinsic_critic", self.encoder.features, HIDDEN_UNITS, 1)
         modules = (self.encoder, self.actor, self.critic)
         self.layout = Layout({name: shape for each in modules for name, shape in each.layout.shapes.items()})
+        everyone = range(self.learners)
+        paid = [learner for learner in everyone if bonus is not None or configs[learner].has_bonus]
+        valued = [learner for learner in everyone if learner in paid or configs[learner].keep_extrinsic_critic]
+        self.paid, self.valued = indices(paid, self.device), indices(valued, self.device)
 
         # One generator per learner and stack, so that having a bonus does not change a learner's policy.
         generators = [torch_generator(seed, "parameters") for seed in seeds]
         parameters = torch.cat([each.initial(generators) for each in modules], 1)
-        valued = [learner for learner, config in enumerate(configs) if config.has_extrinsic_critic]
-        extrinsic = self.extrinsic_critic.initial([generators[learner] for learner in valued]) if valued else None
+        extrinsic = self.extrinsic_critic.initial([generators[each] for each in valued]) if valued else None
         self.parameters = parameters.to(self.device).requires_grad_()
         self.squares = torch.zeros_like(parameters, device=self.device)  # RMSprop's average of squared gradients
-        self.valued = torch.tensor(valued, dtype=torch.int64, device=self.device)
-        self.extrinsic_parameters: Stack | None = None
-        self.extrinsic_squares: Stack | None = None
-        if extrinsic is not None:
-            self.extrinsic_parameters = extrinsic.to(self.device).requires_grad_()
-            self.extrinsic_squares = torch.zeros_like(extrinsic, device=self.device)
+        self.extrinsic_parameters = None if extrinsic is None else extrinsic.to(self.device).requires_grad_()
+        self.extrinsic_squares = None if extrinsic is None else torch.zeros_like(extrinsic, device=self.device)
 
         # The bonus sees features of its own: a random encoder that is never trained, or positions.
-        paid = [learner for learner, config in enumerate(configs) if config.has_bonus]
-        self.paid = torch.tensor(paid, dtype=torch.int64, device=self.device)
-        self.random_encoder: Stack | None = None
-        if paid and common.bonus_features == "encoder":
-            encoders = [torch_generator(seeds[learner], "random encoder") for learner in paid]
-            self.random_encoder = self.encoder.initial(encoders).to(self.device)
-        self.bonus = StackedBonus(
-            [configs[learner].bonus for learner in paid],
-            dimensions=2 if common.bonus_features == "position" else self.encoder.features,
-            check_finite=check_finite,
-        ).to(self.device)
+        by_position = configs[0].bonus_features == "position"
+        self.random_encoder: RandomEncoder | None = None
+        if paid and not by_position:
+            of_bonus = [torch_generator(seeds[each], "random encoder") for each in paid]
+            self.random_encoder = RandomEncoder(self.encoder, of_bonus, self.device)
+        dimensions = 2 if by_position else self.encoder.features
+        choices = [configs[each].bonus for each in paid]
+        self.bonus = StackedBonus.given(
+            bonus, choices, self.GIVES, agent="a2c", dimensions=dimensions, check_finite=check_finite
+        )
+        self.bonus.to(self.device)
+        self._read_settings()
+        self._prepare()
+        self._captured_update: Captured[UpdateOutput] | None = None
+        self._captured_from: Rollout | None = None
+        self._captured_acts: dict[tuple[int, ...], CapturedCall[Tensor]] = {}
 
-        self.discount = self._per_learner("discount")
-        self.gae_lambda = self._per_learner("gae_lambda")
-        self.learning_rate = self._per_learner("learning_rate")
-        self.rms_decay = self._per_learner("rms_decay")
-        self.rms_epsilon = self._per_learner("rms_epsilon")
-        self.entropy_coefficient = self._per_learner("entropy_coefficient")
-        self.value_coefficient = self._per_learner("value_coefficient")
-        self.most_gradient_norm = self._per_learner("most_gradient_norm")
-        self.beta = self._per_learner("beta")[self.paid, None, None]
+    def _read_settings(self) -> None:
+        """Bring the settings of all learners into tensors."""
+        configs = self.configs
+
+        def each(name: str) -> Float[Tensor, " l"]:
+            return per_learner(configs, name, self.device)
+
+        self.discount, self.gae_lambda = each("discount"), each("gae_lambda")
+        self.learning_rate = each("learning_rate")
+        self.rms_decay, self.rms_epsilon = each("rms_decay"), each("rms_epsilon")
+        self.entropy_coefficient, self.value_coefficient = each("entropy_coefficient"), each("value_coefficient")
+        self.most_gradient_norm = each("most_gradient_norm")
+        self.beta = each("beta")[self.paid, None, None]
         joins_reward = torch.tensor([config.injection == "reward" for config in configs], device=self.device)
         self.joins_reward = joins_reward[:, None, None].float()
         bootstraps = torch.tensor([config.time_limit == "bootstraps" for config in configs], device=self.device)
         self.ends_at_limit = ~bootstraps[:, None, None]
-        self.needs_arrived = any(config.time_limit == "bootstraps" for config in configs)
-        self.remembered: RememberedEncoder | None = None
-        self._prepare()
-        self._prepare_random_encoder()
-        self._captured_update: Captured[dict[str, Tensor]] | None = None
-        self._captured_from: Rollout | None = None
-        self._captured_acts: dict[tuple[int, ...], CapturedCall[Tensor]] = {}
+        self.needs_arrived = bool(bootstraps.any())
 
     @torch.no_grad()
     def _prepare(self) -> None:
@@ -126,29 +131,6 @@ class A2C:
         pieces = self.layout.pieces(self.parameters)
         heads = {name: pieces[name] for head in (self.actor, self.critic) for name in head.layout.shapes}
         self.acting = self.encoder.prepare(pieces) | heads
-
-    def _prepare_random_encoder(self) -> None:
-        """Bring the random encoder to the form in which it is applied; on a CPU it remembers what it has encoded."""
-        if self.random_encoder is None:
-            return
-        self.random_pieces = self.encoder.prepare(self.encoder.layout.pieces(self.random_encoder))
-        if self.device.type == "cpu":
-            self.remembered = RememberedEncoder(self.encoder, self.random_pieces, len(self.random_encoder))
-
-    def _replace_random_encoder(self, row: int, remembered: dict[str, Tensor] | None) -> None:
-        """Take one learner's encoder into use, and what it has encoded."""
-        assert self.random_encoder is not None
-        pieces = self.encoder.prepare(self.encoder.layout.pieces(self.random_encoder[row : row + 1]))
-        for name, piece in pieces.items():
-            self.random_pieces[name][row] = piece[0]
-        if self.remembered is not None:
-            nothing = {"observations": torch.empty(0), "features": torch.empty(0, self.encoder.features)}
-            self.remembered.load_learner_state(row, remembered or nothing)
-
-    @property
-    def learners(self) -> int:
-        """How many there are."""
-        return len(self.configs)
 
     @torch.no_grad()
     def act(
@@ -161,16 +143,11 @@ class A2C:
 
         Args:
             observations: What the environments show, on the host or the device.
-            uniforms: A random number in [0, 1) for each, which draws the action; None for the likeliest action.
+            uniforms: A random number in [0, 1) for each, which samples the action; None for the likeliest action.
             learners: Whose environments these are.
         """
-        if self._captured_update is not None and uniforms is not None:
-            return self._captured_act(observations, uniforms, learners)
-        return self._act(observations.to(self.device), uniforms, learners)
-
-    def _captured_act(
-        self, observations: UInt8[Tensor, "l n h w c"], uniforms: Float[Tensor, "l n"], learners: slice
-    ) -> Int[Tensor, "l n"]:
+        if self._captured_update is None or uniforms is None:
+            return self._act(observations.to(self.device), uniforms, learners)
         key = (*learners.indices(self.learners), *observations.shape)
         if key not in self._captured_acts:
             self._captured_acts[key] = CapturedCall(
@@ -187,6 +164,17 @@ class A2C:
         below = logits.softmax(-1).cumsum(-1) <= uniforms.unsqueeze(-1)
         return below[..., :-1].sum(-1)
 
+    @torch.no_grad()
+    def action_probabilities(
+        self, observations: UInt8[Tensor, "l n h w c"], learners: slice = slice(None)
+    ) -> Float[Tensor, "l n a"]:
+        """Return the policy's distribution over actions."""
+        return self._logits(observations, learners).softmax(-1)
+
+    def _logits(self, observations: UInt8[Tensor, "l n h w c"], learners: slice) -> Float[Tensor, "l n a"]:
+        acting = {name: piece[learners] for name, piece in self.acting.items()}
+        return self.actor(acting, self.encoder(acting, observations))
+
     @property
     def can_be_captured(self) -> bool:
         """Whether updates are not captured yet but could be: the memory of a bonus grows at first."""
@@ -202,39 +190,27 @@ class A2C:
         self._captured_update = Captured(lambda: self._update(rollout, None))
         self._captured_from = rollout
 
-    @torch.no_grad()
-    def action_probabilities(
-        self, observations: UInt8[Tensor, "l n h w c"], learners: slice = slice(None)
-    ) -> Float[Tensor, "l n a"]:
-        """Give the policy's distribution over actions."""
-        return self._logits(observations, learners).softmax(-1)
-
-    def _logits(self, observations: UInt8[Tensor, "l n h w c"], learners: slice) -> Float[Tensor, "l n a"]:
-        acting = {name: piece[learners] for name, piece in self.acting.items()}
-        return self.actor(acting, self.encoder(acting, observations))
-
-    def update(self, rollout: Rollout, values: Float[Tensor, "l n t"] | None = None) -> dict[str, Float[Tensor, " l"]]:
+    def update(self, rollout: Rollout, values: Float[Tensor, "l n t"] | None = None) -> UpdateOutput:
         """Learn from a rollout; what is returned is overwritten by the next update.
 
         Args:
             rollout: What happened, under the present parameters.
             values: What the bonus conditions on; the extrinsic critic's if not given, or where it is NaN.
-
-        Returns:
-            Numbers to log, one per learner.
         """
         if self._captured_update is not None and rollout is self._captured_from and values is None:
             return self._captured_update()
         return self._update(rollout, values)
 
-    def _update(self, rollout: Rollout, values: Float[Tensor, "l n t"] | None) -> dict[str, Float[Tensor, " l"]]:
+    def _update(self, rollout: Rollout, values: Float[Tensor, "l n t"] | None) -> UpdateOutput:
         learners, n, t = rollout.actions.shape
         pieces = self.layout.pieces(self.parameters)
         encoder = self.encoder.prepare(pieces)
         features = self.encoder(encoder, rollout.observations.flatten(1, 2))
-        arrived = self._arrived_features(rollout, encoder)
+        with torch.no_grad():  # what each action led to, before any reset, where that is needed
+            arrived = None if rollout.arrived is None else self.encoder(encoder, rollout.arrived.flatten(1, 2))
         critic = self.critic(pieces, features).view(learners, n, t + 1)
-        terminated, ended = self._ends(rollout)
+        ended = rollout.terminated | rollout.truncated
+        terminated = rollout.terminated | (rollout.truncated & self.ends_at_limit)
 
         # The value of the task's own rewards: nothing of it reaches the encoder, nothing of the bonus reaches it.
         extrinsic_loss, extrinsic = self._extrinsic(features.detach(), arrived, rollout, terminated, ended)
@@ -242,7 +218,7 @@ class A2C:
         # The bonus of s_t, weighted by beta.
         with torch.no_grad():
             condition = extrinsic if values is None else torch.where(values.isnan(), extrinsic, values)
-            bonus = self.weighted_bonus(rollout, condition)
+            paid, bonus = self.weighted_bonus(rollout, condition)
             joined = rollout.rewards + bonus * self.joins_reward
             advantages = gae(
                 joined,
@@ -266,7 +242,7 @@ class A2C:
         loss = loss + self.value_coefficient * (value_loss + extrinsic_loss)
         gradient_norm = self._descend(loss)
         self._prepare()
-        return {
+        metrics = {
             "policy_entropy": entropy.detach(),
             "policy_loss": policy_loss.detach(),
             "value_loss": value_loss.detach(),
@@ -275,16 +251,7 @@ class A2C:
             "gradient_norm": gradient_norm,
             **({} if values is None else _agreement(extrinsic.flatten(1), values.flatten(1))),
         }
-
-    def _ends(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        """Say where nothing comes after, and where an episode ends for whatever reason."""
-        ended = rollout.terminated | rollout.truncated
-        return rollout.terminated | (rollout.truncated & self.ends_at_limit), ended
-
-    @torch.no_grad()
-    def _arrived_features(self, rollout: Rollout, encoder: Pieces) -> Float[Tensor, "l m f"] | None:
-        """Give the features of what each action led to, before any reset, where that is needed."""
-        return None if rollout.arrived is None else self.encoder(encoder, rollout.arrived.flatten(1, 2))
+        return UpdateOutput(metrics, paid)
 
     def _extrinsic(
         self,
@@ -294,143 +261,117 @@ class A2C:
         terminated: Tensor,
         ended: Tensor,
     ) -> tuple[Float[Tensor, " l"], Float[Tensor, "l n t"]]:
-        """Give the extrinsic critic's loss and values; zeros for learners that have none."""
+        """Return the extrinsic critic's loss and values; zeros for learners that have none."""
         learners, n, t = rollout.actions.shape
         if self.extrinsic_parameters is None:
             return features.new_zeros(learners), features.new_zeros(learners, n, t)
         who = self.valued
         pieces = self.extrinsic_critic.layout.pieces(self.extrinsic_parameters)
-        estimates = self.extrinsic_critic(pieces, self._of(who, features)).view(len(who), n, t + 1)
+        estimates = self.extrinsic_critic(pieces, rows_of(who, features)).view(len(who), n, t + 1)
         with torch.no_grad():
             advantages = gae(
-                self._of(who, rollout.rewards),
+                rows_of(who, rollout.rewards),
                 estimates[..., :-1],
                 estimates[..., 1:]
                 if arrived is None
-                else self.extrinsic_critic(pieces, self._of(who, arrived)).view(len(who), n, t),
-                self._of(who, terminated),
-                self._of(who, ended),
+                else self.extrinsic_critic(pieces, rows_of(who, arrived)).view(len(who), n, t),
+                rows_of(who, terminated),
+                rows_of(who, ended),
                 discount=self.discount[who, None],
                 gae_lambda=self.gae_lambda[who, None],
             )
             returns = estimates[..., :-1] + advantages
-        losses = self._among_all(who, (estimates[..., :-1] - returns).square().mean((1, 2)))
-        return losses, self._among_all(who, estimates[..., :-1].detach())
+        losses = among_all(who, (estimates[..., :-1] - returns).square().mean((1, 2)), learners)
+        return losses, among_all(who, estimates[..., :-1].detach(), learners)
 
-    def weighted_bonus(self, rollout: Rollout, values: Float[Tensor, "l n t"]) -> Float[Tensor, "l n t"]:
-        """Give beta times the bonus of each state, and keep what it was made of; zeros for learners without."""
+    def weighted_bonus(
+        self, rollout: Rollout, values: Float[Tensor, "l n t"]
+    ) -> tuple[StackedOutput | None, Float[Tensor, "l n t"]]:
+        """Return the bonus of those who are paid one, and beta times it for each state; zeros for learners without."""
         if not len(self.paid):
-            return torch.zeros_like(values)
+            return None, torch.zeros_like(values)
         if self.random_encoder is None:
-            features = self._of(self.paid, rollout.positions).flatten(1, 2)
+            features = rows_of(self.paid, rollout.positions).flatten(1, 2)
         else:
-            features = self._random_features(self._of(self.paid, rollout.observations)[:, :, :-1].flatten(1, 2))
-        self.bonus_output = self.bonus(
-            features,
-            values=self._of(self.paid, values).flatten(1),
-            rewards=self._of(self.paid, rollout.rewards).flatten(1),
-        )
-        reward = self.bonus_output.reward.view(len(self.paid), *values.shape[1:])
-        return self._among_all(self.paid, self.beta * reward)
-
-    def _random_features(self, observations: UInt8[Tensor, "m n h w c"]) -> Float[Tensor, "m n f"]:
-        return (
-            self.encoder(self.random_pieces, observations) if self.remembered is None else self.remembered(observations)
-        )
+            features = self.random_encoder(rows_of(self.paid, rollout.observations)[:, :, :-1].flatten(1, 2))
+        given = {"values": values, "rewards": rollout.rewards, "actions": rollout.actions}
+        batch = {name: rows_of(self.paid, given[name]).flatten(1) for name in self.bonus.needs}
+        if self.bonus.learns:
+            self.bonus.learn(BonusBatch(features, **batch))
+        output = self.bonus(features, **batch)
+        reward = output.reward.view(len(self.paid), *values.shape[1:])
+        return output, among_all(self.paid, self.beta * reward, self.learners)
 
     def _descend(self, loss: Float[Tensor, " l"]) -> Float[Tensor, " l"]:
-        """Take one step of RMSprop down each learner's own gradient, clipped to its own norm, and give the norms."""
-        stacks = [stack for stack in (self.parameters, self.extrinsic_parameters) if stack is not None]
-        gradients = torch.autograd.grad(loss.sum(), stacks)
+        """Take one step of RMSprop down each learner's own gradient, clipped to its own norm, and return the norms."""
+        stacks: list[tuple[Stack, Stack, slice | Tensor]] = [(self.parameters, self.squares, slice(None))]
+        if self.extrinsic_parameters is not None and self.extrinsic_squares is not None:
+            stacks.append((self.extrinsic_parameters, self.extrinsic_squares, self.valued))
+        gradients = torch.autograd.grad(loss.sum(), [parameters for parameters, _, _ in stacks])
         with torch.no_grad():
             square_norm = gradients[0].square().sum(1)
-            if self.extrinsic_parameters is not None:
-                square_norm = square_norm.index_add(0, self.valued, gradients[1].square().sum(1))
+            for gradient in gradients[1:]:
+                square_norm = square_norm.index_add(0, self.valued, gradient.square().sum(1))
             norm = square_norm.sqrt()
             shrink = (self.most_gradient_norm / (norm + 1e-6)).clamp(max=1.0)
-            self._rms_step(self.parameters, self.squares, gradients[0], shrink, slice(None))
-            if self.extrinsic_parameters is not None and self.extrinsic_squares is not None:
-                self._rms_step(
-                    self.extrinsic_parameters, self.extrinsic_squares, gradients[1], shrink[self.valued], self.valued
+            for (parameters, squares, who), gradient in zip(stacks, gradients, strict=True):
+                rms_step(
+                    parameters,
+                    squares,
+                    gradient.mul_(shrink[who, None]),
+                    rate=self.learning_rate[who, None],
+                    decay=self.rms_decay[who, None],
+                    epsilon=self.rms_epsilon[who, None],
                 )
         return norm
 
-    def _rms_step(
-        self, parameters: Stack, squares: Stack, gradient: Stack, shrink: Float[Tensor, " m"], who: slice | Tensor
-    ) -> None:
-        decay, epsilon, rate = (each[who, None] for each in (self.rms_decay, self.rms_epsilon, self.learning_rate))
-        clipped = gradient.mul_(shrink[:, None])
-        squares.mul_(decay).addcmul_(clipped, clipped * (1 - decay))
-        parameters.sub_(rate * clipped / squares.sqrt().add_(epsilon))
-
-    def _of(self, who: Int[Tensor, " m"], tensor: Shaped[Tensor, "l ..."]) -> Shaped[Tensor, "m ..."]:
-        """Give the rows of some learners, without a copy where these are all."""
-        return tensor if len(who) == self.learners else tensor[who]
-
-    def _among_all(self, who: Int[Tensor, " m"], rows: Shaped[Tensor, "m ..."]) -> Shaped[Tensor, "l ..."]:
-        """Give the rows of some learners with zeros for the others, without a copy where these are all."""
-        if len(who) == self.learners:
-            return rows
-        return rows.new_zeros(self.learners, *rows.shape[1:]).index_copy(0, who, rows)
-
-    def _per_learner(self, name: str) -> Float[Tensor, " l"]:
-        return torch.tensor([getattr(config, name) for config in self.configs], device=self.device)
+    def _stacks(self, learner: int) -> dict[str, Tensor]:
+        """Return the rows of all stacks that are a learner's."""
+        rows = {"parameters": self.parameters[learner], "squares": self.squares[learner]}
+        row = place_of(learner, self.valued)
+        if row is not None and self.extrinsic_parameters is not None and self.extrinsic_squares is not None:
+            rows["extrinsic_parameters"] = self.extrinsic_parameters[row]
+            rows["extrinsic_squares"] = self.extrinsic_squares[row]
+        return rows
 
     def learner_state(self, learner: int) -> dict[str, Any]:
-        """Give everything of one learner that a restart needs; it does not depend on the rest of the cohort."""
-        state: dict[str, Any] = {
-            "parameters": _copy(self.parameters[learner]),
-            "squares": _copy(self.squares[learner]),
-        }
-        if self.extrinsic_parameters is not None and self.extrinsic_squares is not None:
-            for row in (self.valued == learner).nonzero().flatten().tolist():
-                state["extrinsic_parameters"] = _copy(self.extrinsic_parameters[row])
-                state["extrinsic_squares"] = _copy(self.extrinsic_squares[row])
-        for row in (self.paid == learner).nonzero().flatten().tolist():
+        """Return everything of one learner that a restart needs; it does not depend on the rest of the cohort."""
+        state: dict[str, Any] = {name: row.detach().cpu().clone() for name, row in self._stacks(learner).items()}
+        row = place_of(learner, self.paid)
+        if row is not None:
             state["bonus"] = self.bonus.learner_state(row)
-            if self.random_encoder is not None:
-                state["random_encoder"] = _copy(self.random_encoder[row])
-            if self.remembered is not None:
-                state["remembered"] = self.remembered.learner_state(row)
+            state |= {} if self.random_encoder is None else self.random_encoder.learner_state(row)
         return state
 
     @torch.no_grad()
     def load_learner_state(self, learner: int, state: dict[str, Any]) -> None:
-        """Take one learner's state back."""
+        """Load one learner's state."""
         # What is remembered of observations is not there in checkpoints of a GPU.
         mine, theirs = (sorted(each.keys() - {"remembered"}) for each in (self.learner_state(learner), state))
         if mine != theirs:
             raise ValueError(f"the learner has {mine}, but the checkpoint holds {theirs}")
-        self.parameters[learner].copy_(state["parameters"])
-        self.squares[learner].copy_(state["squares"])
-        if self.extrinsic_parameters is not None and self.extrinsic_squares is not None:
-            for row in (self.valued == learner).nonzero().flatten().tolist():
-                self.extrinsic_parameters[row].copy_(state["extrinsic_parameters"])
-                self.extrinsic_squares[row].copy_(state["extrinsic_squares"])
-        for row in (self.paid == learner).nonzero().flatten().tolist():
+        for name, rows in self._stacks(learner).items():
+            rows.copy_(state[name])
+        row = place_of(learner, self.paid)
+        if row is not None:
             self.bonus.load_learner_state(row, state["bonus"])
             if self.random_encoder is not None:
-                self.random_encoder[row].copy_(state["random_encoder"])
-                self._replace_random_encoder(row, state.get("remembered"))
+                self.random_encoder.load_learner_state(row, state)
         self._prepare()
 
     def state_dict(self) -> dict[str, Any]:
-        """Give the state of every learner."""
+        """Return the state of every learner."""
         return {str(learner): self.learner_state(learner) for learner in range(self.learners)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take the state of every learner back."""
+        """Load the state of every learner."""
         for learner in range(self.learners):
             self.load_learner_state(learner, state[str(learner)])
 
 
 def _agreement(guessed: Float[Tensor, "l m"], exact: Float[Tensor, "l m"]) -> dict[str, Float[Tensor, " l"]]:
-    """Say how well the extrinsic critic knows the exact values; NaN for learners that have none."""
+    """Return how well the extrinsic critic knows the exact values; NaN for learners that have none."""
     error = (guessed - exact).square().mean(-1).sqrt()
     apart, exact_apart = (each - each.mean(-1, keepdim=True) for each in (guessed, exact))
     spread = apart.square().sum(-1).sqrt() * exact_apart.square().sum(-1).sqrt()
     return {"exact_value_rmse": error, "exact_value_correlation": (apart * exact_apart).sum(-1) / spread}
-
-
-def _copy(tensor: Tensor) -> Tensor:
-    return tensor.detach().cpu().clone()

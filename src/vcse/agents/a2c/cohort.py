@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import time
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -13,18 +12,18 @@ from torch import Tensor
 from vcse.agents.a2c.agent import A2C, A2CSpec
 from vcse.agents.a2c.exact_values import METRICS as OF_EXACT_VALUES
 from vcse.agents.a2c.exact_values import ExactValues
-from vcse.agents.a2c.player import play_grids
+from vcse.agents.a2c.player import A2CPlayer
 from vcse.agents.a2c.settings import A2CSettings
-from vcse.envs.interface import Environments, Observations, Positions
+from vcse.agents.entry import Policies
+from vcse.agents.lockstep import Lockstep
+from vcse.envs.interface import Environments, Making, Observations, Positions
 from vcse.envs.tasks import make_environments, task_spec
 from vcse.nets.encoders import GridEncoder
 from vcse.replay.rollouts import Rollouts
 from vcse.runs.checkpoint import check_replayed, fitting
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
-from vcse.runs.divergence import check_finite
-from vcse.runs.metrics import BONUS_COLUMNS, SHOWN_OF_BONUS, BonusMean, Episodes
-from vcse.runs.progress import Status, by_method
+from vcse.runs.metrics import BONUS_COLUMNS, SHOWN_OF_BONUS
 from vcse.runs.schedule import EAGER_UPDATES, is_due
 from vcse.streams import uniforms
 
@@ -69,16 +68,17 @@ class Group:
     def __init__(self, learners: slice, environments: Environments) -> None:
         self.learners = learners
         self.environments = environments
-        self.observations: Observations
-        self.positions: Positions
-        self.observations, self.positions = environments.reset()
+        self.observations = environments.reset()
+        self.positions: Positions | None = getattr(environments, "positions", None)  # on the map, where there is one
 
 
-class A2CCohort:
+class A2CCohort(Lockstep[A2CSettings]):
     """Runs of A2C that are trained in lockstep. Runs of one task must stand side by side."""
 
     rows_show_evaluations = False
     evaluates_at_start = False
+    knows_success = True
+    must_be_finite = ("gradient_norm",)
 
     def __init__(
         self,
@@ -89,46 +89,33 @@ class A2CCohort:
         replay_place: str | None = None,
     ) -> None:
         del replay_place  # what was seen since the last update is little
-        self.directories = list(directories)
-        self.configs = [directory.config for directory in directories]
-        self.settings = [A2CSettings.of(config.settings) for config in self.configs]
-        self.threads = threads
-        first = self.settings[0]
-        spec = task_spec(self.configs[0].task)
-        seeds = [config.seed for config in self.configs]
-        self.agent = A2C(A2CSpec(spec.observation_shape, spec.actions), self.settings, seeds, device=device)
+        super().__init__(directories, A2CSettings, device=device, threads=threads)
+        shape, environments = self.spec.observation_shape, self.common.environments
+        self.agent = A2C(A2CSpec(shape, self.spec.actions), self.settings, self.seeds, device=device)
         learners = len(self.configs)
         self.rollouts = Rollouts(
             learners=learners,
-            environments=first.environments,
-            steps=first.rollout_steps,
-            observation_shape=spec.observation_shape,
+            environments=environments,
+            steps=self.common.rollout_steps,
+            observation_shape=shape,
             keep_arrived=self.agent.needs_arrived,
             device=self.agent.device,
         )
         self.update = 0
-        self.step_frames = first.frames_per_update
+        self.step_frames = self.common.frames_per_update
         self.timing_every_frames = self.configs[0].row_every_frames
-        self.episodes = Episodes(learners, first.environments, recent=RECENT_EPISODES)
-        self.bonus_mean = BonusMean(learners, self.agent.paid)
+        self.keep_account(self.agent.paid, environments=environments, recent=RECENT_EPISODES)
         self.visits = np.zeros((learners, 1, MAP_SIDE, MAP_SIDE), dtype=np.int64)  # the last slice is being counted
         self.visits_every_frames = self.configs[0].visits_every_frames
         self.new_actions: list[np.ndarray] = []
-        self.metrics: dict[str, Tensor] = {}
         self.captures = self.agent.device.type == "cuda"
-        self.eager_updates = 0
         self.groups = self._make_groups()
         self.exact_values = ExactValues(self.settings, [(each.learners, each.environments) for each in self.groups])
-        self.seconds = dict.fromkeys(("env", "act", "update"), 0.0)
 
     @property
     def frame(self) -> int:
         """Frames that every run has had so far."""
         return self.update * self.step_frames
-
-    def describe(self) -> str:
-        """Return nothing: all is known before."""
-        return ""
 
     def begin(self) -> None:
         """Begin nothing: the environments are reset when they are made."""
@@ -141,17 +128,17 @@ class A2CCohort:
     def step(self) -> None:
         """Collect one rollout and learn from it."""
         self._collect()
-        begin = time.perf_counter()
+        self.timer.start()
         rollout = self.rollouts.complete()
         if self.captures and self.eager_updates >= EAGER_UPDATES and self.agent.can_be_captured:
             self.agent.capture(rollout)  # all that has to be loaded is, and shapes no longer change
         self.eager_updates += 1
-        self.metrics = self.agent.update(rollout, self.exact_values.of_rollout(self.agent, rollout.actions))
+        self.output = self.agent.update(rollout, self.exact_values.of_rollout(self.agent, rollout.actions))
         self.update += 1
         if is_due(self.visits_every_frames, frame=self.frame, step_frames=self.step_frames):
             self.visits = np.concatenate((self.visits, np.zeros_like(self.visits[:, :1])), 1)
-        self.bonus_mean.take(self.agent.bonus_output.reward if len(self.agent.paid) else None)
-        self.seconds["update"] += time.perf_counter() - begin
+        self.bonus_mean.take(self.output.bonus)
+        self.timer.lap("update")
 
     def _collect(self) -> None:
         """Let every environment take the steps of a rollout. Groups take turns: one acts, the others are stepped."""
@@ -175,18 +162,19 @@ class A2CCohort:
         return observations
 
     def _send(self, group: Group, t: int, noise: Tensor) -> None:
-        begin = time.perf_counter()
+        self.timer.start()
         shown = self._show(group, t)
         self.exact_values.remember(group.learners, t)
-        positions = torch.from_numpy(group.positions).view(*shown.shape[:2], 2)
-        self.rollouts.keep_positions(group.learners, t, positions)
+        if group.positions is not None:
+            positions = torch.from_numpy(group.positions).view(*shown.shape[:2], 2)
+            self.rollouts.keep_positions(group.learners, t, positions)
         actions = self.agent.act(shown, noise[group.learners, :, t], group.learners)
         self.rollouts.rollout.actions[group.learners, :, t] = actions
         group.environments.send(actions.flatten().cpu().numpy())
-        self.seconds["act"] += time.perf_counter() - begin
+        self.timer.lap("act")
 
     def _receive(self, group: Group, t: int) -> None:
-        begin = time.perf_counter()
+        self.timer.start()
         step = group.environments.receive()
         shape = (-1, self.rollouts.rollout.actions.shape[1])
         self.rollouts.keep(
@@ -195,43 +183,37 @@ class A2CCohort:
             rewards=torch.from_numpy(step.rewards).view(shape),
             terminated=torch.from_numpy(step.terminated).view(shape),
             truncated=torch.from_numpy(step.truncated).view(shape),
-            arrived=torch.from_numpy(step.arrived).view(*shape, *step.arrived.shape[1:]),
+            arrived=torch.from_numpy(step.next_observations).view(*shape, *step.next_observations.shape[1:]),
         )
         self.episodes.take(group.learners, step.rewards, step.ended)
-        if self.visits_every_frames > 0:
+        if self.visits_every_frames > 0 and step.next_positions is not None:
             learner = np.repeat(np.arange(group.learners.start, group.learners.stop), shape[1])
-            np.add.at(self.visits[:, -1], (learner, *step.arrived_positions.T), 1)
+            np.add.at(self.visits[:, -1], (learner, *step.next_positions.T), 1)
         group.observations, group.positions = step.observations, step.positions
-        self.seconds["env"] += time.perf_counter() - begin
+        self.timer.lap("env")
 
     def rows(self, *, is_evaluated: bool) -> list[dict[str, Any]]:
         """Return a row of train.csv for every run."""
         del is_evaluated  # evaluations are in eval.csv alone
-        metrics = {name: each.tolist() for name, each in self.metrics.items()}
-        self._check_finite()
-        bonus_mean = self.bonus_mean.of_row()
-        shown = self.agent.bonus_output.diagnostics() if len(self.agent.paid) else {}
-        diagnostics = {name: shown[name].tolist() for name in SHOWN_OF_BONUS if name in shown}
-        paid = {learner: row for row, learner in enumerate(self.agent.paid.tolist())}
+        self.check_finite()
+        bonus_mean, latest = self.bonus_mean.of_row(), self.latest.of(*self.output)
         rows = []
         for learner, settings in enumerate(self.settings):
             row = self.episodes.row(self.frame, learner, bonus_mean[learner])
             # What is known of exact values is not for those who train beside.
-            is_exact = self.exact_values.wants(learner)
-            row |= {name: each[learner] for name, each in metrics.items() if is_exact or name not in OF_EXACT_VALUES}
+            unknown = () if self.exact_values.wants(learner) else OF_EXACT_VALUES
+            metrics = [name for name in self.output.metrics if name not in unknown]
             # Where the reward is not conditioned on, a run has no columns for it.
-            for name in SHOWN_OF_BONUS if settings.bonus.needs_rewards else BONUS_COLUMNS:
-                has_it = learner in paid and name in diagnostics
-                row[name] = diagnostics[name][paid[learner]] if has_it else math.nan
+            of_bonus = SHOWN_OF_BONUS if settings.bonus.needs_rewards else BONUS_COLUMNS
+            row |= {name: latest[learner].get(name, math.nan) for name in (*metrics, *of_bonus)}
             rows.append(row)
         return rows
 
     def evaluate(self) -> list[dict[str, Any]]:
         """Play episodes with sampled actions and with the likeliest, and return a row of eval.csv for every run."""
         episodes = self.configs[0].eval_episodes
-        settings: dict[str, Any] = {"frame": self.frame, "episodes": episodes, "threads": self.threads}
-        sampled = play_grids(self.agent, self.configs, sampled=True, **settings)
-        likeliest = play_grids(self.agent, self.configs, sampled=False, **settings)
+        policies = Policies(self.agent, self.configs, self.frame, [each.path for each in self.directories])
+        sampled, likeliest = A2CPlayer().evaluate(policies, episodes=episodes, threads=self.threads)
         return [
             {
                 "frame": self.frame,
@@ -244,15 +226,9 @@ class A2CCohort:
             for one, other in zip(sampled, likeliest, strict=True)
         ]
 
-    def _check_finite(self) -> None:
-        """Refuse to write down what has become NaN, so that the last checkpoint is still good."""
-        if self.metrics:
-            names = [config.name for config in self.configs]
-            check_finite("gradient", self.metrics["gradient_norm"].tolist(), names, frame=self.frame)
-
     def states(self) -> list[dict[str, Any]]:
         """Return the checkpoint of every run, once all actions are in its log."""
-        self._check_finite()
+        self.check_finite()
         if self.new_actions:
             actions = np.stack(self.new_actions, 1)  # [learners, updates, envs, steps]
             for learner, directory in enumerate(self.directories):
@@ -330,20 +306,9 @@ class A2CCohort:
             seeds = [
                 config.seed + ENVIRONMENT_SEED_STRIDE * environment
                 for config in mine
-                for environment in range(self.settings[0].environments)
+                for environment in range(self.common.environments)
             ]
-            environments = make_environments(mine[0].task, seeds, backend=mine[0].backend, threads=threads)
+            making = Making(seeds=seeds, backend=mine[0].backend, threads=threads)
+            environments = make_environments([mine[0].task] * len(seeds), making)
             groups.append(Group(slice(start, stop), environments))
         return groups
-
-    def status(self, frames: int, frames_per_s: float) -> Status:
-        """Return where the cohort is on its way to so many frames."""
-        rates = [self.episodes.success_rate(learner) for learner in range(len(self.configs))]
-        return Status(
-            self.frame,
-            frames,
-            len(self.configs),
-            frames_per_s,
-            by_method(self.configs, rates),
-            by_method(self.configs, self.bonus_mean.of_last_row),
-        )

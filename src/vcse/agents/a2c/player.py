@@ -1,6 +1,6 @@
 """How trained policies of A2C are loaded and played."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -11,8 +11,7 @@ from vcse.agents.a2c.agent import A2C, A2CSpec
 from vcse.agents.a2c.settings import A2CSettings
 from vcse.agents.entry import Policies, Saved
 from vcse.bonuses.registry import NO_BONUS
-from vcse.envs.minigrid.recording import record_grids
-from vcse.envs.moments import Moment
+from vcse.envs.interface import Making
 from vcse.envs.tasks import make_environments, task_spec
 from vcse.runs.checkpoint import fitting
 from vcse.runs.config import RunConfig
@@ -54,26 +53,8 @@ class A2CPlayer:
 
     def evaluate(self, policies: Policies, *, episodes: int, threads: int) -> list[list[Evaluation]]:
         """Play episodes of every run with sampled actions, and again with the likeliest."""
-        return [
-            play_grids(
-                policies.agent,
-                policies.configs,
-                frame=policies.frame,
-                episodes=episodes,
-                sampled=sampled,
-                threads=threads,
-            )
-            for sampled in (True, False)
-        ]
-
-    def record(self, policies: Policies, *, episodes: int, sampled: bool, seed: int) -> Iterator[Moment]:
-        """Play episodes of the first run, and render every step of them."""
-        generator = np.random.default_rng(seed)
-
-        def choose(observation: np.ndarray) -> int:
-            return int(self.act(policies, observation[None], generator if sampled else None)[0])
-
-        return record_grids(policies.configs[0].task, choose, episodes=episodes, seed=seed)
+        settings: dict[str, Any] = {"frame": policies.frame, "episodes": episodes, "threads": threads}
+        return [play_grids(policies.agent, policies.configs, sampled=sampled, **settings) for sampled in (True, False)]
 
 
 def play_grids(
@@ -109,12 +90,12 @@ def _play_task(
     width = min(MOST_ENVIRONMENTS, episodes)
     generators = [numbers(config.seed, "evaluation", frame) for config in configs]
     seeds = [seed for each in generators for seed in episode_seeds(each, width)]
-    backend: Any = configs[0].backend
-    environments = make_environments(configs[0].task, seeds, backend=backend, threads=threads)
+    making = Making(seeds=seeds, backend=configs[0].backend, threads=threads)
+    environments = make_environments([configs[0].task] * len(seeds), making)
     quota = np.array([episodes // width + (place < episodes % width) for place in range(width)])
     left = np.tile(quota, len(configs))
     returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), dtype=np.int64)
-    observations, _ = environments.reset()
+    observations = environments.reset()
     while (left > 0).any():
         shown = torch.from_numpy(observations).view(len(configs), width, *observations.shape[1:]).to(agent.device)
         noise = None

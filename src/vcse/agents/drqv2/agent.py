@@ -7,7 +7,6 @@ its next update already while the policy of the last one still chooses actions.
 """
 
 import copy
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,23 +14,25 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from vcse.agents.drqv2.networks import Curiosity, PictureEncoder, Trunk
+from vcse.agents.drqv2.networks import Actor, Curiosity, PictureEncoder, TwinCritic
+from vcse.agents.drqv2.reward_scale import RewardScale
 from vcse.agents.drqv2.settings import DrQv2Settings
+from vcse.agents.output import UpdateOutput
+from vcse.bonuses.base import Bonus, BonusBatch
 from vcse.bonuses.stacked import StackedBonus, StackedOutput
 from vcse.nets.cuda.graphs import Captured, CapturedCall
-from vcse.nets.cuda.side_stream import Beside
-from vcse.nets.optimizers import adam_state, make_adam
-from vcse.nets.perceptrons import Perceptrons
+from vcse.nets.cuda.side_stream import SideStream
+from vcse.nets.optimizers import adam_state, descend, make_adam
 from vcse.nets.random_shift import shifted
 from vcse.replay.images import PictureBatch
 from vcse.streams import torch_generator
 
-TWIN = 2
 NOISE_DRAWS = 3  # normal numbers of an update: the next action of each critic, and the actor's own
 SHIFT_DRAWS = 3  # of each picture that an update may look at: now, n steps later, one step later
+Noise = Float[Tensor, "3 n a"]
+Shifts = Int[Tensor, "3 m 2"]
 MOST_ACTION = 1 - 1e-6
 SATURATED = 0.99  # from here on a tanh passes less than 2 % of a gradient on
-REWARD_DECAY, REWARD_EPSILON = 0.99, 1e-8  # of the running mean that rewards are divided by
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,15 @@ class DrQv2:
     """One DrQ-v2 learner.
 
     Args:
-        spec: Sizes of pictures and actions.
+        spec: Sizes of images and actions.
         config: The settings.
         seed: Of the parameters.
+        bonus: Anybody's, made with learners=1, in the place of the one that the settings choose.
         device: Where everything lives.
         check_finite: Let the bonus refuse NaN and infinity; on CUDA this waits for the device.
     """
 
+    GIVES = frozenset(("values", "rewards", "actions"))  # that a bonus may need
     METRICS = (
         "batch_reward",
         "critic_loss",
@@ -72,6 +75,7 @@ class DrQv2:
         config: DrQv2Settings,
         seed: int,
         *,
+        bonus: Bonus | None = None,
         device: torch.device | str = "cpu",
         check_finite: bool = False,
     ) -> None:
@@ -79,52 +83,51 @@ class DrQv2:
         self.config = config
         self.spec = spec
         self.updates = 0
-        features, hidden = config.features, config.hidden_units
+        self.is_paid = bonus is not None or config.has_bonus
+        choices = [config.bonus] if self.is_paid else []
+        self.bonus = StackedBonus.given(
+            bonus, choices, self.GIVES, agent="drqv2", dimensions=config.features, check_finite=check_finite
+        ).to(self.device)
+
         # Networks that only a bonus needs come last, so that having one does not change the policy.
         generator = torch_generator(seed, "parameters")
+        sizes = (config.features, config.hidden_units, spec.action_size, generator, self.device)
         self.encoder = PictureEncoder(spec.channels, generator, precision=config.encoder_precision).to(self.device)
-        self.actor_trunk = Trunk(features, generator).to(self.device)
-        self.actor_net = Perceptrons(features, hidden, spec.action_size)
-        self.actor_head = self._leaves(self.actor_net.initial([generator]))
-        self.critic_net = Perceptrons(features + spec.action_size, hidden, 1)
-        self.critic_trunk = Trunk(features, generator).to(self.device)
-        self.critic_head = self._leaves(self.critic_net.initial([generator] * TWIN))
-        self.extrinsic_trunk: Trunk | None = None
-        self.extrinsic_head: list[Tensor] = []
+        self.actor = Actor(*sizes)
+        self.critic = TwinCritic(*sizes)
+        self.extrinsic_critic = TwinCritic(*sizes) if "values" in self.bonus.needs else None
         self.curiosity: Curiosity | None = None
-        if config.has_extrinsic_critic:
-            self.extrinsic_trunk = Trunk(features, generator).to(self.device)
-            self.extrinsic_head = self._leaves(self.critic_net.initial([generator] * TWIN))
-        if config.has_bonus:
-            self.curiosity = Curiosity(features, spec.action_size, hidden, generator).to(self.device)
-        self.target_trunk, self.target_head = copy.deepcopy(self.critic_trunk), _copies(self.critic_head)
-        self.extrinsic_target_trunk = copy.deepcopy(self.extrinsic_trunk)
-        self.extrinsic_target_head = _copies(self.extrinsic_head)
-        self.acting_encoder, self.acting_trunk = copy.deepcopy(self.encoder), copy.deepcopy(self.actor_trunk)
-        self.acting_head = _copies(self.actor_head)
-        self._acting_policy = [*self.acting_encoder.parameters(), *self.acting_trunk.parameters(), *self.acting_head]
-        self._learned_policy = [*self.encoder.parameters(), *self.actor_trunk.parameters(), *self.actor_head]
+        if self.is_paid:
+            curiosity = Curiosity(config.features, spec.action_size, config.hidden_units, generator)
+            self.curiosity = curiosity.to(self.device)
+        self.target_critic = copy.deepcopy(self.critic)
+        self.extrinsic_target_critic = copy.deepcopy(self.extrinsic_critic)
+        # A copy of encoder and actor acts. What follows what, in lists that stay the same.
+        self.acting_encoder, self.acting_actor = copy.deepcopy(self.encoder), copy.deepcopy(self.actor)
+        self._acting_policy = [*self.acting_encoder.parameters(), *self.acting_actor.parameters()]
+        self._learned_policy = [*self.encoder.parameters(), *self.actor.parameters()]
+        self._targets = _parameters(self.target_critic, self.extrinsic_target_critic)
+        self._sources = _parameters(self.critic, self.extrinsic_critic)
 
-        learned: dict[str, Iterable[Tensor]] = {
-            "encoder": self.encoder.parameters(),
-            "actor": [*self.actor_trunk.parameters(), *self.actor_head],
-            "critic": [*self.critic_trunk.parameters(), *self.critic_head],
+        learned: dict[str, PictureEncoder | Actor | TwinCritic | Curiosity | None] = {
+            "encoder": self.encoder,
+            "actor": self.actor,
+            "critic": self.critic,
+            "extrinsic_critic": self.extrinsic_critic,
+            "curiosity": self.curiosity,
         }
-        if self.extrinsic_trunk is not None:
-            learned["extrinsic_critic"] = [*self.extrinsic_trunk.parameters(), *self.extrinsic_head]
-        if self.curiosity is not None:
-            learned["curiosity"] = self.curiosity.parameters()
-        self.adams = {name: make_adam(each, config.learning_rate, self.device) for name, each in learned.items()}
-        choices = [config.bonus] if config.has_bonus else []
-        self.bonus = StackedBonus(choices, dimensions=features, check_finite=check_finite).to(self.device)
-        self.bonus_output: StackedOutput
+        self.adams = {
+            name: make_adam(each.parameters(), config.learning_rate, self.device)
+            for name, each in learned.items()
+            if each is not None
+        }
 
         # What changes from update to update, in memory that a CUDA graph can read.
         self.action_noise = torch.tensor(config.noise(0), device=self.device)
-        self.beta = torch.tensor(config.weight(0), device=self.device)
-        self.reward_scale = torch.ones((), device=self.device)
-        self.beside = Beside(self.device)
-        self._captured_update: Captured[dict[str, Tensor]] | None = None
+        self.beta = torch.tensor(config.weight(0) if self.is_paid else 0.0, device=self.device)
+        self.reward_scale = RewardScale(self.device, is_on=config.normalize_reward)
+        self.side_stream = SideStream(self.device)
+        self._captured_update: Captured[UpdateOutput] | None = None
         self._captured_acts: dict[int, CapturedCall[Tensor]] = {}  # by how many are chosen at once
 
     @torch.no_grad()
@@ -144,7 +147,7 @@ class DrQv2:
                 f"got shape {tuple(observations.shape)}"
             )
         if noise is None:
-            return self._mean(observations.to(self.device))
+            return self.acting_actor(self.acting_encoder(observations.to(self.device)))
         noise = self.config.noise(step) * noise
         if self._captured_update is None:
             return self._act(observations.to(self.device), noise.to(self.device))
@@ -154,32 +157,15 @@ class DrQv2:
         return self._captured_acts[count](observations, noise)
 
     def _act(self, observations: UInt8[Tensor, "n c h w"], noise: Float[Tensor, "n a"]) -> Float[Tensor, "n a"]:
-        return (self._mean(observations) + noise).clamp(-MOST_ACTION, MOST_ACTION)
+        return (self.acting_actor(self.acting_encoder(observations)) + noise).clamp(-MOST_ACTION, MOST_ACTION)
 
-    def _mean(self, observations: UInt8[Tensor, "n c h w"]) -> Float[Tensor, "n a"]:
-        return self._policy(self.acting_head, self.acting_trunk(self.acting_encoder(observations)))
-
-    def update(
-        self,
-        batch: PictureBatch,
-        noise: Float[Tensor, "3 n a"],
-        shifts: Int[Tensor, "3 m 2"],
-        *,
-        step: int,
-    ) -> dict[str, Tensor]:
+    def update(self, batch: PictureBatch, noise: Noise, shifts: Shifts, *, step: int) -> UpdateOutput:
         """Learn from a batch, and act on it from now on; for the arguments see `learn`."""
-        metrics = self.learn(batch, noise, shifts, step=step)
+        output = self.learn(batch, noise, shifts, step=step)
         self.adopt()
-        return metrics
+        return output
 
-    def learn(
-        self,
-        batch: PictureBatch,
-        noise: Float[Tensor, "3 n a"],
-        shifts: Int[Tensor, "3 m 2"],
-        *,
-        step: int,
-    ) -> dict[str, Tensor]:
+    def learn(self, batch: PictureBatch, noise: Noise, shifts: Shifts, *, step: int) -> UpdateOutput:
         """Learn from a batch, and act as before until `adopt`; what is returned is overwritten by the next update.
 
         After `capture` the arguments must be the memory that was captured, filled anew: no other is read.
@@ -191,10 +177,10 @@ class DrQv2:
             step: How far training is: schedules depend on it.
         """
         self.action_noise.fill_(self.config.noise(step))
-        self.beta.fill_(self.config.weight(step))
-        metrics = self._update(batch, noise, shifts) if self._captured_update is None else self._captured_update()
+        self.beta.fill_(self.config.weight(step) if self.is_paid else 0.0)
+        output = self._update(batch, noise, shifts) if self._captured_update is None else self._captured_update()
         self.updates += 1
-        return metrics
+        return output
 
     @torch.no_grad()
     def adopt(self) -> None:
@@ -205,12 +191,11 @@ class DrQv2:
         """Replay updates from this memory, and the choice of actions with noise, as CUDA graphs from now on."""
         self._captured_update = Captured(lambda: self._update(batch, noise, shifts))
 
-    def _update(
-        self, batch: PictureBatch, noise: Float[Tensor, "3 n a"], shifts: Int[Tensor, "3 m 2"]
-    ) -> dict[str, Tensor]:
+    def _update(self, batch: PictureBatch, noise: Noise, shifts: Shifts) -> UpdateOutput:
         learned = slice(self.config.batch_size)
         actions = batch.actions[learned]
-        first_rewards, returns = self._scaled(batch)
+        self.reward_scale.take(batch.first_rewards[learned])
+        first_rewards, returns = self.reward_scale(batch.first_rewards), self.reward_scale(batch.rewards)
         pictures = shifted(batch.observations, shifts[0])
         encoded = self.encoder(pictures[learned])
         features = encoded.detach()
@@ -218,72 +203,76 @@ class DrQv2:
             next_features = self.encoder(shifted(batch.arrived[learned], shifts[1, learned]))
 
         # The policy at o_t, once: its mean for the value, and again for the actor's loss, which comes last.
-        mean = self._policy(self.actor_head, self.actor_trunk(features))
+        mean = self.actor(features)
 
         # What only a bonus needs runs beside the rest: the curiosity module takes a step, and gives its features.
-        with self.beside:
+        with self.side_stream:
             curiosity_loss = self._learn_curiosity(batch, shifts, features, next_features)
-            extrinsic_seen = None if self.extrinsic_trunk is None else self.extrinsic_trunk(features)
+            extrinsic_seen = None if self.extrinsic_critic is None else self.extrinsic_critic.trunk(features)
             with torch.no_grad():
                 everyone = self._of_bonus(pictures, features, mean.detach(), extrinsic_seen)
-                bonus = self.weighted_bonus(*everyone, first_rewards)[learned]
-                bonus = bonus + self._later_bonuses(batch, shifts[0, learned])
+                paid, bonus = self.weighted_bonus(*everyone, first_rewards, batch.actions)
+                bonus = bonus[learned] + self._later_bonuses(batch, shifts[0, learned])
         with torch.no_grad():
-            next_mean = self._policy(self.actor_head, self.actor_trunk(next_features))
-            future = self._future(self.target_trunk, self.target_head, batch, next_features, next_mean, noise[0])
-        judged = self._judge(self.critic_head, self.critic_trunk(encoded), actions)
-        self.beside.wait()
+            next_mean = self.actor(next_features)
+            future = self._future(self.target_critic, batch, next_features, next_mean, noise[0])
+        q_values = self.critic.q_values(self.critic.trunk(encoded), actions)
+        self.side_stream.wait()
 
         # The extrinsic critic learns the task's rewards alone.
         extrinsic_loss = torch.zeros((), device=self.device)
-        if self.extrinsic_target_trunk is not None and extrinsic_seen is not None:
-            with self.beside:
-                target = self.extrinsic_target_trunk, self.extrinsic_target_head
+        if self.extrinsic_critic is not None and self.extrinsic_target_critic is not None:
+            with self.side_stream:
                 with torch.no_grad():
-                    extrinsic_future = self._future(*target, batch, next_features, next_mean, noise[1])
-                extrinsic = self._judge(self.extrinsic_head, extrinsic_seen, actions)
+                    extrinsic_future = self._future(
+                        self.extrinsic_target_critic, batch, next_features, next_mean, noise[1]
+                    )
+                assert extrinsic_seen is not None
+                extrinsic = self.extrinsic_critic.q_values(extrinsic_seen, actions)
                 extrinsic_loss = (extrinsic - (returns[learned] + extrinsic_future)).square().mean(-1).sum()
-                self._step(extrinsic_loss, "extrinsic_critic")
+                descend(extrinsic_loss, [self.adams["extrinsic_critic"]])
 
         # The bonus of o_t joins the return, weighted by beta. The critic takes a step, and the encoder with it.
-        critic_loss = (judged - (returns[learned] + bonus + future)).square().mean(-1).sum()
-        self._step(critic_loss, "encoder", "critic")
+        critic_loss = (q_values - (returns[learned] + bonus + future)).square().mean(-1).sum()
+        descend(critic_loss, [self.adams["encoder"], self.adams["critic"]])
 
         # The actor goes where the critic, as it is now, sees most.
         with torch.no_grad():
-            seen = self.critic_trunk(features)
-        frozen = [each.detach() for each in self.critic_head]
-        actor_loss = -self._judge(frozen, seen, self._noisy(mean, noise[2])).amin(0).mean()
-        self._step(actor_loss, "actor")
-        self.beside.wait()
-        self._follow()
+            seen = self.critic.trunk(features)
+        actor_loss = -self.critic.q_values(seen, self._noisy(mean, noise[2]), frozen=True).amin(0).mean()
+        descend(actor_loss, [self.adams["actor"]])
+        self.side_stream.wait()
+        with torch.no_grad():  # the target critics go part of the way to the critics
+            torch._foreach_lerp_(self._targets, self._sources, self.config.target_rate)
+        losses = {"critic": critic_loss, "extrinsic_critic": extrinsic_loss, "actor": actor_loss}
+        return UpdateOutput(self._metrics(batch, losses, curiosity_loss, q_values, mean), paid)
+
+    def _metrics(
+        self,
+        batch: PictureBatch,
+        losses: dict[str, Tensor],
+        curiosity_loss: Tensor,
+        q_values: Float[Tensor, "2 n"],
+        mean: Float[Tensor, "n a"],
+    ) -> dict[str, Tensor]:
+        """Return the numbers to log, as `METRICS` names them."""
         return {
-            "batch_reward": batch.rewards[learned].mean(),
-            "critic_loss": critic_loss.detach(),
-            "extrinsic_critic_loss": extrinsic_loss.detach(),
-            "critic_mean": judged.detach().mean(),
-            "actor_loss": actor_loss.detach(),
+            "batch_reward": batch.rewards[: self.config.batch_size].mean(),
+            "critic_loss": losses["critic"].detach(),
+            "extrinsic_critic_loss": losses["extrinsic_critic"].detach(),
+            "critic_mean": q_values.detach().mean(),
+            "actor_loss": losses["actor"].detach(),
             "curiosity_loss": curiosity_loss,
             "action_noise": self.action_noise,
             "beta": self.beta,
-            "reward_scale": self.reward_scale,
+            "reward_scale": self.reward_scale.mean,
             "saturated_share": (mean.detach().abs() > SATURATED).float().mean(),
         }
-
-    @torch.no_grad()
-    def _scaled(self, batch: PictureBatch) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
-        """Give rewards of the first step and returns over n, divided by the running mean of the size of rewards."""
-        if self.config.normalize_reward:
-            self.reward_scale.lerp_(batch.first_rewards[: self.config.batch_size].abs().mean(), 1 - REWARD_DECAY)
-        return self._divided(batch.first_rewards), self._divided(batch.rewards)
-
-    def _divided(self, rewards: Float[Tensor, " m"]) -> Float[Tensor, " m"]:
-        return rewards / (self.reward_scale + REWARD_EPSILON) if self.config.normalize_reward else rewards
 
     def _learn_curiosity(
         self,
         batch: PictureBatch,
-        shifts: Int[Tensor, "3 m 2"],
+        shifts: Shifts,
         features: Float[Tensor, "n f"],
         next_features: Float[Tensor, "n f"],
     ) -> Tensor:
@@ -291,13 +280,13 @@ class DrQv2:
         if self.curiosity is None:
             return torch.zeros((), device=self.device)
         learned = slice(self.config.batch_size)
-        if self.config.needs_next:
+        if self.config.curiosity_pair == "one-step":
             assert batch.next_observations is not None
             with torch.no_grad():
                 next_features = self.encoder(shifted(batch.next_observations[learned], shifts[2, learned]))
         here, there = self.curiosity.trunk(features), self.curiosity.trunk(next_features)
         loss = self.curiosity.loss(here, batch.actions[learned], there)
-        self._step(loss, "curiosity")
+        descend(loss, [self.adams["curiosity"]])
         return loss.detach()
 
     def _of_bonus(
@@ -307,29 +296,28 @@ class DrQv2:
         mean: Float[Tensor, "n a"],
         extrinsic_seen: Float[Tensor, "n d"] | None,
     ) -> tuple[Float[Tensor, "m f"], Float[Tensor, "m a"], Float[Tensor, "m d"] | None]:
-        """Give features, mean actions and what the extrinsic critic sees, of all states that the bonus looks at."""
+        """Return features, mean actions and what the extrinsic critic sees, of all states that the bonus looks at."""
         extra = pictures[self.config.batch_size :]
-        if not len(extra) or not self.config.has_bonus:
+        if not len(extra) or not self.is_paid:
             return features, mean, extrinsic_seen
         more = self.encoder(extra)
-        mean = torch.cat((mean, self._policy(self.actor_head, self.actor_trunk(more))))
-        if self.extrinsic_trunk is not None and extrinsic_seen is not None:
-            extrinsic_seen = torch.cat((extrinsic_seen, self.extrinsic_trunk(more)))
+        mean = torch.cat((mean, self.actor(more)))
+        if self.extrinsic_critic is not None and extrinsic_seen is not None:
+            extrinsic_seen = torch.cat((extrinsic_seen, self.extrinsic_critic.trunk(more)))
         return torch.cat((features, more)), mean, extrinsic_seen
 
     def _later_bonuses(self, batch: PictureBatch, shifts: Int[Tensor, "n 2"]) -> Tensor:
-        """Give the discounted bonuses of the pictures between o_t and n steps later, where they are wanted."""
+        """Return the discounted bonuses of the images between o_t and n steps later, where they are wanted."""
         total = torch.zeros(self.config.batch_size, device=self.device)
-        if batch.between is None or not self.config.has_bonus:
+        if batch.between is None or not self.is_paid:
             return total
-        shown = self.bonus_output
         for pictures, rewards, discounts in zip(*batch.between, strict=True):
             features = self.encoder(shifted(pictures[: len(total)], shifts))
-            mean = self._policy(self.actor_head, self.actor_trunk(features))
-            seen = None if self.extrinsic_trunk is None else self.extrinsic_trunk(features)
-            bonus = self.weighted_bonus(features, mean, seen, self._divided(rewards[: len(total)]))
+            mean = self.actor(features)
+            seen = None if self.extrinsic_critic is None else self.extrinsic_critic.trunk(features)
+            divided = self.reward_scale(rewards[: len(total)])
+            _, bonus = self.weighted_bonus(features, mean, seen, divided, batch.actions[: len(total)])
             total = total + discounts[: len(total)] * bonus
-        self.bonus_output = shown  # what is logged is of o_t
         return total
 
     def weighted_bonus(
@@ -338,36 +326,36 @@ class DrQv2:
         mean: Float[Tensor, "m a"],
         extrinsic_seen: Float[Tensor, "m d"] | None,
         rewards: Float[Tensor, " m"],
-    ) -> Float[Tensor, " m"]:
-        """Give beta times the bonus of each state, and keep what it was made of; zeros without a bonus."""
+        actions: Float[Tensor, "m a"],
+    ) -> tuple[StackedOutput | None, Float[Tensor, " m"]]:
+        """Return the bonus, and beta times it for each state; zeros without a bonus."""
         if self.curiosity is None:
-            return torch.zeros_like(rewards)
+            return None, torch.zeros_like(rewards)
         values = torch.zeros_like(rewards)
-        if self.config.value_critic == "target" and self.extrinsic_target_trunk is not None:
-            seen = self.extrinsic_target_trunk(features)
-            values = self._judge(self.extrinsic_target_head, seen, mean).amin(0)
-        elif extrinsic_seen is not None:
-            values = self._judge(self.extrinsic_head, extrinsic_seen, mean).amin(0)
-        known = self.curiosity.trunk(features)
-        self.bonus_output = self.bonus(known[None], values=values[None], rewards=rewards[None])
-        reward: Tensor = self.bonus_output.reward[0]
-        return self.beta * reward
+        if self.config.value_critic == "target" and self.extrinsic_target_critic is not None:
+            seen = self.extrinsic_target_critic.trunk(features)
+            values = self.extrinsic_target_critic.q_values(seen, mean).amin(0)
+        elif self.extrinsic_critic is not None and extrinsic_seen is not None:
+            values = self.extrinsic_critic.q_values(extrinsic_seen, mean).amin(0)
+        known = self.curiosity.trunk(features)[None]
+        given = {"values": values, "rewards": rewards, "actions": actions}
+        needed = {name: given[name][None] for name in self.bonus.needs}
+        if self.bonus.learns:
+            self.bonus.learn(BonusBatch(known, **needed))
+        output = self.bonus(known, **needed)
+        return output, self.beta * output.reward[0]
 
     def _future(
         self,
-        target_trunk: Trunk,
-        target_head: Sequence[Tensor],
+        target: TwinCritic,
         batch: PictureBatch,
         next_features: Float[Tensor, "n f"],
         next_mean: Float[Tensor, "n a"],
         noise: Float[Tensor, "n a"],
     ) -> Float[Tensor, " n"]:
-        """Give the discounted value, by a target critic, of what comes after n steps."""
-        judged = self._judge(target_head, target_trunk(next_features), self._noisy(next_mean, noise)).amin(0)
-        return batch.discounts[: self.config.batch_size] * judged
-
-    def _policy(self, head: Sequence[Tensor], seen: Float[Tensor, "n d"]) -> Float[Tensor, "n a"]:
-        return self.actor_net(head, seen[None])[0].tanh()
+        """Return the discounted value, by a target critic, of what comes after n steps."""
+        q_values = target.q_values(target.trunk(next_features), self._noisy(next_mean, noise)).amin(0)
+        return batch.discounts[: self.config.batch_size] * q_values
 
     def _noisy(self, mean: Float[Tensor, "n a"], noise: Float[Tensor, "n a"]) -> Float[Tensor, "n a"]:
         """Add clipped noise; an action that is cut off at the border passes its gradient on all the same."""
@@ -375,73 +363,41 @@ class DrQv2:
         actions = mean + (self.action_noise * noise).clamp(-clip, clip)
         return actions + (actions.clamp(-MOST_ACTION, MOST_ACTION) - actions).detach()
 
-    def _judge(
-        self, head: Sequence[Tensor], seen: Float[Tensor, "n d"], actions: Float[Tensor, "n a"]
-    ) -> Float[Tensor, "2 n"]:
-        inputs = torch.cat((seen, actions), -1)
-        return self.critic_net(head, inputs.expand(TWIN, *inputs.shape).contiguous())[..., 0]
-
-    def _step(self, loss: Float[Tensor, ""], *names: str) -> None:
-        """Take a step of some optimisers down the gradient of a loss, and touch nothing else."""
-        parameters = [each for name in names for group in self.adams[name].param_groups for each in group["params"]]
-        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-            parameter.grad = gradient
-        for name in names:
-            self.adams[name].step()
-
-    @torch.no_grad()
-    def _follow(self) -> None:
-        """Let the target critics go part of the way to the critics."""
-        targets, sources = zip(*self._target_pairs(), strict=True)
-        torch._foreach_lerp_(targets, sources, self.config.target_rate)
-
-    def _target_pairs(self) -> list[tuple[Tensor, Tensor]]:
-        pairs: list[tuple[Tensor, Tensor]] = []
-        pairs += zip(self.target_trunk.parameters(), self.critic_trunk.parameters(), strict=True)
-        pairs += zip(self.target_head, self.critic_head, strict=True)
-        if self.extrinsic_trunk is not None and self.extrinsic_target_trunk is not None:
-            pairs += zip(self.extrinsic_target_trunk.parameters(), self.extrinsic_trunk.parameters(), strict=True)
-            pairs += zip(self.extrinsic_target_head, self.extrinsic_head, strict=True)
-        return pairs
-
-    def _leaves(self, layers: Iterable[Tensor]) -> list[Tensor]:
-        return [each.to(self.device).requires_grad_() for each in layers]
-
     def state_dict(self) -> dict[str, Any]:
-        """Give everything that a restart needs."""
-        state: dict[str, Any] = {"updates": self.updates, "reward_scale": self.reward_scale.cpu().clone()}
+        """Return everything that a restart needs."""
+        state: dict[str, Any] = {"updates": self.updates, "reward_scale": self.reward_scale.mean.cpu().clone()}
         for name, tensors in self._tensors().items():
             state[name] = [each.detach().cpu().clone() for each in tensors]
-        if self.config.has_bonus:
+        if self.is_paid:
             state["bonus"] = self.bonus.learner_state(0)
         return state
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take it back."""
+        """Load what `state_dict` returned."""
         mine, theirs = sorted(self.state_dict()), sorted(state)
         if mine != theirs:
             raise ValueError(f"the learner has {mine}, but the checkpoint holds {theirs}")
         self.updates = state["updates"]
-        self.reward_scale.copy_(state["reward_scale"])
+        self.reward_scale.mean.copy_(state["reward_scale"])
         for name, tensors in self._tensors().items():
             for each, saved in zip(tensors, state[name], strict=True):
                 each.copy_(saved)
         for adam in self.adams.values():
             for each in adam.state.values():
                 each["step"].fill_(self.updates)
-        if self.config.has_bonus:
+        if self.is_paid:
             self.bonus.load_learner_state(0, state["bonus"])
 
     @torch.no_grad()
     def load_policy(self, state: dict[str, Any]) -> None:
-        """Take the policy that acts alone from a learner's state, whatever its critics and its bonus were."""
+        """Load the policy that acts alone from a learner's state, whatever its critics and its bonus were."""
         for each, saved in zip(self._acting_policy, state["acting"], strict=True):
             each.copy_(saved)
 
     def _tensors(self) -> dict[str, list[Tensor]]:
-        """Give all tensors of the learner, by what they belong to."""
-        found = {"targets": [target for target, _ in self._target_pairs()], "acting": self._acting_policy}
+        """Return all tensors of the learner, by what they belong to."""
+        found = {"targets": self._targets, "acting": self._acting_policy}
         for name, adam in self.adams.items():
             found[name] = [each for group in adam.param_groups for each in group["params"]]
             for moment in ("exp_avg", "exp_avg_sq"):
@@ -449,5 +405,5 @@ class DrQv2:
         return found
 
 
-def _copies(layers: Iterable[Tensor]) -> list[Tensor]:
-    return [each.detach().clone() for each in layers]
+def _parameters(*critics: TwinCritic | None) -> list[Tensor]:
+    return [parameter for critic in critics if critic is not None for parameter in critic.parameters()]

@@ -11,56 +11,41 @@ action, it would answer after the update and then stand still: it is given the n
 is changes nothing but the time that a step takes.
 """
 
-import math
-import time
-from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
-from vcse.agents.drqv2.costs import capacity_of, needs, steps_of
-from vcse.agents.drqv2.player import play_images
-from vcse.agents.drqv2.settings import DrQv2Settings
+from vcse.agents.drqv2.costs import capacity_of, most_steps, needs, steps_of
+from vcse.agents.drqv2.environments import gl_backend, make_images
+from vcse.agents.drqv2.player import DrQv2Player
+from vcse.agents.drqv2.settings import ACTION_REPEAT, IMAGE_SHAPE, DrQv2Settings
+from vcse.agents.drqv2.step_log import Outcome, StepLog
 from vcse.agents.drqv2.transfer import Delivered, Delivery
-from vcse.envs.mujoco.pixels import ACTION_REPEAT, Pixels, pixel_spec
-from vcse.nets.cuda.side_stream import Beside
+from vcse.agents.lockstep import OffPolicy
+from vcse.nets.cuda.side_stream import SideStream
 from vcse.nets.random_shift import SHIFTS
-from vcse.replay.images import STACK, Chosen, FrameReplay, step_record
+from vcse.replay.images import STACK, Chosen, FrameReplay
 from vcse.replay.transitions import distinct_places, uniforms_for
 from vcse.runs.checkpoint import check_replayed, fitting, naming
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
-from vcse.runs.divergence import check_finite
 from vcse.runs.formatting import counted
-from vcse.runs.metrics import SHOWN_OF_BONUS, BonusMean, Episodes
 from vcse.runs.noise import ActionDraws
-from vcse.runs.progress import Score, Status
 from vcse.runs.resources import DISK, find_room
-from vcse.runs.schedule import EAGER_UPDATES, TIMING_FRAMES, few_transitions, nothing_learned
-from vcse.streams import episode_seeds, numbers
+from vcse.runs.schedule import EAGER_UPDATES, few_transitions, nothing_learned
+from vcse.streams import episode_seed, numbers
 
-RECENT_EPISODES = 10
-MOST_UNWRITTEN = 1000  # pictures, 21 MB, that wait in memory for the run's files
 LEAST_CORES_TO_SPIN = 3  # for each run: one that learns, one that simulates, and one for all else
-FRAME_BYTES = math.prod(Pixels.frame_shape)
-
-
-class Outcome(NamedTuple):
-    """What an action led to."""
-
-    action: Float[Tensor, " a"]
-    reward: float
-    terminated: bool
-    frame: UInt8[Tensor, "c h w"]
 
 
 def check(config: RunConfig) -> None:
     """Refuse transitions that are longer than the episodes of a task: none would ever be complete."""
-    most, n_step = pixel_spec(config.task).most_steps, DrQv2Settings.of(config.settings).n_step
+    most, n_step = most_steps(config), DrQv2Settings.of(config.settings).n_step
     if n_step > most:
         raise ValueError(f"n_step must be at most {most}, the steps of an episode of {config.task}, got {n_step}")
 
@@ -75,22 +60,19 @@ def warning(config: RunConfig) -> str:
     if steps < updated:
         return nothing_learned(config.frames, ACTION_REPEAT * updated, settings.seed_frames)
     kept = capacity_of(config)
-    episodes = -(-kept // pixel_spec(config.task).most_steps)  # the last steps of each begin no transition
+    episodes = -(-kept // most_steps(config))  # the last steps of each begin no transition
     return few_transitions(kept - episodes * settings.n_step, settings.drawn)
 
 
-def in_common(config: RunConfig) -> tuple[Hashable, ...]:
-    """Return the run's name: it trains alone."""
-    return (config.name,)
-
-
-class DrQv2Cohort:
+class DrQv2Cohort(OffPolicy[DrQv2Settings]):
     """One run of DrQ-v2."""
 
-    rows_show_evaluations = True
     evaluates_at_start = True
-    timing_every_frames = TIMING_FRAMES
     step_frames = ACTION_REPEAT
+    agent: DrQv2
+    player = DrQv2Player()
+    must_be_finite = ("critic_loss", "extrinsic_critic_loss", "actor_loss", "curiosity_loss")
+    shown_of_evaluations = ("return_mean", "success_rate")
 
     def __init__(
         self,
@@ -102,68 +84,45 @@ class DrQv2Cohort:
     ) -> None:
         if len(directories) != 1:
             raise ValueError(f"a run that learns from pictures trains alone, got {len(directories)}")
-        self.directories = list(directories)
-        self.directory = directories[0]
-        self.config = self.directory.config
-        self.settings = DrQv2Settings.of(self.config.settings)
-        self.threads = threads
-        self.device = device
-        spec = pixel_spec(self.config.task)
-        self.action_size, self.has_success = spec.action_size, spec.has_success
-        self.step_record = step_record(spec.action_size)
+        super().__init__(directories, DrQv2Settings, device=device, threads=threads)
+        [self.directory], [self.config] = self.directories, self.configs
+        self.seed_frames = self.common.seed_frames
+        self.action_size, self.knows_success = self.spec.action_size, self.spec.has_success
         check(self.config)
         path = self.directory.path
         place = replay_place or find_room([needs(self.config)], path, device=device, jobs=1).place
         self.agent = DrQv2(
-            DrQv2Spec(STACK * Pixels.frame_shape[0], spec.action_size), self.settings, self.config.seed, device=device
+            DrQv2Spec(STACK * IMAGE_SHAPE[0], self.action_size), self.common, self.config.seed, device=device
         )
         scratch = path / "replay.scratch"
         with naming(scratch):
             self.replay = FrameReplay(
                 capacity=capacity_of(self.config),
-                most_steps=spec.most_steps,
-                frame_shape=Pixels.frame_shape,
-                action_size=spec.action_size,
-                n_step=self.settings.n_step,
-                discount=self.settings.discount,
+                most_steps=most_steps(self.config),
+                frame_shape=IMAGE_SHAPE,
+                action_size=self.action_size,
+                n_step=self.common.n_step,
+                discount=self.common.discount,
                 device=device,
                 storage_device="cpu" if place == DISK else place,
                 path=scratch if place == DISK else None,
-                gives_next=self.settings.needs_next,
-                gives_between=self.settings.needs_between,
+                gives_next=self.common.needs_next,
+                gives_between=self.common.needs_between,
             )
         self.step_count = 0
-        self.episodes = Episodes(1, 1, recent=RECENT_EPISODES)
+        self.keep_account(torch.zeros(1, dtype=torch.int64, device=self.agent.device))
         self.episode_begin = 0  # the step at which the present episode began
         self.unstored: Outcome | None = None  # of the last action, until the next one is on its way
-        self.new_frames: list[np.ndarray] = []  # that are not on disk yet
-        self.new_steps: list[np.ndarray] = []
-        self.bonus_mean = BonusMean(1, torch.zeros(1, dtype=torch.int64, device=self.agent.device))
-        self.evaluation: dict[str, float] = {}
-        self.metrics: dict[str, Tensor] = {}
-        self.loaded_latest: dict[str, float] = {}
-        self.eager_updates = 0
+        self.log = StepLog(self.directory, IMAGE_SHAPE, self.action_size)
         self.delivery = Delivery(self.replay, self.agent.device)
         self.delivered: Delivered | None = None  # what the update that is being made learns from
-        self.updating = Beside(self.agent.device)
-        self.action_draws = ActionDraws([self.config.seed], self.action_size, self.agent.device)
-        self.environment = self._environments(1, processes=1, spins=_spins(self.agent.device, threads))
-        self.directory.add_to_meta("drawn_by", self.environment.gl_backend)
-        self.evaluation_environments: Pixels | None = None
-        self.observation = torch.zeros(STACK * Pixels.frame_shape[0], *Pixels.frame_shape[1:], dtype=torch.uint8)
-        self.seconds = dict.fromkeys(("env", "act", "update"), 0.0)
-        self.clock = 0.0
-
-    def _environments(self, count: int, *, processes: int, spins: bool = False) -> Pixels:
-        """Make environments of the run's task, as it sees them."""
-        return Pixels(
-            [self.config.task] * count,
-            rendering=self.config.image_quality,
-            goal_marker=self.config.shows_goal,
-            device=self.device,
-            processes=processes,
-            spins=spins,
+        self.updating = SideStream(self.agent.device)
+        self.action_draws = ActionDraws(self.seeds, self.action_size, self.agent.device)
+        self.environment = make_images(
+            self.config, 1, device=device, processes=1, spins=_spins(self.agent.device, threads)
         )
+        self.directory.add_to_meta("drawn_by", gl_backend(self.environment))
+        self.observation = torch.zeros(STACK * IMAGE_SHAPE[0], *IMAGE_SHAPE[1:], dtype=torch.uint8)
 
     @property
     def frame(self) -> int:
@@ -172,78 +131,68 @@ class DrQv2Cohort:
 
     def describe(self) -> str:
         """Return what draws, when nothing but evaluations goes on, and that a precision is not for this device."""
-        said = f"pictures: {self.config.image_quality}, drawn by {self.environment.gl_backend}"
+        said = f"pictures: {self.config.image_quality}, drawn by {gl_backend(self.environment)}"
         every, episodes = self.config.eval_every_frames, self.config.eval_episodes
         if every and episodes:
             first = "first, and " if self.frame == 0 else ""
             said += f"; {counted(episodes, 'episode')} of evaluation {first}every {every:,} frames"
         # Measured on a CPU without instructions for it: convolutions and their gradients took 2.3 times as long.
-        if self.settings.encoder_precision == "bfloat16" and self.device == "cpu":
+        if self.common.encoder_precision == "bfloat16" and self.device == "cpu":
             said += "\nbfloat16 is for GPUs: on a CPU it is slower than float32"
         return said
 
     def close(self) -> None:
         """End the simulators."""
         self.environment.close()
-        if self.evaluation_environments is not None:
-            self.evaluation_environments.close()
+        super().close()
 
     def begin(self) -> None:
         """Begin an episode, whose seed follows from the run's and the step."""
         self.episode_begin = self.step_count
-        frame = torch.from_numpy(self.environment.reset([self._episode_seed()])[0])
+        frame = torch.from_numpy(self.environment.reset([episode_seed(self.config.seed, self.episode_begin)])[0])
         self.replay.begin(frame)
-        self._log(Outcome(torch.zeros(self.action_size), 0.0, False, frame))
+        self.log.add(Outcome(torch.zeros(self.action_size), 0.0, False, frame), self.replay.position)
         self.observation = frame.repeat(STACK, 1, 1)
 
     def step(self) -> None:
         """Act, learn from the past, and see what the action led to."""
-        self.clock = time.perf_counter()
+        self.timer.start()
         asked = self._act()
-        begins_update = self._learns_at(self.step_count + 1)
-        adopts_update = self._learns_at(self.step_count)
-        self._spent("act")
+        begins_update = self.common.learns_at(self.step_count + 1)
+        adopts_update = self.common.learns_at(self.step_count)
+        self.timer.lap("act")
         if begins_update and not adopts_update and self.updating.is_busy and self.delivery.is_instant:
             self._store()
-            self._spent("env")
+            self.timer.lap("env")
             self._begin_update()
             begins_update = False
-            self._spent("update")
+            self.timer.lap("update")
         action = asked.cpu()
         if not np.isfinite(action.numpy()).all():
             self._finish_update()  # which names the loss that it comes from; if there is none, the simulator refuses it
         self.environment.send(action[None].numpy())
-        self._spent("act")
+        self.timer.lap("act")
         self._store()
-        self._spent("env")
+        self.timer.lap("env")
         if adopts_update:
             self.updating.wait()
             self.agent.adopt()
         if begins_update:
             self._begin_update()
-        self._spent("update")
+        self.timer.lap("update")
         self._receive(action)
-        self._spent("env")
-
-    def _spent(self, part: str) -> None:
-        """Count the time since this was last called."""
-        before, self.clock = self.clock, time.perf_counter()
-        self.seconds[part] += self.clock - before
+        self.timer.lap("env")
 
     def _act(self) -> Float[Tensor, " a"]:
         """Choose an action, perhaps on a GPU: random ones at first, then those of the policy."""
         drawn = self.action_draws.of_step(self.step_count)
-        if self.frame < self.settings.seed_frames:
+        if self.frame < self.seed_frames:
             return drawn.actions[0]
         return self.agent.act(self.observation[None], drawn.noise, step=self.step_count)[0]
 
-    def _learns_at(self, step: int) -> bool:
-        """Whether an update is due at a step: actions after it follow from it."""
-        return ACTION_REPEAT * step >= self.settings.seed_frames and step % self.settings.steps_per_update == 0
-
     def _choose(self) -> tuple[Chosen, Float[Tensor, "d n a"], Int[Tensor, "s m 2"]]:
         """Choose what the next update learns from, with its noise and shifts, which depend on run and update alone."""
-        settings = self.settings
+        settings = self.common
         generator = numbers(self.config.seed, "updates", self.agent.updates)
         uniforms = torch.from_numpy(generator.random((1, uniforms_for(settings.drawn))))
         shape = (NOISE_DRAWS, settings.batch_size, self.action_size)
@@ -263,17 +212,17 @@ class DrQv2Cohort:
             self.delivered = self.delivery.bring(chosen, noise, shifts)
         self.eager_updates += 1
         with self.updating:
-            self.metrics = self.agent.learn(*self.delivered, step=self.step_count + 1)
-            self.bonus_mean.take(self.agent.bonus_output.reward if self.settings.has_bonus else None)
+            self.output = self.agent.learn(*self.delivered, step=self.step_count + 1)
+            self.bonus_mean.take(self.output.bonus)
 
     def _receive(self, action: Float[Tensor, " a"]) -> None:
         """See what the action led to, and begin a new episode where one ended."""
         step = self.environment.receive()
-        frame = torch.from_numpy(step.arrived[0])
+        frame = torch.from_numpy(step.next_observations[0])
         self.unstored = Outcome(action, float(step.rewards[0]), bool(step.terminated[0]), frame)
-        self.observation = torch.cat((self.observation[Pixels.frame_shape[0] :], frame))
+        self.observation = torch.cat((self.observation[IMAGE_SHAPE[0] :], frame))
         self.step_count += 1
-        self.episodes.take(slice(None), step.rewards, step.ended, step.success if self.has_success else None)
+        self.episodes.take(slice(None), step.rewards, step.ended, step.success)
         if step.ended[0]:
             self._store()
             self.begin()
@@ -283,70 +232,22 @@ class DrQv2Cohort:
         outcome, self.unstored = self.unstored, None
         if outcome is not None:
             self.replay.add(*outcome)
-            self._log(outcome)
-
-    def _log(self, outcome: Outcome) -> None:
-        """Remember a frame for the run's files: what led to it, and its place in the episode."""
-        self.new_frames.append(outcome.frame.numpy())
-        step = (outcome.action.numpy(), outcome.reward, outcome.terminated, self.replay.position)
-        self.new_steps.append(np.array(step, dtype=self.step_record))
-        if len(self.new_frames) >= MOST_UNWRITTEN:
-            self._write_new()
-
-    def _episode_seed(self) -> int:
-        return episode_seeds(numbers(self.config.seed, "episodes", self.episode_begin), 1)[0]
-
-    def rows(self, *, is_evaluated: bool) -> list[dict[str, Any]]:
-        """Return the row of train.csv."""
-        self._finish_update()
-        self._write_new()
-        [bonus_mean] = self.bonus_mean.of_row()
-        row = self.episodes.row(self.frame, 0, bonus_mean, knows_success=self.has_success)
-        for name in ("return_mean", "success_rate"):
-            row[f"eval_{name}"] = self.evaluation.get(name, math.nan) if is_evaluated else math.nan
-        latest = self._latest()
-        row |= {name: latest.get(name, math.nan) for name in (*self.agent.METRICS, *SHOWN_OF_BONUS)}
-        return [row]
-
-    def _latest(self) -> dict[str, float]:
-        """Give what the last update showed, which may have been before a restart."""
-        if not self.metrics:
-            return self.loaded_latest
-        latest = {name: float(each) for name, each in self.metrics.items()}
-        if self.settings.has_bonus:
-            shown = {name: float(each[0]) for name, each in self.agent.bonus_output.diagnostics().items()}
-            latest |= {name: each for name, each in shown.items() if name in SHOWN_OF_BONUS and not math.isnan(each)}
-        return latest
-
-    def evaluate(self) -> list[dict[str, Any]]:
-        """Play episodes with the mean of the policy, and return the row of eval.csv."""
-        episodes = self.config.eval_episodes
-        if self.evaluation_environments is None:
-            self.evaluation_environments = self._environments(episodes, processes=min(self.threads, episodes))
-        found = play_images(self.agent, self.config, self.evaluation_environments, frame=self.frame, sampled=False)
-        success = found.success_rate if self.has_success else math.nan
-        self.evaluation = {"return_mean": found.return_mean, "success_rate": success}
-        return [{"frame": self.frame, "episodes": episodes, **self.evaluation}]
+            self.log.add(outcome, self.replay.position)
 
     def _finish_update(self) -> None:
         """Wait for the last update, and refuse one that has become NaN: the last checkpoint is still good."""
         self.updating.wait()
-        for name, each in self.metrics.items():
-            if name.endswith("_loss"):
-                check_finite(name, [float(each)], [self.config.name], frame=self.frame)
+        self.check_finite()
 
-    def _write_new(self) -> None:
-        """Add the new frames and steps to the run's files."""
+    def settle(self) -> None:
+        """Wait for the last update, and write all that happened to the logs."""
+        self._finish_update()
         self._store()
-        if self.new_frames:
-            self.directory.append_log("frames.bin", np.stack(self.new_frames))
-            self.directory.append_log("steps.bin", np.stack(self.new_steps))
-            self.new_frames, self.new_steps = [], []
+        self.log.flush()
 
     def states(self) -> list[dict[str, Any]]:
         """Return the checkpoint, once all images and steps are in the logs."""
-        self._finish_update()
-        self._write_new()
+        self.settle()
         return [
             {
                 "step": self.step_count,
@@ -356,7 +257,7 @@ class DrQv2Cohort:
                 "episode_begin": self.episode_begin,
                 **self.episodes.success_state(0),
                 **self.bonus_mean.learner_state(0),
-                "latest": self._latest(),
+                "latest": self.latest.of(*self.output)[0],
                 "observation": self.observation.clone(),
             }
         ]
@@ -366,43 +267,30 @@ class DrQv2Cohort:
         frame, kept = -1, 0
         if states and states[0]["step"] > 0:
             frame, kept = ACTION_REPEAT * states[0]["step"], states[0]["frames_kept"]
-        logs = {"frames.bin": kept * FRAME_BYTES, "steps.bin": kept * self.step_record.itemsize}
-        self.directory.cut(frame, logs)
+        self.log.cut(frame, kept)
 
     def load(self, states: Sequence[dict[str, Any]]) -> None:
         """Go back to a checkpoint, and replay the episode that had begun."""
         state = states[0]
         self.step_count, self.episode_begin = state["step"], state["episode_begin"]
-        self.loaded_latest = state["latest"]
+        self.latest.loaded = [state["latest"]]
         with fitting(self.directory.path):
             self.agent.load_state_dict(state["agent"])
         self.episodes.load_learner_state(0, state["episodes"])
         self.episodes.load_success_state(0, state)
         self.bonus_mean.load_learner_state(0, state)
-        kept = state["frames_kept"]
-        steps = self.directory.read_log("steps.bin", kept, self.step_record)
-        path = self.directory.path / "frames.bin"
-        frames = np.memmap(path, dtype=np.uint8, mode="r", shape=(kept, *Pixels.frame_shape))
+        frames, steps = self.log.read(state["frames_kept"])
         self.replay.restore(frames, steps)
         # The environment cannot be saved: the same actions from the same seed bring it to where it was.
-        frame = self.environment.reset([self._episode_seed()])[0]
+        frame = self.environment.reset([episode_seed(self.config.seed, self.episode_begin)])[0]
         taken = self.step_count - self.episode_begin
         for action in steps["action"][len(steps) - taken :]:
             self.environment.send(action[None])
-            frame = self.environment.receive().arrived[0]
+            frame = self.environment.receive().next_observations[0]
         self.observation = state["observation"]
-        newest = self.observation[-Pixels.frame_shape[0] :]
+        newest = self.observation[-IMAGE_SHAPE[0] :]
         other_cause = ", or does another library draw now"
         check_replayed(self.directory.path, torch.from_numpy(frame), newest, other_cause=other_cause)
-
-    def status(self, frames: int, frames_per_s: float) -> Status:
-        """Return where the run is on its way to so many frames."""
-        method = self.config.method
-        score: Score = "success" if self.has_success else "return"
-        known = self.episodes.success_rate(0) if self.has_success else self.episodes.return_mean(0)
-        bonus = {method: self.bonus_mean.of_last_row[0]}
-        learns = self.frame > self.settings.seed_frames
-        return Status(self.frame, frames, 1, frames_per_s, {method: known}, bonus, score, learns)
 
 
 def _spins(device: torch.device, threads: int) -> bool:

@@ -1,10 +1,9 @@
 """What a run that learns from pictures takes of a machine: time, memory and disk, reckoned before it begins."""
 
-from vcse.agents.drqv2.agent import TWIN
-from vcse.agents.drqv2.networks import FEATURES
-from vcse.agents.drqv2.settings import DrQv2Settings
-from vcse.envs.mujoco.pixels import ACTION_REPEAT, Pixels, pixel_spec
-from vcse.envs.mujoco.rendering import Rendering
+from vcse.agents.drqv2.networks import FEATURES, TWIN
+from vcse.agents.drqv2.settings import ACTION_REPEAT, IMAGE_SHAPE, DrQv2Settings
+from vcse.envs.interface import Rendering
+from vcse.envs.tasks import task_spec
 from vcse.nets.optimizers import ADAM_AVERAGES
 from vcse.nets.perceptrons import Perceptrons
 from vcse.replay.images import STACK, frame_bytes
@@ -30,6 +29,11 @@ def steps_of(config: RunConfig) -> int:
     return -(-config.frames // ACTION_REPEAT)
 
 
+def most_steps(config: RunConfig) -> int:
+    """Return the steps of an episode, at most."""
+    return task_spec(config.task).most_frames // ACTION_REPEAT
+
+
 def capacity_of(config: RunConfig) -> int:
     """Return the steps that the replay keeps."""
     return min(DrQv2Settings.of(config.settings).replay_capacity, steps_of(config))
@@ -45,7 +49,7 @@ def expected_seconds(config: RunConfig, device: str) -> float:
     update *= TIMES_WITH_BONUS.get(settings.bonus.name, TIMES_WITH_OTHER_BONUS)
     update += (settings.drawn - settings.batch_size) * LOOKED_AT_SECONDS
     evaluations = 1 + (-(-config.frames // config.eval_every_frames) if config.eval_every_frames else 0)
-    played = steps + evaluations * config.eval_episodes * pixel_spec(config.task).most_steps
+    played = steps + evaluations * config.eval_episodes * most_steps(config)
     drawn = DRAWN_SECONDS[config.image_quality]
     drawn *= TIMES_IN_METAWORLD if config.task.startswith("metaworld/") else 1
     return updates * update + played * (drawn + ACT_SECONDS)
@@ -53,11 +57,11 @@ def expected_seconds(config: RunConfig, device: str) -> float:
 
 def needs(config: RunConfig) -> Needs:
     """Return about what a run takes of memory and disk: on disk every frame, and two checkpoints."""
-    most_steps, checkpoint = pixel_spec(config.task).most_steps, _checkpoint_bytes(config)
-    frames = frame_bytes(steps_of(config), most_steps, Pixels.frame_shape)
+    checkpoint = _checkpoint_bytes(config)
+    frames = frame_bytes(steps_of(config), most_steps(config), IMAGE_SHAPE)
     return Needs(
         working=CHECKPOINT_COPIES * checkpoint + DrQv2Settings.of(config.settings).drawn * DRAWN_BYTES,
-        replay=frame_bytes(capacity_of(config), most_steps, Pixels.frame_shape),
+        replay=frame_bytes(capacity_of(config), most_steps(config), IMAGE_SHAPE),
         files=KEPT * checkpoint + (frames if config.keep_replay else 0),
         until_done=0 if config.keep_replay else frames,
         may_use_disk=True,
@@ -66,9 +70,9 @@ def needs(config: RunConfig) -> Needs:
 
 def _checkpoint_bytes(config: RunConfig) -> int:
     """Return about the bytes of a checkpoint: networks, what Adam keeps of them, target critics, acting policy."""
-    settings, action_size = DrQv2Settings.of(config.settings), pixel_spec(config.task).action_size
+    settings, action_size = DrQv2Settings.of(config.settings), task_spec(config.task).action_size
     features, hidden = settings.features, settings.hidden_units
-    encoder = 9 * 32 * (STACK * Pixels.frame_shape[0] + 3 * 32)  # weights of four convolutions, 3 x 3
+    encoder = 9 * 32 * (STACK * IMAGE_SHAPE[0] + 3 * 32)  # weights of four convolutions, 3 x 3
     trunk = (FEATURES + 3) * features
     actor = trunk + Perceptrons(features, hidden, action_size).parameter_count
     critic = trunk + TWIN * Perceptrons(features + action_size, hidden, 1).parameter_count

@@ -1,4 +1,4 @@
-"""Networks that look at pictures: encoder, trunks, and the curiosity module whose features a bonus sees."""
+"""Networks of DrQ-v2: encoder, actor, twin critics, and the curiosity module whose features a bonus sees."""
 
 from typing import Literal
 
@@ -10,10 +10,12 @@ from torch.nn.functional import conv2d
 from vcse.nets.cuda.convolutions import STRIDES, encoded
 from vcse.nets.cuda.device_code import device_code
 from vcse.nets.cuda.wide_linear import wide_linear
+from vcse.nets.perceptrons import Perceptrons
 
 Precision = Literal["float32", "bfloat16"]
 
 FEATURES = 32 * 35 * 35  # of an encoded picture
+TWIN = 2
 
 
 class PictureEncoder(nn.Module):
@@ -66,6 +68,54 @@ class Trunk(nn.Module):
         return normalized.tanh()
 
 
+class Actor:
+    """From the features of an image to the mean of the actions."""
+
+    def __init__(
+        self, features: int, hidden: int, action_size: int, generator: torch.Generator, device: torch.device
+    ) -> None:
+        self.net = Perceptrons(features, hidden, action_size)
+        self.trunk = Trunk(features, generator).to(device)
+        self.head = [each.to(device).requires_grad_() for each in self.net.initial([generator])]
+
+    def parameters(self) -> list[Tensor]:
+        """Return all that is learned."""
+        return [*self.trunk.parameters(), *self.head]
+
+    def __call__(self, features: Float[Tensor, "n f"]) -> Float[Tensor, "n a"]:
+        """Return the mean of the actions."""
+        return self.net(self.head, self.trunk(features)[None])[0].tanh()
+
+
+class TwinCritic:
+    """Two Q-functions of an action and of features, which they share."""
+
+    def __init__(
+        self, features: int, hidden: int, action_size: int, generator: torch.Generator, device: torch.device
+    ) -> None:
+        self.net = Perceptrons(features + action_size, hidden, 1)
+        self.trunk = Trunk(features, generator).to(device)
+        self.head = [each.to(device).requires_grad_() for each in self.net.initial([generator] * TWIN)]
+
+    def parameters(self) -> list[Tensor]:
+        """Return all that is learned."""
+        return [*self.trunk.parameters(), *self.head]
+
+    def q_values(
+        self, seen: Float[Tensor, "n d"], actions: Float[Tensor, "n a"], *, frozen: bool = False
+    ) -> Float[Tensor, "2 n"]:
+        """Return both values of actions, from the trunk's output.
+
+        Args:
+            seen: What the trunk makes of the features.
+            actions: One for each.
+            frozen: Send no gradient to the heads.
+        """
+        inputs = torch.cat((seen, actions), -1)
+        head = [each.detach() for each in self.head] if frozen else self.head
+        return self.net(head, inputs.expand(TWIN, *inputs.shape).contiguous())[..., 0]
+
+
 class Curiosity(nn.Module):
     """The intrinsic curiosity module: features from which action and next features can be told.
 
@@ -81,7 +131,7 @@ class Curiosity(nn.Module):
     def loss(
         self, here: Float[Tensor, "n d"], actions: Float[Tensor, "n a"], there: Float[Tensor, "n d"]
     ) -> Float[Tensor, ""]:
-        """Give how far the guesses of next features and of actions are off; lengths, not their squares."""
+        """Return how far the guesses of next features and of actions are off; lengths, not their squares."""
         guess = self.forward_net(torch.cat((here, actions), -1))
         guessed_actions = self.inverse_net(torch.cat((here, there), -1))
         off = (there - guess).norm(dim=-1) + (actions - guessed_actions).norm(dim=-1)

@@ -1,26 +1,24 @@
 """How trained policies of DrQ-v2 are loaded and played."""
 
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Hashable, Sequence
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from vcse.agents.drqv2.agent import DrQv2, DrQv2Spec
-from vcse.agents.drqv2.settings import DrQv2Settings
+from vcse.agents.drqv2.environments import make_images
+from vcse.agents.drqv2.settings import ACTION_REPEAT, IMAGE_SHAPE, DrQv2Settings
 from vcse.agents.entry import Policies, Saved
+from vcse.agents.playing import ContinuousPlayer, Noise
 from vcse.bonuses.registry import NO_BONUS
-from vcse.envs.moments import Moment
-from vcse.envs.mujoco.pixels import ACTION_REPEAT, Pixels, pixel_spec
-from vcse.envs.mujoco.recording import record_simulation
+from vcse.envs.interface import Environments
+from vcse.envs.tasks import task_spec
 from vcse.replay.images import STACK
 from vcse.runs.checkpoint import fitting
 from vcse.runs.config import RunConfig
-from vcse.runs.evaluation import Evaluation
-from vcse.streams import episode_seeds, numbers
 
 
-class DrQv2Player:
+class DrQv2Player(ContinuousPlayer):
     """Plays in simulations, from stacks of images; one learner each."""
 
     def in_common(self, saved: Saved) -> tuple[Hashable, ...]:
@@ -31,7 +29,7 @@ class DrQv2Player:
         """Return an agent with the policy of a run."""
         [saved] = group
         trained = DrQv2Settings.of(saved.config.settings)
-        spec = DrQv2Spec(STACK * Pixels.frame_shape[0], pixel_spec(saved.config.task).action_size)
+        spec = DrQv2Spec(STACK * IMAGE_SHAPE[0], task_spec(saved.config.task).action_size)
         settings = DrQv2Settings(
             bonus=NO_BONUS,
             action_noise=trained.action_noise,
@@ -44,78 +42,24 @@ class DrQv2Player:
             agent.load_policy(saved.checkpoint.state["agent"])
         return agent
 
-    def act(self, policies: Policies, observations: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
-        """Return actions of the policy, for any number of stacks of images."""
-        agent: DrQv2 = policies.agent
-        noise = None
-        if generator is not None:
-            shape = (len(observations), agent.spec.action_size)
-            noise = torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
-        actions = agent.act(torch.from_numpy(observations), noise, step=policies.frame // ACTION_REPEAT)
-        chosen: np.ndarray = actions.cpu().numpy()
-        return chosen
+    def make(self, configs: Sequence[RunConfig], count: int, *, device: str, threads: int) -> Environments:
+        """Make so many environments of the run."""
+        return make_images(configs[0], count, device=device, processes=min(threads, count))
 
-    def evaluate(self, policies: Policies, *, episodes: int, threads: int) -> list[list[Evaluation]]:
-        """Play episodes with sampled actions, and again with the mean."""
-        [config] = policies.configs
-        environments = Pixels(
-            [config.task] * episodes,
-            rendering=config.image_quality,
-            goal_marker=config.shows_goal,
-            device=str(policies.agent.device),
-            processes=min(threads, episodes),
-        )
-        with closing(environments):
-            return [
-                [play_images(policies.agent, config, environments, frame=policies.frame, sampled=sampled)]
-                for sampled in (True, False)
-            ]
+    def policy(self, agent: DrQv2, frame: int) -> Callable[[Tensor, Noise], Tensor]:
+        """Return what chooses actions from the newest images, with the noise of a frame."""
+        shown = torch.zeros(0)
 
-    def record(self, policies: Policies, *, episodes: int, sampled: bool, seed: int) -> Iterator[Moment]:
-        """Play episodes, and render some frames of them."""
+        def act(newest: Tensor, noise: Noise) -> Tensor:
+            nonlocal shown
+            [newest] = newest
+            is_first = len(shown) == 0
+            shown = newest.tile(1, STACK, 1, 1) if is_first else torch.cat((shown[:, IMAGE_SHAPE[0] :], newest), 1)
+            return agent.act(shown, None if noise is None else noise[0], step=frame // ACTION_REPEAT)[None]
 
-        def choose(recent: Sequence[np.ndarray], generator: np.random.Generator) -> np.ndarray:
-            stack = np.concatenate(list(recent))[None]
-            action: np.ndarray = self.act(policies, stack, generator if sampled else None)[0]
-            return action
+        return act
 
-        config = policies.configs[0]
-        return record_simulation(
-            config.task,
-            choose,
-            episodes=episodes,
-            seed=seed,
-            recent=STACK,
-            rendering=config.image_quality,
-            goal_marker=config.shows_goal,
-        )
-
-
-def play_images(agent: DrQv2, config: RunConfig, environments: Pixels, *, frame: int, sampled: bool) -> Evaluation:
-    """Play an episode in each environment.
-
-    Where episodes begin and which actions are drawn depends on the run's seed and the frame alone.
-    """
-    generator = numbers(config.seed, "evaluation", frame)
-    count, channels = environments.count, environments.frame_shape[0]
-    seeds = episode_seeds(generator, count)
-    shown = np.tile(environments.reset(seeds), (1, STACK, 1, 1))
-    returns, lengths = np.zeros(count), np.zeros(count, dtype=np.int64)
-    goes_on, succeeded = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
-    while goes_on.any():
-        noise = None
-        if sampled:
-            noise = torch.from_numpy(generator.standard_normal((count, environments.action_size), dtype=np.float32))
-        actions = agent.act(torch.from_numpy(shown), noise, step=frame // environments.action_repeat)
-        environments.send(actions.cpu().numpy())
-        step = environments.receive()
-        returns += step.rewards * goes_on
-        lengths += goes_on
-        succeeded |= step.success & goes_on
-        goes_on &= ~step.ended
-        arrived = step.arrived
-        if step.ended.any() and goes_on.any():  # another is played that does not count
-            arrived = environments.reset([seed if over else None for seed, over in zip(seeds, step.ended, strict=True)])
-        shown = np.concatenate((shown[:, channels:], arrived), 1)
-    successes = succeeded.tolist() if environments.has_success else None
-    return Evaluation(returns.tolist(), lengths.tolist(), successes)
+    def first(self, policies: Policies, observations: Tensor, noise: Noise) -> Tensor:
+        """Choose actions of the policy, for any number of stacks of images."""
+        actions: Tensor = policies.agent.act(observations, noise, step=policies.frame // ACTION_REPEAT)
+        return actions

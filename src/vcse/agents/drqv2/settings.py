@@ -6,11 +6,14 @@ from typing import Any, ClassVar, Literal
 
 from vcse.agents.drqv2.networks import Precision
 from vcse.agents.presets import NORMALIZER_OF_SE, Preset, check_reading, with_deviations
+from vcse.bonuses.registry import bonus_entry
 from vcse.settings import AgentSettings, Reading, ValueCritic, check_holds_batch, check_neighbors, setting
 
 CuriosityPair = Literal["n-step", "one-step"]
 ReturnInjection = Literal["once", "every_step"]
 NoiseSchedule = tuple[float, float, int]  # standard deviation of actions: from, to, over so many steps
+IMAGE_SHAPE = (3, 84, 84)
+ACTION_REPEAT = 2
 MOST_DRAWN = 16_384  # states of an update: kernels count the numbers of all pictures in 32 bits
 
 
@@ -127,14 +130,18 @@ class DrQv2Settings(AgentSettings):
         """Transitions that are drawn for an update."""
         return self.bonus_batch_size if self.bonus_batch_size is not None and self.has_bonus else self.batch_size
 
+    def learns_at(self, step: int) -> bool:
+        """Whether an update is due at a step: actions after it follow from it."""
+        return ACTION_REPEAT * step >= self.seed_frames and step % self.steps_per_update == 0
+
     def noise(self, step: int) -> float:
         """Return the standard deviation of actions at a step."""
         first, last, steps = self._schedule
         return first + (last - first) * min(step / steps, 1.0)
 
     def weight(self, step: int) -> float:
-        """Return the weight of the bonus at a step; 0 where there is none."""
-        return self.beta * (1 - self.beta_decay) ** step if self.has_bonus else 0.0
+        """Return the weight of a bonus at a step."""
+        return self.beta * (1 - self.beta_decay) ** step
 
 
 K = 12
@@ -158,7 +165,7 @@ def drqv2_settings(bonus: str, reading: Reading = "release", *, task: str, **dev
     """Return the settings that a reading asks for on a task, with deviations where they are named."""
     check_reading("drqv2", bonus, reading, tuple(_OF_READING))
     family, _, name = task.partition("/")
-    explores = bonus != "none" or family == "metaworld"
+    explores = bonus_entry(bonus).pays or family == "metaworld"
     settings = {
         "action_noise": BONUS_NOISE if explores else (1.0, 0.1, _noise_steps(name)),
         "normalize_reward": family == "metaworld",

@@ -1,7 +1,8 @@
 """SAC: soft actor-critic, from states."""
 
-from vcse.agents.entry import AgentEntry, Film, Schedule
-from vcse.agents.sac.cohort import RECENT_EPISODES, SACCohort, in_common, warning
+from vcse.agents.entry import AgentEntry
+from vcse.agents.sac.agent import SAC
+from vcse.agents.sac.cohort import SACCohort, in_common, warning
 from vcse.agents.sac.costs import expected_seconds, needs
 from vcse.agents.sac.player import SACPlayer
 from vcse.agents.sac.settings import SACSettings, sac_settings
@@ -16,15 +17,13 @@ ENTRY = AgentEntry(
     settings_for=sac_settings,
     cohort=SACCohort,
     player=SACPlayer(),
+    gives=SAC.GIVES,
     warning=warning,
     in_common=in_common,
     expected_seconds=expected_seconds,
     needs=needs,
-    schedule=Schedule(row_every_frames=10_000, eval_every_frames=10_000, eval_episodes=10),
     most_runs={"cpu": 4, "cuda": 48},
     on_gpu=Arithmetic("high", cudnn_benchmark=False),
     logs=("replay.bin",),
     policy=("actor",),
-    film=Film(episodes=1, sampled=False, frames_per_second=12),
-    recent_episodes=RECENT_EPISODES,
 )

@@ -16,14 +16,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float
 from torch import Tensor
 
+from vcse.agents.output import UpdateOutput
 from vcse.agents.sac.settings import SACSettings
-from vcse.bonuses.stacked import StackedBonus
+from vcse.bonuses.base import Bonus, BonusBatch
+from vcse.bonuses.stacked import StackedBonus, StackedOutput
 from vcse.nets.cuda.graphs import Captured, CapturedCall
-from vcse.nets.optimizers import adam_state, make_adam
+from vcse.nets.optimizers import adam_state, descend, make_adam
 from vcse.nets.perceptrons import Perceptrons
+from vcse.nets.stacked import among_all, indices, per_learner, place_of, rows_of
 from vcse.nets.tanh_normal import mean_and_log_std, squashed_sample
 from vcse.replay.transitions import Batch
 from vcse.settings import check_cohort
@@ -48,10 +51,12 @@ class SAC:
         spec: Sizes of observations and actions, the same for all learners.
         configs: The settings of each learner. `SHARED` ones must agree; all else may differ.
         seeds: The seed of each learner's parameters.
+        bonus: Anybody's, made with as many learners as there are, in the place of those that the settings choose.
         device: Where everything lives.
         check_finite: Let the bonus refuse NaN and infinity; on CUDA this waits for the device.
     """
 
+    GIVES = frozenset(("values", "rewards", "actions", "next_features"))  # that a bonus may need
     SHARED = ("hidden_units", "batch_size", "learning_rate", "target_every_updates")
     METRICS = (
         "batch_reward",
@@ -69,20 +74,23 @@ class SAC:
         configs: Sequence[SACSettings],
         seeds: Sequence[int],
         *,
+        bonus: Bonus | None = None,
         device: torch.device | str = "cpu",
         check_finite: bool = False,
     ) -> None:
         check_cohort(configs, seeds, self.SHARED)
         self.device = torch.device(device)
-        self.configs = tuple(configs)
+        self.configs, self.learners = tuple(configs), len(configs)
         self.spec = spec
         self.updates = 0
         common = configs[0]
-        learners = len(configs)
-        valued = [learner for learner, config in enumerate(configs) if config.has_extrinsic_critic]
-        paid = [learner for learner, config in enumerate(configs) if config.has_bonus]
-        self.valued = torch.tensor(valued, dtype=torch.int64, device=self.device)
-        self.paid = torch.tensor(paid, dtype=torch.int64, device=self.device)
+        paid = [learner for learner, config in enumerate(configs) if bonus is not None or config.has_bonus]
+        choices = [configs[learner].bonus for learner in paid]
+        self.bonus = StackedBonus.given(
+            bonus, choices, self.GIVES, agent="sac", dimensions=spec.observation_size, check_finite=check_finite
+        ).to(self.device)
+        valued = [each for row, each in enumerate(paid) if "values" in self.bonus.needs_of(row)]
+        self.valued, self.paid = indices(valued, self.device), indices(paid, self.device)
 
         # A generator per learner and kind of network, so that having a bonus does not change a learner's policy.
         self.actor_net = Perceptrons(spec.observation_size, common.hidden_units, 2 * spec.action_size)
@@ -92,7 +100,7 @@ class SAC:
         twins = [generator for generator in generators for _ in range(TWIN)]
         extrinsic = [generators[learner] for learner in valued for _ in range(TWIN)]
         critic = self.critic_net.initial(twins + extrinsic)
-        self.twin_rows = TWIN * learners  # rows of the stack; the extrinsic ones come after
+        self.twin_rows = TWIN * self.learners  # rows of the stack; the extrinsic ones come after
         self.actor = [each.to(self.device).requires_grad_() for each in actor]
         self.critic = [each.to(self.device).requires_grad_() for each in critic]
         self.target_critic = [each.detach().clone() for each in self.critic]
@@ -103,14 +111,8 @@ class SAC:
         self.critic_adam = make_adam(self.critic, rate, self.device)
         self.temperature_adam = make_adam([self.log_temperature], rate, self.device)
 
-        self.bonus = StackedBonus(
-            [configs[learner].bonus for learner in paid],
-            dimensions=spec.observation_size,
-            check_finite=check_finite,
-        ).to(self.device)
-
-        self.discount = self._per_learner("discount")[:, None]
-        self.beta = self._per_learner("beta")[self.paid, None]
+        self.discount = per_learner(configs, "discount", self.device)[:, None]
+        self.beta = per_learner(configs, "beta", self.device)[self.paid, None]
         self.learns_temperature = torch.tensor(
             [config.temperature == "learned" for config in configs], device=self.device
         )
@@ -119,17 +121,12 @@ class SAC:
         from_target = torch.tensor([config.value_critic == "target" for config in configs], device=self.device)
         self.values_from_target = from_target[self.valued, None]
         self.any_value_online = any(configs[learner].value_critic == "online" for learner in valued)
-        rates = self._per_learner("target_rate")
+        rates = per_learner(configs, "target_rate", self.device)
         network_rates = torch.cat((rates, rates[self.valued])).repeat_interleave(TWIN)
         self.target_rates = [network_rates.view(-1, *[1] * (each.ndim - 1)) for each in self.critic]
         self.target_entropy = -float(spec.action_size)
-        self._captured_update: Captured[dict[str, Tensor]] | None = None
+        self._captured_update: Captured[UpdateOutput] | None = None
         self._captured_acts: dict[tuple[int, ...], CapturedCall[Tensor]] = {}
-
-    @property
-    def learners(self) -> int:
-        """How many there are."""
-        return len(self.configs)
 
     @torch.no_grad()
     def act(self, observations: Float[Tensor, "l n d"], noise: Float[Tensor, "l n a"] | None) -> Float[Tensor, "l n a"]:
@@ -153,28 +150,25 @@ class SAC:
         mean, log_std = self._policy(observations)
         return mean.tanh() if noise is None else squashed_sample(mean, log_std, noise)[0]
 
-    def update(self, batch: Batch, noise: Float[Tensor, "l 3 n a"]) -> dict[str, Float[Tensor, " l"]]:
+    def update(self, batch: Batch, noise: Float[Tensor, "l 3 n a"]) -> UpdateOutput:
         """Learn from a batch; what is returned is overwritten by the next update.
 
         Args:
             batch: Transitions of every learner.
             noise: Standard normal numbers for `DRAWS` actions of each transition.
-
-        Returns:
-            Numbers to log, one per learner.
         """
-        metrics = self._update(batch, noise) if self._captured_update is None else self._captured_update()
+        output = self._update(batch, noise) if self._captured_update is None else self._captured_update()
         if self.updates % self.configs[0].target_every_updates == 0:
             for target, each, rate in zip(self.target_critic, self.critic, self.target_rates, strict=True):
                 target.lerp_(each.detach(), rate)
         self.updates += 1
-        return metrics
+        return output
 
     def capture(self, batch: Batch, noise: Float[Tensor, "l 3 n a"]) -> None:
         """Replay updates from this memory, and the choice of actions, as CUDA graphs from now on."""
         self._captured_update = Captured(lambda: self._update(batch, noise))
 
-    def _update(self, batch: Batch, noise: Float[Tensor, "l 3 n a"]) -> dict[str, Float[Tensor, " l"]]:
+    def _update(self, batch: Batch, noise: Float[Tensor, "l 3 n a"]) -> UpdateOutput:
         next_noise, next_extrinsic_noise, own_noise = noise.unbind(1)
         temperature = self.log_temperature.exp()
         # The policy at s_t, once: its mean for the value, and a sample for the actor's loss, which comes last.
@@ -182,14 +176,14 @@ class SAC:
 
         with torch.no_grad():
             # The bonus of s_t joins the task's reward, weighted by beta.
-            bonus = self.weighted_bonus(batch, self._values(batch.observations, mean.tanh()))
+            paid, bonus = self.weighted_bonus(batch, self._values(batch.observations, mean.tanh()))
             rewards = batch.rewards + bonus
             targets = self._targets(batch, rewards, temperature, next_noise, next_extrinsic_noise)
 
         # Every critic of every learner takes one step towards its own target.
         guesses = self._criticise(self.critic, batch.observations, batch.actions, batch.actions)
         critic_losses = (guesses - targets).square().mean(-1)
-        self._step(self.critic_adam, self.critic, critic_losses.sum())
+        descend(critic_losses.sum(), [self.critic_adam])
 
         # The actor goes where the critics, as they are now, see most reward and entropy.
         action, log_probability = squashed_sample(mean, log_std, own_noise)
@@ -197,22 +191,25 @@ class SAC:
         inputs = torch.cat((batch.observations, action), -1).repeat_interleave(TWIN, 0)
         seen = self._lower(self.critic_net(frozen, inputs)[..., 0])
         actor_loss = (temperature.detach()[:, None] * log_probability - seen).mean(-1)
-        self._step(self.actor_adam, self.actor, actor_loss.sum())
+        descend(actor_loss.sum(), [self.actor_adam])
 
         # The temperature, where it is learned, rises while the policy has less entropy than wanted.
         entropy = -log_probability.detach().mean(-1)
         temperature_loss = temperature * (entropy - self.target_entropy) * self.learns_temperature
-        self._step(self.temperature_adam, [self.log_temperature], temperature_loss.sum())
+        descend(temperature_loss.sum(), [self.temperature_adam])
         losses = critic_losses.detach()
-        return {
+        metrics = {
             "batch_reward": batch.rewards.mean(-1),
             "critic_loss": losses[: self.twin_rows].view(-1, TWIN).sum(-1),
-            "extrinsic_critic_loss": self._to_all(losses[self.twin_rows :].view(-1, TWIN).sum(-1), self.valued),
+            "extrinsic_critic_loss": among_all(
+                self.valued, losses[self.twin_rows :].view(-1, TWIN).sum(-1), self.learners
+            ),
             "critic_mean": guesses.detach()[: self.twin_rows].view(self.learners, -1).mean(-1),
             "actor_loss": actor_loss.detach(),
             "policy_entropy": entropy,
             "temperature": temperature.detach(),
         }
+        return UpdateOutput(metrics, paid)
 
     def _policy(self, observations: Float[Tensor, "l n d"]) -> tuple[Float[Tensor, "l n a"], Float[Tensor, "l n a"]]:
         return mean_and_log_std(self.actor_net(self.actor, observations))
@@ -228,30 +225,36 @@ class SAC:
         inputs = torch.cat((observations, actions), -1)
         if len(self.valued):
             extrinsic = torch.cat((observations, extrinsic_actions), -1)
-            inputs = torch.cat((inputs, self._of(self.valued, extrinsic)))
+            inputs = torch.cat((inputs, rows_of(self.valued, extrinsic)))
         return self.critic_net(critic, inputs.repeat_interleave(TWIN, 0))[..., 0]
 
     def _values(self, observations: Float[Tensor, "l n d"], actions: Float[Tensor, "l n a"]) -> Float[Tensor, "l n"]:
-        """Give the extrinsic value of states, at the policy's mean action; 0 for learners that have none."""
+        """Return the extrinsic value of states, at the policy's mean action; 0 for learners that have none."""
         if not len(self.valued):
             return torch.zeros(observations.shape[:-1], device=self.device)
-        inputs = self._of(self.valued, torch.cat((observations, actions), -1)).repeat_interleave(TWIN, 0)
+        inputs = rows_of(self.valued, torch.cat((observations, actions), -1)).repeat_interleave(TWIN, 0)
         values = self._lower(self.critic_net([each[self.twin_rows :] for each in self.target_critic], inputs)[..., 0])
         if self.any_value_online:
             online = self._lower(self.critic_net([each[self.twin_rows :] for each in self.critic], inputs)[..., 0])
             values = torch.where(self.values_from_target, values, online)
-        return self._to_all(values, self.valued)
+        return among_all(self.valued, values, self.learners)
 
-    def weighted_bonus(self, batch: Batch, values: Float[Tensor, "l n"]) -> Float[Tensor, "l n"]:
-        """Give beta times the bonus of each state, and keep what it was made of; zeros for learners without."""
+    def weighted_bonus(
+        self, batch: Batch, values: Float[Tensor, "l n"]
+    ) -> tuple[StackedOutput | None, Float[Tensor, "l n"]]:
+        """Return the bonus of those who are paid one, and beta times it for each state; zeros for learners without."""
         if not len(self.paid):
-            return torch.zeros_like(values)
+            return None, torch.zeros_like(values)
         # The state is its own feature, divided by its dimension, as the release has it.
-        features = self._of(self.paid, batch.observations) / self.spec.observation_size
-        self.bonus_output = self.bonus(
-            features, values=self._of(self.paid, values), rewards=self._of(self.paid, batch.rewards)
-        )
-        return self._to_all(self.beta * self.bonus_output.reward, self.paid)
+        features = rows_of(self.paid, batch.observations) / self.spec.observation_size
+        given = {"values": values, "rewards": batch.rewards, "actions": batch.actions}
+        needed = {name: rows_of(self.paid, given[name]) for name in self.bonus.needs if name in given}
+        if "next_features" in self.bonus.needs:
+            needed["next_features"] = rows_of(self.paid, batch.arrived) / self.spec.observation_size
+        if self.bonus.learns:
+            self.bonus.learn(BonusBatch(features, **needed))
+        output = self.bonus(features, **needed)
+        return output, among_all(self.paid, self.beta * output.reward, self.learners)
 
     def _targets(
         self,
@@ -261,7 +264,7 @@ class SAC:
         noise: Float[Tensor, "l n a"],
         extrinsic_noise: Float[Tensor, "l n a"],
     ) -> Float[Tensor, "networks n"]:
-        """Give what each network of the stack is to learn: the reward and the discounted value of what follows."""
+        """Return what each network of the stack is to learn: the reward and the discounted value of what follows."""
         mean, log_std = self._policy(batch.arrived)
         action, log_probability = squashed_sample(mean, log_std, noise)
         extrinsic_action, extrinsic_log_probability = squashed_sample(mean, log_std, extrinsic_noise)
@@ -271,47 +274,28 @@ class SAC:
         targets = rewards + goes_on * soft
         if len(self.valued):
             who = self.valued
-            entropy = -temperature[who, None] * self._of(who, extrinsic_log_probability)
+            entropy = -temperature[who, None] * rows_of(who, extrinsic_log_probability)
             extrinsic = judged[self.learners :] + self.extrinsic_entropy * entropy
-            extrinsic_targets = self._of(who, batch.rewards) + self._of(who, goes_on) * extrinsic
+            extrinsic_targets = rows_of(who, batch.rewards) + rows_of(who, goes_on) * extrinsic
             targets = torch.cat((targets, extrinsic_targets))
         return targets.repeat_interleave(TWIN, 0)
 
-    def _step(self, adam: torch.optim.Adam, parameters: Sequence[Tensor], loss: Float[Tensor, ""]) -> None:
-        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, list(parameters)), strict=True):
-            parameter.grad = gradient
-        adam.step()
-
     @staticmethod
     def _lower(judged: Float[Tensor, "networks n"]) -> Float[Tensor, "pairs n"]:
-        """Give the lower of each two twins."""
+        """Return the lower of each two twins."""
         return judged.view(-1, TWIN, judged.shape[-1]).amin(1)
 
-    def _of(self, who: Int[Tensor, " m"], tensor: Shaped[Tensor, "l ..."]) -> Shaped[Tensor, "m ..."]:
-        """Give the rows of some learners, without a copy where these are all."""
-        return tensor if len(who) == self.learners else tensor[who]
-
-    def _to_all(self, rows: Float[Tensor, "m ..."], who: Int[Tensor, " m"]) -> Float[Tensor, "l ..."]:
-        """Give rows of some learners their place among all; the others have zeros."""
-        if len(who) == self.learners:
-            return rows
-        return rows.new_zeros(self.learners, *rows.shape[1:]).index_copy(0, who, rows)
-
-    def _per_learner(self, name: str) -> Float[Tensor, " l"]:
-        return torch.tensor([float(getattr(config, name)) for config in self.configs], device=self.device)
-
     def learner_state(self, learner: int) -> dict[str, Any]:
-        """Give everything of one learner that a restart needs; it does not depend on the rest of the cohort."""
+        """Return everything of one learner that a restart needs; it does not depend on the rest of the cohort."""
         state: dict[str, Any] = {"updates": self.updates}
         for name, (tensors, rows) in self._learner_tensors(learner).items():
             state[name] = [each[rows].detach().cpu().clone() for each in tensors]
-        for row in (self.paid == learner).nonzero().flatten().tolist():
-            state["bonus"] = self.bonus.learner_state(row)
-        return state
+        row = place_of(learner, self.paid)
+        return state if row is None else {**state, "bonus": self.bonus.learner_state(row)}
 
     @torch.no_grad()
     def load_learner_state(self, learner: int, state: dict[str, Any]) -> None:
-        """Take one learner's state back; all learners of a cohort have had as many updates."""
+        """Load one learner's state; all learners of a cohort have had as many updates."""
         mine, theirs = sorted(self.learner_state(learner)), sorted(state)
         if mine != theirs:
             raise ValueError(f"the learner has {mine}, but the checkpoint holds {theirs}")
@@ -322,42 +306,38 @@ class SAC:
         for adam in (self.actor_adam, self.critic_adam, self.temperature_adam):
             for each in adam.state.values():
                 each["step"].fill_(self.updates)
-        for row in (self.paid == learner).nonzero().flatten().tolist():
+        row = place_of(learner, self.paid)
+        if row is not None:
             self.bonus.load_learner_state(row, state["bonus"])
 
     @torch.no_grad()
     def load_policy(self, learner: int, state: dict[str, Any]) -> None:
-        """Take the policy alone from one learner's state, whatever its critics and its bonus were."""
+        """Load the policy alone from one learner's state, whatever its critics and its bonus were."""
         for each, saved in zip(self.actor, state["actor"], strict=True):
             each[learner] = saved[0].to(self.device)
 
     def _learner_tensors(self, learner: int) -> dict[str, tuple[list[Tensor], list[int]]]:
-        """Give all tensors that a learner has a part of, by name, and the rows of each that are its own."""
+        """Return all tensors that a learner has a part of, by name, and the rows of each that are its own."""
         twins = [TWIN * learner + twin for twin in range(TWIN)]
         rows = (self.valued == learner).nonzero().flatten().tolist()
         extrinsic = [self.twin_rows + TWIN * row + twin for row in rows for twin in range(TWIN)]
-        found: dict[str, tuple[list[Tensor], list[int]]] = {
-            "actor": (self.actor, [learner]),
-            "critic": (self.critic, twins + extrinsic),
-            "target_critic": (self.target_critic, twins + extrinsic),
-            "log_temperature": ([self.log_temperature], [learner]),
-        }
-        for name, adam in (
-            ("actor", self.actor_adam),
-            ("critic", self.critic_adam),
-            ("log_temperature", self.temperature_adam),
+        found = {"target_critic": (self.target_critic, twins + extrinsic)}
+        for name, parameters, mine, adam in (
+            ("actor", self.actor, [learner], self.actor_adam),
+            ("critic", self.critic, twins + extrinsic, self.critic_adam),
+            ("log_temperature", [self.log_temperature], [learner], self.temperature_adam),
         ):
-            parameters, mine = found[name]
+            found[name] = (parameters, mine)
             for moment in ("exp_avg", "exp_avg_sq"):
                 found[f"{name}.{moment}"] = ([adam_state(adam, each)[moment] for each in parameters], mine)
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """Give the state of every learner."""
+        """Return the state of every learner."""
         return {str(learner): self.learner_state(learner) for learner in range(self.learners)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take the state of every learner back."""
+        """Load the state of every learner."""
         for learner in range(self.learners):
             self.load_learner_state(learner, state[str(learner)])
 

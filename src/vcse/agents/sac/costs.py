@@ -2,7 +2,7 @@
 
 from vcse.agents.sac.agent import TWIN
 from vcse.agents.sac.settings import SACSettings
-from vcse.envs.tasks import state_spec
+from vcse.envs.tasks import task_spec
 from vcse.nets.optimizers import ADAM_AVERAGES
 from vcse.nets.perceptrons import Perceptrons
 from vcse.replay.transitions import FLOAT_BYTES, transition_bytes
@@ -24,8 +24,8 @@ def expected_seconds(config: RunConfig, device: str) -> float:
 
 def needs(config: RunConfig) -> Needs:
     """Return about what a run takes; on disk every transition, and two checkpoints."""
-    spec, checkpoint = state_spec(config.task), _checkpoint_bytes(config)
-    per_frame = transition_bytes(spec.observation_size, spec.action_size)
+    spec, checkpoint = task_spec(config.task), _checkpoint_bytes(config)
+    per_frame = transition_bytes(spec.observation_shape[0], spec.action_size)
     transitions = config.frames * per_frame
     return Needs(
         working=CHECKPOINT_COPIES * checkpoint,
@@ -37,8 +37,8 @@ def needs(config: RunConfig) -> Needs:
 
 def _checkpoint_bytes(config: RunConfig) -> int:
     """Return about the bytes of a checkpoint: of every network, of what Adam keeps of it, and of the target critics."""
-    spec, settings = state_spec(config.task), SACSettings.of(config.settings)
-    actor = Perceptrons(spec.observation_size, settings.hidden_units, 2 * spec.action_size).parameter_count
-    critic = Perceptrons(spec.observation_size + spec.action_size, settings.hidden_units, 1).parameter_count
+    spec, settings = task_spec(config.task), SACSettings.of(config.settings)
+    actor = Perceptrons(spec.observation_shape[0], settings.hidden_units, 2 * spec.action_size).parameter_count
+    critic = Perceptrons(spec.observation_shape[0] + spec.action_size, settings.hidden_units, 1).parameter_count
     critics = TWIN * critic * (2 if settings.has_extrinsic_critic else 1)
     return FLOAT_BYTES * ((1 + ADAM_AVERAGES) * (actor + critics) + critics)

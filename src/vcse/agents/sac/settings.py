@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vcse.agents.presets import NORMALIZER_OF_SE, Preset, check_reading, with_deviations
+from vcse.bonuses.registry import bonus_entry
 from vcse.settings import AgentSettings, Reading, ValueCritic, check_holds_batch, check_neighbors, setting
 
 Temperature = float | Literal["learned"]
@@ -77,7 +78,7 @@ def sac_settings(bonus: str, reading: Reading = "release", *, task: str = "", **
         k=K,
         settings={
             "extrinsic_entropy": _EXTRINSIC_ENTROPY[reading],
-            "temperature": "learned" if bonus == "none" else BONUS_TEMPERATURE,
+            "temperature": BONUS_TEMPERATURE if bonus_entry(bonus).pays else "learned",
         },
         normalizer=NORMALIZER_OF_SE[reading] if bonus == "se" else None,
     )

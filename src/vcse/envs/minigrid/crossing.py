@@ -38,18 +38,21 @@ class CrossingMap(NamedTuple):
     wall: int
     opening: int
 
-    @property
-    def name(self) -> str:
-        """What a figure calls the map."""
-        along, across = ("x", "y") if self.orientation == "vertical" else ("y", "x")
-        return f"{self.orientation} wall {along}={self.wall}, opening {across}={self.opening}"
-
     def is_wall(self, x: int, y: int) -> bool:
         """Whether a cell is part of the wall line or of the walls around the room."""
         if x not in INSIDE or y not in INSIDE:
             return True
         along, across = (x, y) if self.orientation == "vertical" else (y, x)
         return along == self.wall and across != self.opening
+
+    def draw(self, grid: Any) -> None:
+        """Put the walls and the goal of this map into a grid of the `minigrid` package, and take all else out."""
+        from minigrid.core.world_object import Goal, Wall
+
+        for x in range(SIDE):
+            for y in range(SIDE):
+                grid.set(x, y, Wall() if self.is_wall(x, y) else None)
+        grid.set(*GOAL, Goal())
 
 
 _ORIENTATIONS: tuple[Orientation, ...] = ("vertical", "horizontal")
@@ -102,21 +105,6 @@ class CrossingTables:
         """How many follow each other before the next map's."""
         return self.states // len(self.starts)
 
-    def state(self, number: int, x: int, y: int, direction: int) -> int:
-        """Look a state up by its map's number, its cell and its direction."""
-        if not (0 <= number < len(MAPS) and 0 <= direction < len(DIRECTIONS)):
-            raise ValueError(
-                f"number must be from 0 to {len(MAPS) - 1} and direction from 0 to {len(DIRECTIONS) - 1}, "
-                f"got {number} and {direction}"
-            )
-        inside = x in INSIDE and y in INSIDE
-        first = int(self.first_states[number, x, y]) if inside else -1
-        if first < 0:
-            raise ValueError(
-                f"x={x}, y={y} is a wall or the goal of map {number} ({MAPS[number].name}), where no action is taken"
-            )
-        return first + direction
-
 
 @functools.cache
 def crossing_tables() -> CrossingTables:
@@ -161,18 +149,12 @@ def _observed(
     import gymnasium
     import minigrid  # noqa: F401 - registers its environments
     from minigrid.core.grid import Grid
-    from minigrid.core.world_object import Goal, Wall
 
     world: Any = gymnasium.make(f"MiniGrid-{TASK}-v0").unwrapped
     world.reset(seed=0)
-    grids = []
-    for each in MAPS:
-        grid = Grid(SIDE, SIDE)
-        for x in range(SIDE):
-            for y in range(SIDE):
-                grid.set(x, y, Wall() if each.is_wall(x, y) else None)
-        grid.set(*GOAL, Goal())
-        grids.append(grid)
+    grids = [Grid(SIDE, SIDE) for _ in MAPS]
+    for each, grid in zip(MAPS, grids, strict=True):
+        each.draw(grid)
 
     def look(number: int, x: int, y: int, direction: int) -> np.ndarray:
         world.grid, world.agent_pos, world.agent_dir = grids[number], (x, y), direction
@@ -228,12 +210,19 @@ class TableCrossing:
         """The index of the step that each environment takes next: the steps of its episode so far."""
         return self._steps_used.copy()
 
-    def reset(self) -> tuple[Observations, Positions]:
-        """Start every environment's first episode."""
+    def reset(self, seeds: Sequence[int | None] | None = None) -> Observations:
+        """Start every environment's first episode, from the seed that it was made with."""
+        del seeds
         self._generators = [np.random.default_rng(seed) for seed in self.seeds]
         self._sent = None
         self._begin(np.arange(self.count))
-        return self._observations(), self.tables.positions[self._states]
+        return self._observations()
+
+    @property
+    def positions(self) -> Positions:
+        """Return where the agents stand."""
+        positions: Positions = self.tables.positions[self._states]
+        return positions
 
     def send(self, actions: Int[np.ndarray, " n"]) -> None:
         """Remember the actions; the work is done when the step is received."""
@@ -258,18 +247,14 @@ class TableCrossing:
         self._states = tables.successor[before, outcomes]
         self._steps_used = self._steps_used + 1
         truncated = (self._steps_used >= MOST_STEPS) & ~terminated
-        arrived, arrived_positions = self._observations(), tables.positions[self._states]
-        finished = np.flatnonzero(terminated | truncated)
-        if finished.size == 0:
-            return Step(arrived, arrived, rewards, terminated, truncated, arrived_positions, arrived_positions)
+        next_observations, next_positions = self._observations(), self.positions
         at_goal = before[terminated]
-        arrived[terminated] = tables.goal_observations[tables.maps[at_goal], tables.directions[at_goal]]
-        arrived_positions[terminated] = GOAL
-        self._begin(finished)
-        shown, positions = arrived.copy(), arrived_positions.copy()
-        shown[finished] = self._observations(finished)
-        positions[finished] = tables.positions[self._states[finished]]
-        return Step(shown, arrived, rewards, terminated, truncated, positions, arrived_positions)
+        next_observations[terminated] = tables.goal_observations[tables.maps[at_goal], tables.directions[at_goal]]
+        next_positions[terminated] = GOAL
+        self._begin(np.flatnonzero(terminated | truncated))
+        return Step(
+            self._observations(), next_observations, rewards, terminated, truncated, self.positions, next_positions
+        )
 
     def close(self) -> None:
         """Nothing is held."""
@@ -277,14 +262,14 @@ class TableCrossing:
     def _begin(self, which: Int[np.ndarray, " m"]) -> None:
         """Start the next episode of some environments, each with its own draw of a map."""
         if self.fixed_map is None:
-            numbers = np.array([self._generators[index].integers(len(MAPS)) for index in which])
+            numbers = np.array([self._generators[index].integers(len(MAPS)) for index in which], dtype=np.int64)
         else:
             numbers = np.full(len(which), self.fixed_map)
         self._states[which] = self.tables.starts[numbers]
         self._steps_used[which] = 0
 
-    def _observations(self, which: Int[np.ndarray, " m"] | slice = slice(None)) -> Observations:
-        shown: Observations = self.tables.observations[self.tables.observation_index[self._states[which]]]
+    def _observations(self) -> Observations:
+        shown: Observations = self.tables.observations[self.tables.observation_index[self._states]]
         return shown
 
 

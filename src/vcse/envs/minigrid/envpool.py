@@ -39,13 +39,15 @@ class EnvPoolMiniGrid:
         self.actions = int(self._pool.action_space.n)
         self.most_steps = int(self._pool.spec.config.max_episode_steps)
         self._shown: Observations
+        self.positions: Positions
         self._sent: Int[np.ndarray, " n"]
 
-    def reset(self) -> tuple[Observations, Positions]:
-        """Start every environment's first episode."""
+    def reset(self, seeds: Sequence[int | None] | None = None) -> Observations:
+        """Start every environment's first episode, from the seed that it was made with."""
+        del seeds
         observations, information = self._pool.reset()
-        self._shown = observations["image"]
-        return self._shown, information["agent_pos"]
+        self._shown, self.positions = observations["image"], information["agent_pos"]
+        return self._shown
 
     def send(self, actions: Int[np.ndarray, " n"]) -> None:
         """Begin a step of every environment."""
@@ -55,21 +57,23 @@ class EnvPoolMiniGrid:
     def receive(self) -> Step:
         """Wait for the step, then reset what has finished."""
         observations, rewards, terminated, truncated, information = self._pool.recv()
-        arrived, arrived_positions = observations["image"], information["agent_pos"]
+        next_observations, next_positions = observations["image"], information["agent_pos"]
         # At the last step EnvPool calls a goal, a collision with an obstacle, and lava, a time-out.
         into_lava = (self._sent == FORWARD) & (self._shown[:, *CELL_AHEAD] == LAVA)
         terminated = terminated | (rewards != 0) | (truncated & into_lava)
         truncated = truncated & ~terminated
         finished = np.flatnonzero(terminated | truncated).astype(np.int32)
         if finished.size == 0:
-            self._shown = arrived
-            return Step(arrived, arrived, rewards, terminated, truncated, arrived_positions, arrived_positions)
+            self._shown, self.positions = next_observations, next_positions
+            return Step(
+                next_observations, next_observations, rewards, terminated, truncated, next_positions, next_positions
+            )
         self._pool.send(np.zeros(finished.size, dtype=np.int32), finished)
         fresh, _, _, _, fresh_information = self._pool.recv()
-        shown, positions = arrived.copy(), arrived_positions.copy()
+        shown, positions = next_observations.copy(), next_positions.copy()
         shown[finished], positions[finished] = fresh["image"], fresh_information["agent_pos"]
-        self._shown = shown
-        return Step(shown, arrived, rewards, terminated, truncated, positions, arrived_positions)
+        self._shown, self.positions = shown, positions
+        return Step(shown, next_observations, rewards, terminated, truncated, positions, next_positions)
 
     def close(self) -> None:
         """Stop the threads."""

@@ -26,30 +26,6 @@ Probabilities = Float[Tensor, "*learners observations actions"]
 
 
 @torch.no_grad()
-def time_exact_values(
-    tables: CrossingTables, probabilities: Probabilities, discount: float
-) -> Float[Tensor, "*learners 324 states"]:
-    """Give the value of every state at every step index under a policy: discounted reward up to the time limit.
-
-    This is 18 MB per learner in float64; `time_exact_values_at` keeps only what is asked for.
-
-    Args:
-        tables: From `crossing_tables`.
-        probabilities: The policy: of each action, for each of the distinct observations.
-        discount: From 0 to 1.
-    """
-    _check_policy(tables, probabilities, discount)
-    flat = probabilities.reshape(-1, *probabilities.shape[-2:])
-    learners, maps = len(flat), len(tables.starts)
-    learner = torch.arange(learners, device=flat.device).repeat_interleave(maps)
-    number = torch.arange(maps, device=flat.device).repeat(learners)
-    values = flat.new_empty(learners, MOST_STEPS, tables.states)
-    for step, now in _backward(_Problems(tables, flat, learner, number), discount):
-        values[:, step] = now.view(learners, tables.states)
-    return values.view(*probabilities.shape[:-2], MOST_STEPS, tables.states)
-
-
-@torch.no_grad()
 def time_exact_values_at(
     tables: CrossingTables,
     probabilities: Probabilities,
@@ -57,7 +33,7 @@ def time_exact_values_at(
     states: Int[Tensor, "*learners n"],
     steps_used: Int[Tensor, "*learners n"],
 ) -> Float[Tensor, "*learners n"]:
-    """Give what `time_exact_values` has at some states and step indices, from the maps that these states are on.
+    """Compute the value of states at step indices under a policy: discounted reward up to the time limit.
 
     Args:
         tables: From `crossing_tables`.

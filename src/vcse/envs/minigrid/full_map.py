@@ -45,21 +45,20 @@ class MapPlanes:
             there = self.world.grid.get(*self.touched)
             self.empty[self.touched] = _one_hot(np.array(EMPTY_CELL if there is None else there.encode()))
         self.touched = None
-        x, y = self.world.agent_pos
-        planes = np.concatenate(
-            (self.empty, np.full((*self.empty.shape[:2], 1), self.world.carrying is not None, dtype=np.uint8)), -1
-        )
-        planes[x, y, :-1] = _one_hot(np.array([AGENT, 0, self.world.agent_dir]))
-        return planes
+        return _with_agent(self.empty, self.world)
 
 
 def map_planes(world: Any) -> np.ndarray:
     """Give the whole map as one-hot planes: objects, colours, states (the agent's is its direction), and carrying."""
-    cells = world.grid.encode()
-    x, y = world.agent_pos
-    cells[x, y] = (AGENT, 0, world.agent_dir)
-    carries = np.full((*cells.shape[:2], 1), world.carrying is not None, dtype=np.uint8)
-    return np.concatenate([_one_hot(cells), carries], -1)
+    return _with_agent(_one_hot(world.grid.encode()), world)
+
+
+def _with_agent(empty: np.ndarray, world: Any) -> np.ndarray:
+    """Put the agent into a map without it, and say whether it carries something."""
+    carries = np.full((*empty.shape[:2], 1), world.carrying is not None, dtype=np.uint8)
+    planes = np.concatenate((empty, carries), -1)
+    planes[*world.agent_pos, :-1] = _one_hot(np.array([AGENT, 0, world.agent_dir]))
+    return planes
 
 
 def _one_hot(cells: np.ndarray) -> np.ndarray:

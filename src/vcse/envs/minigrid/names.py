@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from vcse.envs.interface import Mission
 from vcse.envs.nearest import nearest
 from vcse.extras import install
 
@@ -21,8 +22,6 @@ FROM_PATTERNS = "WFC-"  # how the tasks begin whose maps the minigrid package ma
 COSTLY_COLLISIONS = "Dynamic-Obstacles-"  # how the tasks begin that give -1 for walking into something
 VIEW = (7, 7, 3)
 INSTALL = install("minigrid")
-Backend = Literal["auto", "envpool", "minigrid", "table"]
-Mission = Literal["constant", "names", "chooses"]
 
 # A mission is a text beside the image, which no agent here is shown. How the tasks begin in which it changes from
 # episode to episode: there it names the only thing of its kind, or chooses among several.

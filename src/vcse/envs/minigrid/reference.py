@@ -37,20 +37,18 @@ class ReferenceMiniGrid:
         self._sent: Int[np.ndarray, " n"] | None = None
         self._maps = [MapPlanes(each) for each in self.worlds] if full else []
 
-    def reset(self) -> tuple[Observations, Positions]:
-        """Start every environment's first episode."""
+    def reset(self, seeds: Sequence[int | None] | None = None) -> Observations:
+        """Start every environment's first episode, from the seed that it was made with."""
+        del seeds
         for planes in self._maps:
             planes.forget()
         shown = [world.reset(seed=int(seed))[0] for world, seed in zip(self.worlds, self.seeds, strict=True)]
-        return self._observations(shown), self.positions()
+        return self._observations(shown)
 
+    @property
     def positions(self) -> Positions:
-        """Give where the agents stand."""
+        """Return where the agents stand."""
         return np.array([world.agent_pos for world in self.worlds], dtype=np.int32)
-
-    def pictures(self) -> list[np.ndarray]:
-        """Draw every environment."""
-        return [world.render() for world in self.worlds]
 
     def send(self, actions: Int[np.ndarray, " n"]) -> None:
         """Remember the actions; the work is done when the step is received."""
@@ -67,16 +65,18 @@ class ReferenceMiniGrid:
         rewards: Float[np.ndarray, " n"] = np.array([each[1] for each in taken], dtype=np.float32)
         terminated: Bool[np.ndarray, " n"] = np.array([each[2] for each in taken])
         truncated: Bool[np.ndarray, " n"] = np.array([each[3] for each in taken]) & ~terminated
-        arrived, arrived_positions = self._observations([each[0] for each in taken]), self.positions()
+        next_observations, next_positions = self._observations([each[0] for each in taken]), self.positions
         finished = np.flatnonzero(terminated | truncated)
         if finished.size == 0:
-            return Step(arrived, arrived, rewards, terminated, truncated, arrived_positions, arrived_positions)
+            return Step(
+                next_observations, next_observations, rewards, terminated, truncated, next_positions, next_positions
+            )
         fresh = [self.worlds[index].reset()[0] for index in finished]
         for index in finished if self.full else ():
             self._maps[index].forget()
-        shown = arrived.copy()
+        shown = next_observations.copy()
         shown[finished] = self._observations(fresh, finished)
-        return Step(shown, arrived, rewards, terminated, truncated, self.positions(), arrived_positions)
+        return Step(shown, next_observations, rewards, terminated, truncated, self.positions, next_positions)
 
     def close(self) -> None:
         """Close every environment."""

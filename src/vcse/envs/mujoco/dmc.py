@@ -14,15 +14,15 @@ import os
 import types
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
+from vcse.envs.interface import TaskSpec
 from vcse.envs.mujoco.rendering import named_backend
-from vcse.envs.nearest import nearest
+from vcse.envs.nearest import check_known
 from vcse.envs.processes import Batch
 from vcse.extras import install
 
@@ -31,32 +31,11 @@ INSTALL = install("dmc")
 # Tasks that pay nothing where the task that they are made of pays less than this in one control step.
 SPARSE = {"walker_walk_sparse": ("walker_walk", 0.7), "cheetah_run_sparse": ("cheetah_run", 0.25)}
 
+# Camera 0 of a quadruped looks from afar, and camera 2 from its side.
+_CAMERA_OF_DOMAIN = {"quadruped": 2}
+
 # lqr draws the stiffness of its springs when it is built: with one seed for all, it is always the same system.
 _BUILDING_SEED = 0
-
-
-@dataclass(frozen=True)
-class StateSpec:
-    """What is known of a task before it runs."""
-
-    observation_size: int
-    action_size: int
-    most_steps: int  # the time limit of an episode
-
-
-class StateStep(NamedTuple):
-    """What one action of every environment led to. Nothing is reset: that is up to whoever acts."""
-
-    arrived: Float[np.ndarray, "n d"]
-    rewards: Float[np.ndarray, " n"]
-    terminated: Bool[np.ndarray, " n"]  # the task is over
-    truncated: Bool[np.ndarray, " n"]  # the time limit, and nothing else, ended the episode
-
-    @property
-    def ended(self) -> Bool[np.ndarray, " n"]:
-        """Whether an episode ended here, for whatever reason."""
-        ended: Bool[np.ndarray, " n"] = np.logical_or(self.terminated, self.truncated)
-        return ended
 
 
 def registered_tasks() -> tuple[str, ...]:
@@ -70,20 +49,16 @@ def check_task(name: str, *, family: str = "dmc") -> None:
     """Refuse a task that does not exist, and name those that are written most like it."""
     if not _installed():
         raise RuntimeError(f"dm_control, which simulates {family}/{name}, is not installed: {INSTALL}")
-    known = registered_tasks()
-    if name not in known:
-        likest = ", ".join(f"{family}/{each}" for each in nearest(name, known))
-        raise ValueError(
-            f"task '{family}/{name}' does not exist; nearest are {likest} (vcse tasks lists all {len(known)})"
-        )
+    check_known(family, name, registered_tasks())
 
 
 @cache
-def state_spec(name: str) -> StateSpec:
+def task_spec(name: str) -> TaskSpec:
     """Look a task up."""
     check_task(name)
     environment = simulate(name)
-    return StateSpec(environment.begin(0).size, environment.action_size, MOST_STEPS)
+    shape = environment.begin(0).shape
+    return TaskSpec(MOST_STEPS, observation_shape=shape, action_size=environment.action_size)
 
 
 def simulate(task: str, *, observes: bool = True) -> "_Environment":
@@ -110,50 +85,37 @@ class DMCStates(Batch):
     def __init__(self, tasks: Sequence[str], *, processes: int = 1) -> None:
         if len(tasks) < 1:
             raise ValueError("at least one environment is needed, got no tasks")
-        if processes < 1:
-            raise ValueError(f"processes must be at least 1, got {processes}")
-        first = state_spec(tasks[0])
+        first = task_spec(tasks[0])
+        [size] = first.observation_shape
         for name in tasks:
-            spec = state_spec(name)
+            spec = task_spec(name)
             if spec != first:
                 raise ValueError(
-                    f"tasks must agree in size, but dmc/{tasks[0]} has observations of {first.observation_size} and "
-                    f"actions of {first.action_size} numbers, and dmc/{name} of {spec.observation_size} and "
+                    f"tasks must agree in size, but dmc/{tasks[0]} has observations of {size} and "
+                    f"actions of {first.action_size} numbers, and dmc/{name} of {spec.observation_shape[0]} and "
                     f"{spec.action_size}"
                 )
-        self.observation_size = first.observation_size
+        self.observation_size = size
         super().__init__(
             [f"dmc/{name}" for name in tasks],
             simulate,
             action_size=first.action_size,
-            outcome=[
-                ("observation", np.float32, (first.observation_size,)),
-                ("reward", np.float32),
-                ("terminated", np.bool_),
-                ("truncated", np.bool_),
-            ],
+            seen=("observation", np.float32, (size,)),
             processes=processes,
         )
-
-    def reset(self, seeds: Sequence[int | None]) -> Float[np.ndarray, "n d"]:
-        """Begin an episode with each seed; None leaves an environment as it is, and shows what it showed last."""
-        return self._begin(seeds)
-
-    def receive(self) -> StateStep:
-        """Wait until the step is done."""
-        return StateStep(*self._arrive())
 
 
 class _Environment:
     """One environment of the suite, with this library's range of actions, time limit and sparse rewards."""
 
     constants: Mapping[str, Any] = types.MappingProxyType({})
+    is_upside_down = False
 
     def __init__(self, name: str, *, observes: bool = True) -> None:
         import mujoco
 
-        self.name = name
         domain, task, self._least_reward = _tasks()[name]
+        self.camera = _CAMERA_OF_DOMAIN.get(domain, 0)
         self._simulator: Any = _suite().load(domain, task, task_kwargs={"random": _BUILDING_SEED})
         physics = self._simulator.physics
         physics.__class__ = _without_pictures(type(physics))
@@ -182,14 +144,15 @@ class _Environment:
         self._simulator.task.random.seed(seed)
         return _flat(self._simulator.reset().observation)
 
-    def step(self, action: Float[np.ndarray, " a"]) -> tuple[Float[np.ndarray, " d"], float, bool, bool]:
-        """Act, and give the observation, the reward, and whether the episode was terminated or truncated."""
+    def step(self, action: Float[np.ndarray, " a"]) -> tuple[Float[np.ndarray, " d"], float, bool, bool, bool]:
+        """Act for one frame; there is no goal of which the suite would say that it is reached."""
         told = self._simulator.step(self._middle + self._reach * action)
         self._steps += 1
         reward = float(told.reward)
         terminated = bool(told.last() and told.discount == 0)
         truncated = not terminated and (told.last() or self._steps >= MOST_STEPS)  # lqr has no time limit of its own
-        return _flat(told.observation), reward if reward >= self._least_reward else 0.0, terminated, truncated
+        paid = reward if reward >= self._least_reward else 0.0
+        return _flat(told.observation), paid, terminated, truncated, False
 
     def close(self) -> None:
         """Nothing is held."""

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from vcse.envs.nearest import nearest
+from vcse.envs.interface import TaskSpec
+from vcse.envs.nearest import check_known
 from vcse.extras import install
 
 INSTALL = install("metaworld")
@@ -35,20 +36,25 @@ def check_task(name: str) -> None:
     """Refuse a task that does not exist, and name those that are written most like it."""
     if importlib.util.find_spec("metaworld") is None:
         raise RuntimeError(f"metaworld, which simulates metaworld/{name}, is not installed: {INSTALL}")
-    if name not in TASKS:
-        likest = ", ".join(f"metaworld/{each}" for each in nearest(name, TASKS))
-        raise ValueError(
-            f"task 'metaworld/{name}' does not exist; nearest are {likest} (vcse tasks lists all {len(TASKS)})"
-        )
+    check_known("metaworld", name, TASKS)
+
+
+def task_spec(name: str) -> TaskSpec:
+    """Look a task up."""
+    check_task(name)
+    return TaskSpec(MOST_FRAMES, action_size=ACTION_SIZE, has_success=True)
 
 
 class Arm:
-    """One simulated task.
+    """One simulated task, whose camera hangs upside down.
 
     Args:
         name: Such as door-open.
         goal_marker: Draw a dot where the goal is.
     """
+
+    camera = CAMERA
+    is_upside_down = True
 
     def __init__(self, name: str, *, goal_marker: bool = True) -> None:
         import mujoco
@@ -73,11 +79,11 @@ class Arm:
         # It moves the goal after it has computed where all is, so that the goal of the draw before would be seen.
         self._mujoco.mj_kinematics(self.model, self.data)
 
-    def step(self, action: Float[np.ndarray, " a"]) -> tuple[float, bool, bool]:
-        """Act for one frame, and give the reward, whether the time is over, and whether the goal is reached."""
+    def step(self, action: Float[np.ndarray, " a"]) -> tuple[float, bool, bool, bool]:
+        """Act for one frame, and give the reward, and whether that was the end, the time limit, and the goal."""
         # It computes with whatever it is given; actions of agents, and those that it draws itself, are of 32 bits.
         _, reward, _, truncated, told = self._simulator.step(action.astype(np.float32))
-        return float(reward), bool(truncated), bool(told["success"])
+        return float(reward), False, bool(truncated), bool(told["success"])
 
     def _hide_goal(self) -> None:
         marks = {name for name, _ in self._simulator._target_site_config}

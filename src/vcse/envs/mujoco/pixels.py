@@ -1,79 +1,39 @@
 """Environments that show pictures: DeepMind Control as dmc-pixels/NAME, and Meta-World as metaworld/NAME.
 
-An action is played for two frames of the simulator, whose rewards are summed, and the picture is drawn after that.
+An action is played for some frames of the simulator, whose rewards are summed, and the image is rendered after that.
 Pictures are drawn in worker processes alone, each of which chooses a library that draws before anything is imported
 that would choose another.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any, Literal, NamedTuple, get_args
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, get_args
 
 import numpy as np
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Float, UInt8
 
+from vcse.envs.interface import Rendering, TaskSpec
 from vcse.envs.mujoco import dmc, metaworld
-from vcse.envs.mujoco.rendering import PictureTaker, Rendering, choose_gl_backend, gl_backend_for
+from vcse.envs.mujoco.rendering import PictureTaker, choose_gl_backend, gl_backend_for
 from vcse.envs.processes import Batch
 
 FAMILIES = ("dmc-pixels", "metaworld")
-ACTION_REPEAT = 2
-SIZE = 84
-
-# Camera 0 of a quadruped looks from afar, and camera 2 from its side.
-_CAMERA_OF_DOMAIN = {"quadruped": 2}
 
 
-@dataclass(frozen=True)
-class PixelSpec:
-    """What is known of a task before it runs."""
-
-    action_size: int
-    most_steps: int  # actions of an episode
-    has_success: bool
-
-
-class PixelStep(NamedTuple):
-    """What one action of every environment led to. Nothing is reset: that is up to whoever acts."""
-
-    arrived: UInt8[np.ndarray, "n 3 84 84"]
-    rewards: Float[np.ndarray, " n"]  # summed over the frames of the action
-    terminated: Bool[np.ndarray, " n"]  # the task is over
-    truncated: Bool[np.ndarray, " n"]  # the time limit, and nothing else, ended the episode
-    success: Bool[np.ndarray, " n"]  # the goal was reached in one of the frames; False where the family has no goals
-
-    @property
-    def ended(self) -> Bool[np.ndarray, " n"]:
-        """Whether an episode ended here, for whatever reason."""
-        ended: Bool[np.ndarray, " n"] = np.logical_or(self.terminated, self.truncated)
-        return ended
-
-
-def check_task(family: str, name: str) -> None:
-    """Refuse a task that does not exist, and name those that are written most like it."""
-    if family == "dmc-pixels":
-        dmc.check_task(name, family=family)
-    elif family == "metaworld":
-        metaworld.check_task(name)
-    else:
-        raise ValueError(f"family must be {' or '.join(FAMILIES)}, got {family!r}")
-
-
-@cache
-def pixel_spec(task: str) -> PixelSpec:
-    """Look a task up, such as dmc-pixels/hopper_stand or metaworld/door-open. Nothing is drawn."""
-    family, _, name = task.partition("/")
-    check_task(family, name)
+def task_spec(family: str, name: str) -> TaskSpec:
+    """Look a task up. Nothing is rendered."""
     if family == "metaworld":
-        return PixelSpec(metaworld.ACTION_SIZE, metaworld.MOST_FRAMES // ACTION_REPEAT, has_success=True)
-    states = dmc.state_spec(name)
-    return PixelSpec(states.action_size, states.most_steps // ACTION_REPEAT, has_success=False)
+        return metaworld.task_spec(name)
+    dmc.check_task(name, family=family)
+    return replace(dmc.task_spec(name), observation_shape=())
 
 
-def camera_of(name: str) -> int:
-    """Give the camera through which a task of DeepMind Control is seen."""
-    return _CAMERA_OF_DOMAIN.get(name.partition("_")[0], 0)
+def _spec(task: str) -> TaskSpec:
+    family, _, name = task.partition("/")
+    if family not in FAMILIES:
+        raise ValueError(f"family must be {' or '.join(FAMILIES)}, got {family!r}")
+    return task_spec(family, name)
 
 
 class Pixels(Batch):
@@ -89,10 +49,9 @@ class Pixels(Batch):
         goal_marker: Draw the dot that shows the goal of metaworld's tasks.
         spins: Wait for each other without sleeping, for a few hundredths of a second, which saves time and takes a core
             for each process.
+        image_size: Pixels of each side of an image.
+        action_repeat: Frames for which an action is played.
     """
-
-    frame_shape = (3, SIZE, SIZE)
-    action_repeat = ACTION_REPEAT
 
     def __init__(
         self,
@@ -103,36 +62,38 @@ class Pixels(Batch):
         processes: int = 1,
         goal_marker: bool = True,
         spins: bool = False,
+        image_size: int = 84,
+        action_repeat: int = 2,
     ) -> None:
         if len(tasks) < 1:
             raise ValueError("at least one environment is needed, got no tasks")
-        if processes < 1:
-            raise ValueError(f"processes must be at least 1, got {processes}")
+        for argument, number in (("image_size", image_size), ("action_repeat", action_repeat)):
+            if number < 1:
+                raise ValueError(f"{argument} must be at least 1, got {number}")
         if rendering not in get_args(Rendering):
             raise ValueError(f"rendering must be one of {', '.join(get_args(Rendering))}, got {rendering!r}")
-        family, spec = tasks[0].partition("/")[0], pixel_spec(tasks[0])
-        for task in tasks:
+        family, specs = tasks[0].partition("/")[0], [_spec(task) for task in tasks]
+        spec = specs[0]
+        for task, other in zip(tasks, specs, strict=True):
             if task.partition("/")[0] != family:
                 raise ValueError(f"tasks must be of one family, got {tasks[0]} and {task}")
-            if pixel_spec(task).action_size != spec.action_size:
+            if other.action_size != spec.action_size:
                 raise ValueError(
                     f"tasks must agree in size, but {tasks[0]} has actions of {spec.action_size} numbers, and {task} "
-                    f"of {pixel_spec(task).action_size}"
+                    f"of {other.action_size}"
                 )
         kind, index = _device(device)
         gl_backend_for(kind)  # what cannot draw is refused here, in words of its own, before a process meets it
-        self.most_steps, self.has_success = spec.most_steps, spec.has_success
+        self.frame_shape = (3, image_size, image_size)
+        self.action_repeat = action_repeat
+        self.most_steps = spec.most_frames // action_repeat
+        sizes: dict[str, Any] = {"image_size": image_size, "action_repeat": action_repeat}
         super().__init__(
             tasks,
-            partial(build, rendering=rendering, device=kind, index=index, goal_marker=goal_marker),
+            partial(build, rendering=rendering, device=kind, index=index, goal_marker=goal_marker, **sizes),
             action_size=spec.action_size,
-            outcome=[
-                ("picture", np.uint8, self.frame_shape),
-                ("reward", np.float32),
-                ("terminated", np.bool_),
-                ("truncated", np.bool_),
-                ("success", np.bool_),
-            ],
+            seen=("picture", np.uint8, self.frame_shape),
+            has_success=spec.has_success,
             constants=[("gl_backend", "S8")],
             processes=processes,
             always_workers=True,
@@ -140,88 +101,40 @@ class Pixels(Batch):
         )
         self.gl_backend: str = self._table["gl_backend"][0].decode()
 
-    def reset(self, seeds: Sequence[int | None]) -> UInt8[np.ndarray, "n 3 84 84"]:
-        """Begin an episode with each seed; None leaves an environment as it is, and shows what it showed last."""
-        return self._begin(seeds)
-
-    def receive(self) -> PixelStep:
-        """Wait until the step is done."""
-        return PixelStep(*self._arrive())
-
-
-class _Frame(NamedTuple):
-    """What one frame of a simulation led to."""
-
-    reward: float
-    terminated: bool
-    truncated: bool
-    success: bool
-
-
-class _Suite:
-    """A task of DeepMind Control, frame by frame."""
-
-    def __init__(self, name: str) -> None:
-        self._simulation = dmc.simulate(name, observes=False)
-        self.model, self.data = self._simulation.model, self._simulation.data
-        self.camera: int | str = camera_of(name)
-        self.is_upside_down = False
-
-    def begin(self, seed: int) -> None:
-        self._simulation.begin(seed)
-
-    def step(self, action: Float[np.ndarray, " a"]) -> _Frame:
-        _, reward, terminated, truncated = self._simulation.step(action)
-        return _Frame(reward, terminated, truncated, success=False)
-
-
-class _Arm:
-    """A task of Meta-World, frame by frame."""
-
-    def __init__(self, name: str, *, goal_marker: bool) -> None:
-        self._simulation = metaworld.Arm(name, goal_marker=goal_marker)
-        self.model, self.data = self._simulation.model, self._simulation.data
-        self.camera: int | str = metaworld.CAMERA
-        self.is_upside_down = True
-
-    def begin(self, seed: int) -> None:
-        self._simulation.begin(seed)
-
-    def step(self, action: Float[np.ndarray, " a"]) -> _Frame:
-        reward, truncated, success = self._simulation.step(action)
-        return _Frame(reward, False, truncated, success)
-
 
 class _Environment:
     """One simulation, and the camera that is on it."""
 
-    def __init__(self, simulation: _Suite | _Arm, rendering: Rendering, gl_backend: str) -> None:
+    def __init__(
+        self, simulation: Any, rendering: Rendering, gl_backend: str, *, image_size: int, action_repeat: int
+    ) -> None:
         self.constants: Mapping[str, Any] = {"gl_backend": gl_backend.encode()}
         self.simulation = simulation
+        self._action_repeat = action_repeat
         self._camera = PictureTaker(
             simulation.model,
             simulation.camera,
-            (SIZE, SIZE),
+            (image_size, image_size),
             rendering,
             is_upside_down=simulation.is_upside_down,
         )
 
-    def begin(self, seed: int) -> UInt8[np.ndarray, "3 84 84"]:
+    def begin(self, seed: int) -> UInt8[np.ndarray, "3 s s"]:
         """Begin the episode of a seed."""
         self.simulation.begin(seed)
         self._camera.renew_terrain()
         return self._camera.draw(self.simulation.data)
 
-    def step(self, action: Float[np.ndarray, " a"]) -> tuple[UInt8[np.ndarray, "3 84 84"], float, bool, bool, bool]:
+    def step(self, action: Float[np.ndarray, " a"]) -> tuple[UInt8[np.ndarray, "3 s s"], float, bool, bool, bool]:
         """Play an action until its frames or the episode are over."""
         rewards, success = 0.0, False
-        for _ in range(ACTION_REPEAT):
-            frame = self.simulation.step(action)
-            rewards += frame.reward
-            success |= frame.success
-            if frame.terminated or frame.truncated:
+        for _ in range(self._action_repeat):
+            *_, reward, terminated, truncated, reached = self.simulation.step(action)
+            rewards += reward
+            success |= reached
+            if terminated or truncated:
                 break
-        return self._camera.draw(self.simulation.data), rewards, frame.terminated, frame.truncated, success
+        return self._camera.draw(self.simulation.data), rewards, terminated, truncated, success
 
     def close(self) -> None:
         """Close the camera."""
@@ -235,12 +148,15 @@ def build(
     device: Literal["cpu", "cuda"] = "cpu",
     index: int = 0,
     goal_marker: bool = True,
+    image_size: int = 84,
+    action_repeat: int = 2,
 ) -> _Environment:
     """Make an environment in a worker process."""
     gl_backend = choose_gl_backend(device, index)
     family, _, name = task.partition("/")
-    simulation = _Arm(name, goal_marker=goal_marker) if family == "metaworld" else _Suite(name)
-    return _Environment(simulation, rendering, gl_backend)
+    is_arm = family == "metaworld"
+    simulation = metaworld.Arm(name, goal_marker=goal_marker) if is_arm else dmc.simulate(name, observes=False)
+    return _Environment(simulation, rendering, gl_backend, image_size=image_size, action_repeat=action_repeat)
 
 
 def _device(device: str) -> tuple[Literal["cpu", "cuda"], int]:

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, UInt8
 
+from vcse.envs.interface import Making, Rendering
 from vcse.envs.moments import Moment, Outcome
 from vcse.envs.mujoco import dmc
-from vcse.envs.mujoco.dmc import StateSpec
-from vcse.envs.mujoco.pixels import ACTION_REPEAT, Pixels, PixelSpec, build, camera_of, pixel_spec
-from vcse.envs.mujoco.rendering import PictureTaker, Rendering, choose_gl_backend, gl_backend_for
+from vcse.envs.mujoco.pixels import build, task_spec
+from vcse.envs.mujoco.rendering import PictureTaker, choose_gl_backend, gl_backend_for
 from vcse.envs.processes import Batch
 from vcse.streams import episode_seeds
 
@@ -49,43 +49,48 @@ class Filmed(Batch):
         task: With its family.
         rendering: Quality of the pictures that the policy sees. Those for people are always faithful.
         goal_marker: Draw the dot that shows the goal of metaworld's tasks, for the policy and for people.
+        image_size: Pixels of each side of an image that the policy sees.
+        action_repeat: Frames for which an action is played; dmc/... repeats none.
     """
 
-    def __init__(self, task: str, *, rendering: Rendering = "faithful", goal_marker: bool = True) -> None:
+    def __init__(
+        self,
+        task: str,
+        *,
+        rendering: Rendering = "faithful",
+        goal_marker: bool = True,
+        image_size: int = 84,
+        action_repeat: int = 2,
+    ) -> None:
         gl_backend_for("cpu")  # as for Pixels
         family, _, name = task.partition("/")
-        spec: StateSpec | PixelSpec = dmc.state_spec(name) if family == "dmc" else pixel_spec(task)
-        self.action_repeat = 1 if isinstance(spec, StateSpec) else ACTION_REPEAT
-        self.has_success = isinstance(spec, PixelSpec) and spec.has_success
-        observation = (
-            ("observation", np.float32, (spec.observation_size,))
-            if isinstance(spec, StateSpec)
-            else ("observation", np.uint8, Pixels.frame_shape)
-        )
+        shows_state = family == "dmc"
+        spec = dmc.task_spec(name) if shows_state else task_spec(family, name)
+        self.action_repeat = 1 if shows_state else action_repeat
+        shape = spec.observation_shape if shows_state else (3, image_size, image_size)
+        observation = ("observation", np.float32 if shows_state else np.uint8, shape)
+        sizes: dict[str, Any] = {"image_size": image_size, "action_repeat": self.action_repeat}
         super().__init__(
             [task],
-            partial(_build, rendering=rendering, goal_marker=goal_marker),
+            partial(_build, rendering=rendering, goal_marker=goal_marker, **sizes),
             action_size=spec.action_size,
-            outcome=[
-                ("sight", [observation, ("picture", np.uint8, (SIDE, SIDE, 3))]),
-                ("reward", np.float32),
-                ("terminated", np.bool_),
-                ("truncated", np.bool_),
-                ("success", np.bool_),
-            ],
+            seen=("sight", [observation, ("picture", np.uint8, (SIDE, SIDE, 3))]),
+            has_success=spec.has_success,
             processes=1,
             always_workers=True,
         )
 
-    def reset(self, seed: int) -> Sight:
+    def begin(self, seed: int) -> Sight:
         """Begin an episode."""
-        return _sight(self._begin([seed]))
+        return _sight(self.reset([seed]))
 
     def step(self, action: Float[np.ndarray, " a"]) -> FilmedStep:
         """Act, and wait for what comes of it."""
         self.send(action[None])
-        sight, reward, terminated, truncated, success = self._arrive()
-        return FilmedStep(_sight(sight), float(reward[0]), bool(terminated[0]), bool(truncated[0]), bool(success[0]))
+        told = self.receive()
+        success = told.success is not None and bool(told.success[0])
+        ends = bool(told.terminated[0]), bool(told.truncated[0]), success
+        return FilmedStep(_sight(told.observations), float(told.rewards[0]), *ends)
 
 
 def record_simulation(
@@ -95,25 +100,31 @@ def record_simulation(
     episodes: int,
     seed: int,
     recent: int = 1,
-    rendering: Rendering = "faithful",
-    goal_marker: bool = True,
+    family: str = "dmc",
+    making: Making,
 ) -> Iterator[Moment]:
     """Play episodes of a simulated robot, and render some frames of them for people.
 
     Args:
-        task: With its family.
+        task: Its name.
         choose: The policy: from the last observations, the newest last, and a generator to an action.
         episodes: How many.
         seed: Of the generator, from which the seeds of the episodes come too.
         recent: Observations that the policy is shown; the first of an episode stands for those before it.
-        rendering: Quality of the images that the policy sees.
-        goal_marker: Render the dot that shows the goal of metaworld's tasks.
+        family: Of the task.
+        making: How the environment is made that the policy sees.
     """
-    world = Filmed(task, rendering=rendering, goal_marker=goal_marker)
+    world = Filmed(
+        f"{family}/{task}",
+        rendering=making.rendering,
+        goal_marker=making.goal_marker,
+        image_size=making.image_size,
+        action_repeat=making.action_repeat,
+    )
     generator = np.random.default_rng(seed)
     try:
         for episode in range(1, episodes + 1):
-            sight = world.reset(episode_seeds(generator, 1)[0])
+            sight = world.begin(episode_seeds(generator, 1)[0])
             stack = deque([sight.observation] * recent, maxlen=recent)
             step, return_so_far, has_succeeded = 0, 0.0, False
             outcome: Outcome = ""
@@ -136,9 +147,11 @@ class _Environment:
 
     constants: Mapping[str, Any] = types.MappingProxyType({})
 
-    def __init__(self, environment: Any, simulation: Any, camera: PictureTaker, action_repeat: int) -> None:
-        self._environment, self._simulation, self._camera = environment, simulation, camera
-        self._action_repeat = action_repeat
+    def __init__(self, environment: Any, simulation: Any, action_repeat: int) -> None:
+        self._environment, self._simulation, self._action_repeat = environment, simulation, action_repeat
+        self._camera = PictureTaker(
+            simulation.model, simulation.camera, (SIDE, SIDE), "faithful", is_upside_down=simulation.is_upside_down
+        )
         self._frames = 0
         self._picture: UInt8[np.ndarray, "s s 3"]
 
@@ -152,11 +165,11 @@ class _Environment:
 
     def step(self, action: Float[np.ndarray, " a"]) -> tuple[Any, ...]:
         """Act."""
-        observation, reward, terminated, truncated, *success = self._environment.step(action)
+        observation, reward, terminated, truncated, success = self._environment.step(action)
         self._frames += self._action_repeat
         if terminated or truncated or self._frames % FRAMES_PER_PICTURE == 0:
             self._take_picture()
-        return (observation, self._picture), reward, terminated, truncated, any(success)
+        return (observation, self._picture), reward, terminated, truncated, success
 
     def close(self) -> None:
         """Close the cameras."""
@@ -167,20 +180,16 @@ class _Environment:
         self._picture = self._camera.draw(self._simulation.data).transpose(1, 2, 0)
 
 
-def _build(task: str, *, rendering: Rendering, goal_marker: bool) -> _Environment:
+def _build(task: str, *, rendering: Rendering, goal_marker: bool, image_size: int, action_repeat: int) -> _Environment:
     """Make the environment in its process."""
     family, _, name = task.partition("/")
     if family == "dmc":
         choose_gl_backend("cpu")
-        environment: Any = dmc.simulate(name)
-        camera = PictureTaker(environment.model, camera_of(name), (SIDE, SIDE), "faithful")
-        return _Environment(environment, environment, camera, action_repeat=1)
-    environment = build(task, rendering=rendering, goal_marker=goal_marker)
-    simulation = environment.simulation
-    camera = PictureTaker(
-        simulation.model, simulation.camera, (SIDE, SIDE), "faithful", is_upside_down=simulation.is_upside_down
-    )
-    return _Environment(environment, simulation, camera, ACTION_REPEAT)
+        states = dmc.simulate(name)
+        return _Environment(states, states, action_repeat)
+    sizes: dict[str, Any] = {"image_size": image_size, "action_repeat": action_repeat}
+    pictures = build(task, rendering=rendering, goal_marker=goal_marker, **sizes)
+    return _Environment(pictures, pictures.simulation, action_repeat)
 
 
 def _sight(seen: np.ndarray) -> Sight:

@@ -19,7 +19,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import UInt8
 
-Rendering = Literal["faithful", "light", "fast"]
+from vcse.envs.interface import Rendering
+
 INSTALL = "apt install libosmesa6 (where that does not exist any more: libegl1 and libgl1-mesa-dri)"
 
 _MOST_GEOMS = 10_000  # in one picture; there is room for them from the start

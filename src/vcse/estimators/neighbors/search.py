@@ -83,17 +83,9 @@ def kth_neighbor_distance(
         >>> kth_neighbor_distance(torch.tensor([[0.0], [1.0], [3.0]]), k=1)
         tensor([1., 1., 2.])
     """
-    check_points("features", features)
-    if pool is not None:
-        _check_pool(pool, features)
     finds_itself = pool is None or pool_holds_features
-    searched, name = (features, "features") if pool is None else (pool, "pool")
-    points = searched.shape[-2] if pool_counts is None else _fewest(pool_counts, searched, check_finite)
-    k = check_k(k, points=points, within_points=finds_itself, name=name)
-    if checks_run(check_finite, features):
-        check_all_finite("features", features)
-        if pool is not None:
-            check_all_finite("pool", pool)
+    searched = features if pool is None else pool
+    k = _checked_k(k, features, pool, pool_counts, within_points=finds_itself, check_finite=check_finite)
     queries = _flat_points(features)
     # Where the point itself is left out of k, its distance of 0 is still in the sum and adds nothing.
     search = Search(
@@ -192,7 +184,7 @@ def count_within(
     if scalars.ndim == 2 and can_count(scalars):
         count = count_by_kernel(scalars, scalars, flat_radius)
     elif scalars.ndim == 2 and rows * rows > CPU_TILE:
-        count = _count_by_bisection(scalars, scalars, flat_radius)
+        count = _count_by_bisection(scalars, flat_radius)
     else:
         count = _count_pairwise(points, flat_radius)
     count = count.view(radius.shape)
@@ -215,13 +207,31 @@ def values_as_points(values: Tensor, features: Tensor) -> Float[Tensor, "*batch 
     return values if values.ndim == features.ndim else values.unsqueeze(-1)
 
 
-def _check_pool(pool: Tensor, features: Tensor) -> None:
-    """Refuse a pool that differs from the features in more than how many points it holds."""
-    check_points("pool", pool)
-    wanted = (*features.shape[:-2], pool.shape[-2], features.shape[-1])
-    if pool.shape != wanted:
-        raise wrong_shape("pool", pool, str(wanted), "features", features)
-    check_alike("pool", pool, "features", features)
+def _checked_k(
+    k: int,
+    features: Tensor,
+    pool: Tensor | None,
+    pool_counts: Tensor | None,
+    *,
+    within_points: bool,
+    check_finite: bool,
+) -> int:
+    """Return k, once it and the points among which neighbours are looked for are found to be in order."""
+    check_points("features", features)
+    if pool is not None:
+        check_points("pool", pool)
+        wanted = (*features.shape[:-2], pool.shape[-2], features.shape[-1])  # it differs in how many points it holds
+        if pool.shape != wanted:
+            raise wrong_shape("pool", pool, str(wanted), "features", features)
+        check_alike("pool", pool, "features", features)
+    searched, name = (features, "features") if pool is None else (pool, "pool")
+    points = searched.shape[-2] if pool_counts is None else _fewest(pool_counts, searched, check_finite)
+    k = check_k(k, points=points, within_points=within_points, name=name)
+    if checks_run(check_finite, features):
+        check_all_finite("features", features)
+        if pool is not None:
+            check_all_finite("pool", pool)
+    return k
 
 
 def _rank(k: int, *, finds_itself: bool, self_in_k: bool) -> int:
@@ -277,25 +287,22 @@ def _check_span(name: str, radius: Tensor) -> None:
         raise ValueError(f"{name} lie so far apart that a distance between them overflows {radius.dtype}")
 
 
-def _count_by_bisection(
-    queries: Float[Tensor, "b n"], pool: Float[Tensor, "b m"], radius: Float[Tensor, "b n"]
-) -> Int[Tensor, "b n"]:
+def _count_by_bisection(values: Float[Tensor, "b n"], radius: Float[Tensor, "b n"]) -> Int[Tensor, "b n"]:
     """Count in the sorted values. v' − v grows with v', so those inside the radius stand side by side.
 
     The bisection asks for |v' − v| < radius itself, not for v' < v + radius, whose sum would round otherwise.
     """
-    in_order = pool.sort(-1).values
-    points = pool.shape[-1]
+    points = values.shape[-1]
     # Two searches at once: where v' − v reaches the radius, and where v − v' stops reaching it.
-    sign = torch.tensor([1.0, -1.0], dtype=queries.dtype, device=queries.device)[:, None, None]
+    sign = torch.tensor([1.0, -1.0], dtype=values.dtype, device=values.device)[:, None, None]
     is_start = sign < 0
-    low = torch.zeros(2, *queries.shape, dtype=torch.int64, device=queries.device)
+    low = torch.zeros(2, *values.shape, dtype=torch.int64, device=values.device)
     high = torch.full_like(low, points)
-    sorted_twice = in_order.expand(2, -1, -1)
+    sorted_twice = values.sort(-1).values.expand(2, -1, -1)
     for _ in range(points.bit_length()):
         middle = (low + high) // 2
         there = sorted_twice.gather(-1, middle.clamp(max=points - 1))
-        beyond = ~(((there - queries) * sign) < radius) ^ is_start
+        beyond = ~(((there - values) * sign) < radius) ^ is_start
         high = torch.where(beyond, middle, high)
         low = torch.where(beyond, low, torch.minimum(middle + 1, high))
     return (low[0] - low[1]).clamp(min=0)

@@ -11,7 +11,7 @@ from jaxtyping import Float, Shaped, UInt8
 from torch import Tensor
 from torch.nn.functional import pad
 
-from vcse.nets.cuda.device_code import device_code, masked_gradient, pixel_pitch, product_precision
+from vcse.nets.cuda.device_code import device_code, masked_gradient, product_precision, product_size
 
 STRIDES = (2, 1, 1, 1)
 WINDOW = 3
@@ -71,7 +71,7 @@ class _Encoded(torch.autograd.Function):
 def _padded(pictures: UInt8[Tensor, "n h w c"]) -> UInt8[Tensor, "n h w i"]:
     """Give pixels as far apart as kernels want them. What is between them has weights of 0."""
     count, height, width, channels = pictures.shape
-    pitch = pixel_pitch(channels)
+    pitch = product_size(channels)
     whole, strides = (count, height, width, pitch), (height * width * pitch, width * pitch, pitch, 1)
     if pictures.stride() == strides:
         return pictures.as_strided(whole, strides)

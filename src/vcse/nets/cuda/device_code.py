@@ -10,16 +10,17 @@ from vcse.estimators.neighbors.cuda import triton_module
 
 TILE_NUMBERS = 8192  # of a hidden layer, that one program takes on the way back
 MOST_UNITS = 128  # of them side by side
+MODULES = {"perceptrons": "triton_perceptrons", "pictures": "triton_images"}
 
 
 def device_code(of: Literal["perceptrons", "pictures"]) -> Any:
     """Give the module of some kernels, or None where Triton is not installed."""
-    return triton_module(f"vcse.nets.triton_{of}")
+    return triton_module(f"vcse.nets.cuda.{MODULES[of]}")
 
 
-def pixel_pitch(channels: int) -> int:
-    """Give how far apart pixels lie for kernels that multiply: a power of two, and no fewer than 16 numbers."""
-    return max(16, 1 << (channels - 1).bit_length())
+def product_size(numbers: int) -> int:
+    """Give how many numbers kernels that multiply take for so many: a power of two, and no fewer than 16."""
+    return max(16, 1 << (numbers - 1).bit_length())
 
 
 def product_precision() -> Literal["ieee", "tf32"]:

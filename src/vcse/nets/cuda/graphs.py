@@ -1,6 +1,7 @@
 """CUDA graphs, fixed sequences of operations on fixed memory that the host starts in one go, and how it is filled."""
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 import torch
@@ -44,9 +45,7 @@ class Parcel:
     """
 
     def __init__(self, contents: Sequence[Tensor], device: torch.device) -> None:
-        begins = [0]
-        for each in contents:
-            begins.append(begins[-1] + -(-each.nbytes // _ALIGNED_BYTES) * _ALIGNED_BYTES)
+        begins = [0, *accumulate(-(-each.nbytes // _ALIGNED_BYTES) * _ALIGNED_BYTES for each in contents)]
         there = torch.zeros(begins[-1], dtype=torch.uint8, device=device)
         here = torch.zeros(begins[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
         self._here, self._there = here, there

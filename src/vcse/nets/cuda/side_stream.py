@@ -1,11 +1,9 @@
 """Work that a GPU does at the same time as other work."""
 
-from types import TracebackType
-
 import torch
 
 
-class Beside:
+class SideStream:
     """Operations inside this context run at the same time as those after it, until they are waited for.
 
     On a GPU they have a stream of their own; elsewhere they simply run. Tensors that go in or come out must live until
@@ -23,9 +21,7 @@ class Beside:
             self._stream.wait_stream(self._before)
             torch.cuda.set_stream(self._stream)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Go on with other work."""
         if self._before is not None:
             torch.cuda.set_stream(self._before)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import linear
 
-from vcse.nets.cuda.device_code import device_code, product_precision
+from vcse.nets.cuda.device_code import device_code, product_precision, product_size
 
 MOST_OUTPUTS = 128
 TILE_ROWS, TILE_INPUTS = 64, 64
@@ -38,7 +38,7 @@ class _WideLinear(torch.autograd.Function):
             *(inputs, weight, partial, rows, count, outputs, part),
             ROWS=TILE_ROWS,
             INPUTS=TILE_INPUTS,
-            OUTPUTS=_padded(outputs),
+            OUTPUTS=product_size(outputs),
             PRECISION=product_precision(),
         )
         return partial.sum(0)
@@ -58,11 +58,7 @@ def _weight_gradient(gradient: Float[Tensor, "n o"], inputs: Float[Tensor, "n i"
         *(gradient, inputs, out, rows, count, outputs),
         ROWS=TILE_ROWS,
         INPUTS=WEIGHT_INPUTS,
-        OUTPUTS=_padded(outputs),
+        OUTPUTS=product_size(outputs),
         PRECISION=product_precision(),
     )
     return out
-
-
-def _padded(outputs: int) -> int:
-    return max(16, 1 << (outputs - 1).bit_length())

@@ -1,6 +1,9 @@
 """A2C on MiniGrid: the paper's studies, and two of our own."""
 
+from functools import partial
+
 from vcse.envs.minigrid.crossing import map_number
+from vcse.settings import Reading
 from vcse.studies.catalog.methods import MATCHED, NONE, SE, VCSE, weighted
 from vcse.studies.study import Claim, Method, Study, Task, ZeroClaim
 
@@ -25,16 +28,44 @@ _MINIGRID_TASKS = (
 _CROSSING = _MINIGRID_TASKS[-1:]
 _SHORT_TASKS = tuple(task for task in _MINIGRID_TASKS if task.frames <= 500_000)
 
+
+def _of_positions(name: str, explanation: str, **values: str) -> Method:
+    """Return a bonus of the agent's positions, and whose values it looks at where these are not the critic's."""
+    bonus, _, _ = name.partition("-")
+    return Method(name, bonus, explanation, settings={**values, "bonus_features": "position"})
+
+
+def _in_the_reward(reading: Reading) -> tuple[Method, ...]:
+    """Return VCSE in a reading where the bonus joins the reward, with a smaller weight, and joining the advantage."""
+    return (
+        Method(f"vcse-{reading}", "vcse", f"{reading}: the bonus joins the reward, β = 0.005", reading=reading),
+        Method(
+            f"vcse-{reading}-beta-0.00125",
+            "vcse",
+            f"{reading}: the bonus joins the reward, β = 0.00125",
+            reading=reading,
+            settings={"beta": 0.00125},
+        ),
+        Method(
+            f"vcse-{reading}-advantage",
+            "vcse",
+            f"{reading}, but the bonus joins the advantage",
+            reading=reading,
+            settings={"injection": "after_gae"},
+        ),
+    )
+
+
+_a2c_study = partial(Study, agent="a2c", metric="success_rate")  # unless it says otherwise
+
 PAPER_STUDIES = (
-    Study(
+    _a2c_study(
         name="minigrid",
         title="A2C on six MiniGrid tasks",
         source="Section 5.1, first figure of the experiments",
-        agent="a2c",
         tasks=_MINIGRID_TASKS,
         methods=(NONE, SE, VCSE),
         seeds=16,
-        metric="success_rate",
         claims=(
             Claim("VCSE solves the tasks faster than SE.", "vcse", "se"),
             Claim("VCSE solves the tasks faster than A2C alone.", "vcse", "none"),
@@ -48,15 +79,13 @@ PAPER_STUDIES = (
         ),
         notes=(_LENGTHS,),
     ),
-    Study(
+    _a2c_study(
         name="minigrid-beta-se",
         title="State entropy with other weights",
         source="Section 5.1, the figure on the weight of SE",
-        agent="a2c",
         tasks=_CROSSING,
         methods=(NONE, weighted("se", 0.05), weighted("se", 0.005), weighted("se", 0.0005), VCSE),
         seeds=8,
-        metric="success_rate",
         claims=(
             Claim("A weight of 0.05 makes SE ignore the task.", "se-beta-0.005", "se-beta-0.05"),
             Claim("A weight of 0.0005 makes SE slower than 0.005.", "se-beta-0.005", "se-beta-0.0005"),
@@ -69,15 +98,13 @@ PAPER_STUDIES = (
         ),
         notes=("The paper shows SE alone; A2C without a bonus and VCSE are beside it here.", _LENGTHS),
     ),
-    Study(
+    _a2c_study(
         name="minigrid-beta-vcse",
         title="VCSE with other weights",
         source="appendix, the figure on the weight of VCSE",
-        agent="a2c",
         tasks=_CROSSING,
         methods=(NONE, weighted("vcse", 0.05), weighted("vcse", 0.005), weighted("vcse", 0.0005)),
         seeds=8,
-        metric="success_rate",
         claims=(
             Claim("VCSE is better than A2C alone for every weight: 0.05.", "vcse-beta-0.05", "none"),
             Claim("VCSE is better than A2C alone for every weight: 0.005.", "vcse-beta-0.005", "none"),
@@ -87,14 +114,13 @@ PAPER_STUDIES = (
         ),
         notes=("The paper does not list its weights; these are those of its figure for SE.", _LENGTHS),
     ),
-    Study(
+    _a2c_study(
         name="minigrid-k",
         title="VCSE with other neighbours",
         source="appendix, the figure on k",
-        agent="a2c",
         tasks=_CROSSING,
         methods=tuple(
-            Method(f"vcse-k{k}", "vcse", settings={"k": k}, explanation=f"the {ordinal} neighbour")
+            Method(f"vcse-k{k}", "vcse", f"the {ordinal} neighbour", settings={"k": k})
             for k, ordinal in ((3, "third"), (5, "fifth"), (7, "seventh"))
         ),
         seeds=8,
@@ -109,36 +135,25 @@ PAPER_STUDIES = (
             _LENGTHS,
         ),
     ),
-    Study(
+    _a2c_study(
         name="minigrid-values",
         title="The critic's value against exact policy evaluation",
         source="Section 5.3, the first of three ablations",
-        agent="a2c",
         tasks=(Task(f"minigrid-table/{SIMPLE_CROSSING}", 500_000, (250_000,)),),
         methods=(
-            Method("none", "none", settings={"bonus_features": "position"}, explanation="no bonus"),
-            Method("se", "se", settings={"bonus_features": "position"}, explanation="SE of positions"),
-            Method(
-                "vcse",
-                "vcse",
-                settings={"bonus_features": "position"},
-                explanation="VCSE of positions, with the critic's value",
+            _of_positions("none", "no bonus"),
+            _of_positions("se", "SE of positions"),
+            _of_positions("vcse", "VCSE of positions, with the critic's value"),
+            _of_positions(
+                "vcse-exact", "VCSE of positions, with the exact value at each step of an episode", values="exact"
             ),
-            Method(
-                "vcse-exact",
-                "vcse",
-                settings={"values": "exact", "bonus_features": "position"},
-                explanation="VCSE of positions, with the exact value at each step of an episode",
-            ),
-            Method(
+            _of_positions(
                 "vcse-exact-stationary",
-                "vcse",
-                settings={"values": "exact-stationary", "bonus_features": "position"},
-                explanation="VCSE of positions, with the exact value of an episode without a time limit",
+                "VCSE of positions, with the exact value of an episode without a time limit",
+                values="exact-stationary",
             ),
         ),
         seeds=16,
-        metric="success_rate",
         claims=(
             Claim("With exact values VCSE is best: better than with the critic's.", "vcse-exact", "vcse"),
             Claim("With exact values VCSE is better than SE.", "vcse-exact", "se"),
@@ -146,11 +161,10 @@ PAPER_STUDIES = (
         ),
         notes=(_LENGTHS, _SE_OF_POSITIONS),
     ),
-    Study(
+    _a2c_study(
         name="minigrid-heatmap",
         title="Where the agents go",
         source="Section 5.3, the heat map",
-        agent="a2c",
         tasks=(Task(f"minigrid-table/{SIMPLE_CROSSING}-map{CROSSED_MAP}", 100_000),),
         methods=(NONE, SE, VCSE, MATCHED),
         seeds=8,
@@ -166,11 +180,10 @@ PAPER_STUDIES = (
         ),
         visits_every_frames=10_000,
     ),
-    Study(
+    _a2c_study(
         name="minigrid-full",
         title="A2C on whole maps",
         source="appendix, fully observable MiniGrid",
-        agent="a2c",
         tasks=(
             Task("minigrid-full/LavaGapS7", 200_000, (100_000,)),
             Task("minigrid-full/Empty-16x16", 250_000, (100_000,)),
@@ -179,7 +192,6 @@ PAPER_STUDIES = (
         ),
         methods=(NONE, SE, VCSE, MATCHED),
         seeds=16,
-        metric="success_rate",
         claims=(
             Claim("VCSE solves the tasks faster than SE.", "vcse", "se"),
             Claim("VCSE solves the tasks faster than A2C alone.", "vcse", "none"),
@@ -196,62 +208,32 @@ PAPER_STUDIES = (
 )
 
 OWN_STUDIES = (
-    Study(
+    _a2c_study(
         name="minigrid-readings",
         title="The paper's text, the released code, and the textbook",
         source="ours: the paper's text and the released code differ",
-        agent="a2c",
         tasks=tuple(
             task for task in _MINIGRID_TASKS if task.name.endswith(("LavaGapS7", "DoorKey-6x6", SIMPLE_CROSSING))
         ),
         methods=(
             NONE,
-            Method("vcse-release", "vcse", explanation="release: the bonus joins the advantage"),
+            Method("vcse-release", "vcse", "release: the bonus joins the advantage"),
             Method(
                 "vcse-release-reward",
                 "vcse",
+                "release, but the bonus joins the reward, β = 0.005",
                 settings={"injection": "reward"},
-                explanation="release, but the bonus joins the reward, β = 0.005",
             ),
             Method(
                 "vcse-release-reward-beta-0.00125",
                 "vcse",
+                "release, but the bonus joins the reward, β = 0.00125",
                 settings={"injection": "reward", "beta": 0.00125},
-                explanation="release, but the bonus joins the reward, β = 0.00125",
             ),
-            Method("vcse-paper", "vcse", reading="paper", explanation="paper: the bonus joins the reward, β = 0.005"),
-            Method(
-                "vcse-paper-beta-0.00125",
-                "vcse",
-                reading="paper",
-                settings={"beta": 0.00125},
-                explanation="paper: the bonus joins the reward, β = 0.00125",
-            ),
-            Method(
-                "vcse-paper-advantage",
-                "vcse",
-                reading="paper",
-                settings={"injection": "after_gae"},
-                explanation="paper, but the bonus joins the advantage",
-            ),
-            Method("vcse-clean", "vcse", reading="clean", explanation="clean: the bonus joins the reward, β = 0.005"),
-            Method(
-                "vcse-clean-beta-0.00125",
-                "vcse",
-                reading="clean",
-                settings={"beta": 0.00125},
-                explanation="clean: the bonus joins the reward, β = 0.00125",
-            ),
-            Method(
-                "vcse-clean-advantage",
-                "vcse",
-                reading="clean",
-                settings={"injection": "after_gae"},
-                explanation="clean, but the bonus joins the advantage",
-            ),
+            *_in_the_reward("paper"),
+            *_in_the_reward("clean"),
         ),
         seeds=8,
-        metric="success_rate",
         claims=(
             Claim("The released code does better than the paper's text.", "vcse-release", "vcse-paper", ours=True),
             Claim(
@@ -260,53 +242,46 @@ OWN_STUDIES = (
                 "vcse-release-reward",
                 ours=True,
             ),
-            Claim(
-                "A smaller weight suits a bonus that joins the reward: release.",
-                "vcse-release-reward-beta-0.00125",
-                "vcse-release-reward",
-                ours=True,
-            ),
-            Claim(
-                "A smaller weight suits a bonus that joins the reward: paper.",
-                "vcse-paper-beta-0.00125",
-                "vcse-paper",
-                ours=True,
-            ),
-            Claim(
-                "A smaller weight suits a bonus that joins the reward: clean.",
-                "vcse-clean-beta-0.00125",
-                "vcse-clean",
-                ours=True,
+            *(
+                Claim(
+                    f"A smaller weight suits a bonus that joins the reward: {name}.",
+                    f"{method}-beta-0.00125",
+                    method,
+                    ours=True,
+                )
+                for name, method in (
+                    ("release", "vcse-release-reward"),
+                    ("paper", "vcse-paper"),
+                    ("clean", "vcse-clean"),
+                )
             ),
             Claim("The paper's text is better than A2C alone.", "vcse-paper", "none", ours=True),
             Claim("The textbook's estimator is better than A2C alone.", "vcse-clean", "none", ours=True),
         ),
     ),
-    Study(
+    _a2c_study(
         name="minigrid-controls",
         title="What conditioning on the value does, and nothing else",
         source="ours: the paper has no such control",
-        agent="a2c",
         tasks=_SHORT_TASKS,
         methods=(
             VCSE,
             MATCHED,
-            Method("vcse-log1p", "vcse", settings={"log_offset": 1.0}, explanation="VCSE with log(1 + ε)"),
+            Method("vcse-log1p", "vcse", "VCSE with log(1 + ε)", settings={"log_offset": 1.0}),
             Method(
                 "se-matched-log1p",
                 "se-matched",
+                "VCSE with log(1 + ε) and without the value",
                 settings={"log_offset": 1.0},
-                explanation="VCSE with log(1 + ε) and without the value",
             ),
             Method(
                 "vcse-running",
                 "vcse",
+                "VCSE with running estimates instead of the batch's to normalise values",
                 settings={"value_normalization": "running"},
-                explanation="VCSE with running estimates instead of the batch's to normalise values",
             ),
         ),
         seeds=8,
-        metric="success_rate",
         claims=(
             Claim("Conditioning on the value helps.", "vcse", "se-matched", ours=True),
             Claim("Conditioning on the value helps with log(1 + ε).", "vcse-log1p", "se-matched-log1p", ours=True),

@@ -1,4 +1,4 @@
-"""`--device`: on what a command computes."""
+"""On what runs are trained and played."""
 
 import sys
 from collections.abc import Iterable

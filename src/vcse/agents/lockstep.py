@@ -1,0 +1,147 @@
+"""What the cohorts of all agents have in common, whatever collects and learns: runs, and the account kept of them."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+from jaxtyping import Int
+from torch import Tensor
+
+from vcse.agents.entry import USUAL_RECENT_EPISODES
+from vcse.agents.output import UpdateOutput
+from vcse.agents.playing import ContinuousPlayer
+from vcse.envs.interface import Environments
+from vcse.envs.tasks import task_spec
+from vcse.runs.directory import RunDirectory
+from vcse.runs.divergence import check_finite
+from vcse.runs.metrics import SHOWN_OF_BONUS, BonusMean, Episodes, LatestMetrics
+from vcse.runs.progress import Status, Timer, by_method
+from vcse.runs.schedule import TIMING_FRAMES
+from vcse.settings import AgentSettings
+
+S = TypeVar("S", bound=AgentSettings)
+
+
+class Lockstep(Generic[S]):
+    """Runs of one agent that are trained in lockstep. How they collect, learn and save is written out by each agent.
+
+    Args:
+        directories: Of the runs.
+        settings: The class of the agent's settings.
+        device: Where the networks live.
+        threads: For the environments.
+    """
+
+    must_be_finite: Sequence[str] = ()  # metrics of an update
+    knows_success = False  # rows have a success rate
+    seed_frames = 0  # of random actions, before anything is learned
+
+    def __init__(self, directories: Sequence[RunDirectory], settings: type[S], *, device: str, threads: int) -> None:
+        self.directories = list(directories)
+        self.configs = [directory.config for directory in self.directories]
+        self.names = [config.name for config in self.configs]
+        self.seeds = [config.seed for config in self.configs]
+        self.settings = [settings.of(config.settings) for config in self.configs]
+        self.common = self.settings[0]  # where it is read, all runs agree
+        self.spec = task_spec(self.configs[0].task)
+        self.device, self.threads = device, threads
+        self.output = UpdateOutput({}, None)  # of the last update
+        self.eager_updates = 0
+        self.timer = Timer()
+
+    def keep_account(
+        self, paid: Int[Tensor, " p"], *, environments: int = 1, recent: int = USUAL_RECENT_EPISODES
+    ) -> None:
+        """Begin to count episodes and updates.
+
+        Args:
+            paid: Which learners have a bonus.
+            environments: Of each run.
+            recent: Episodes of which rows show the mean.
+        """
+        learners = len(self.configs)
+        self.episodes = Episodes(learners, environments, recent=recent)
+        self.bonus_mean = BonusMean(learners, paid)
+        self.latest = LatestMetrics(learners, paid)
+
+    @property
+    def frame(self) -> int:
+        """Frames that every run has had so far."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """Return nothing: all is known before."""
+        return ""
+
+    def check_finite(self) -> None:
+        """Refuse to write down what has become NaN, so that the last checkpoint is still good."""
+        for name in self.must_be_finite if self.output.metrics else ():
+            numbers = self.output.metrics[name].reshape(-1).tolist()
+            check_finite(name.removesuffix("_norm"), numbers, self.names, frame=self.frame)
+
+    def status(self, frames: int, frames_per_s: float) -> Status:
+        """Return where the cohort is on its way to so many frames."""
+        score = self.episodes.success_rate if self.knows_success else self.episodes.return_mean
+        return Status(
+            self.frame,
+            frames,
+            len(self.configs),
+            frames_per_s,
+            by_method(self.configs, [score(learner) for learner in range(len(self.configs))]),
+            by_method(self.configs, self.bonus_mean.of_last_row),
+            "success" if self.knows_success else "return",
+            learns=self.frame > self.seed_frames,
+        )
+
+
+class OffPolicy(Lockstep[S]):
+    """Runs that learn from a replay. Their rows show evaluations, and what the last update before a restart showed."""
+
+    rows_show_evaluations = True
+    timing_every_frames = TIMING_FRAMES
+    player: ContinuousPlayer
+    agent: Any
+    shown_of_evaluations: Sequence[str] = ("return_mean",)
+
+    def __init__(self, directories: Sequence[RunDirectory], settings: type[S], *, device: str, threads: int) -> None:
+        super().__init__(directories, settings, device=device, threads=threads)
+        self.evaluations = [dict.fromkeys(("return_mean", "success_rate"), math.nan) for _ in self.configs]
+        self.evaluation_environments: Environments | None = None
+
+    def settle(self) -> None:
+        """Write all that happened to the logs of the runs, and refuse what has become NaN."""
+        raise NotImplementedError
+
+    def rows(self, *, is_evaluated: bool) -> list[dict[str, Any]]:
+        """Return a row of train.csv for every run."""
+        self.settle()
+        bonus_mean, latest = self.bonus_mean.of_row(), self.latest.of(*self.output)
+        rows = []
+        for learner, evaluation in enumerate(self.evaluations):
+            row = self.episodes.row(self.frame, learner, bonus_mean[learner], knows_success=self.knows_success)
+            for name in self.shown_of_evaluations:
+                row[f"eval_{name}"] = evaluation[name] if is_evaluated else math.nan
+            row |= {name: latest[learner].get(name, math.nan) for name in (*self.agent.METRICS, *SHOWN_OF_BONUS)}
+            rows.append(row)
+        return rows
+
+    def evaluate(self) -> list[dict[str, Any]]:
+        """Play episodes with the mean of every policy, and return a row of eval.csv for every run."""
+        episodes = self.configs[0].eval_episodes
+        if self.evaluation_environments is None:
+            self.evaluation_environments = self.player.make(
+                self.configs, episodes, device=self.device, threads=self.threads
+            )
+        found = self.player.play(
+            self.agent, self.configs, self.evaluation_environments, frame=self.frame, sampled=False
+        )
+        self.evaluations = [
+            {"return_mean": each.return_mean, "success_rate": each.success_rate if self.knows_success else math.nan}
+            for each in found
+        ]
+        return [{"frame": self.frame, "episodes": episodes, **each} for each in self.evaluations]
+
+    def close(self) -> None:
+        """End the simulators of evaluations."""
+        if self.evaluation_environments is not None:
+            self.evaluation_environments.close()

@@ -1,0 +1,79 @@
+"""How policies play whose actions are continuous: drawn with noise, or the mean."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vcse.agents.entry import Policies
+from vcse.envs.interface import Environments
+from vcse.runs.config import RunConfig
+from vcse.runs.evaluation import Evaluation, play_episodes
+from vcse.streams import episode_seeds, numbers
+
+Noise = Float[Tensor, "... a"] | None  # standard normal; None for the mean
+
+
+class ContinuousPlayer(ABC):
+    """What is alike in the players of agents with continuous actions, in training and afterwards."""
+
+    @abstractmethod
+    def make(self, configs: Sequence[RunConfig], count: int, *, device: str, threads: int) -> Environments:
+        """Make so many environments for each run, as its policy sees them."""
+
+    @abstractmethod
+    def policy(self, agent: Any, frame: int) -> Callable[[Tensor, Noise], Tensor]:
+        """Return what chooses at a frame, from observations and noise of every learner, at the start of episodes."""
+
+    @abstractmethod
+    def first(self, policies: Policies, observations: Tensor, noise: Noise) -> Tensor:
+        """Choose actions of the first policy."""
+
+    def act(self, policies: Policies, observations: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
+        """Return actions of the first policy, for any number of observations."""
+        noise = None
+        if generator is not None:
+            shape = (len(observations), policies.agent.spec.action_size)
+            noise = torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
+        actions: np.ndarray = self.first(policies, torch.from_numpy(observations), noise).cpu().numpy()
+        return actions
+
+    def evaluate(self, policies: Policies, *, episodes: int, threads: int) -> list[list[Evaluation]]:
+        """Play episodes of every run with sampled actions, and again with the mean."""
+        agent, configs = policies.agent, policies.configs
+        with closing(self.make(configs, episodes, device=str(agent.device), threads=threads)) as environments:
+            return [
+                self.play(agent, configs, environments, frame=policies.frame, sampled=sampled)
+                for sampled in (True, False)
+            ]
+
+    def play(
+        self, agent: Any, configs: Sequence[RunConfig], environments: Environments, *, frame: int, sampled: bool
+    ) -> list[Evaluation]:
+        """Play an episode in each environment, of which every run has as many, side by side.
+
+        Where episodes begin and which actions are drawn depends on the run's seed and the frame alone.
+        """
+        episodes = environments.count // len(configs)
+        generators = [numbers(config.seed, "evaluation", frame) for config in configs]
+        seeds = [seed for each in generators for seed in episode_seeds(each, episodes)]
+        choose = self.policy(agent, frame)
+
+        def act(observations: np.ndarray) -> np.ndarray:
+            noise = None
+            if sampled:
+                shape = (episodes, agent.spec.action_size)
+                drawn = [each.standard_normal(shape, dtype=np.float32) for each in generators]
+                noise = torch.from_numpy(np.stack(drawn))
+            shown = torch.from_numpy(observations).view(len(configs), episodes, *observations.shape[1:])
+            actions: np.ndarray = choose(shown, noise).flatten(0, 1).cpu().numpy()
+            return actions
+
+        found = play_episodes(environments, act, seeds)
+        mine = [slice(first, first + episodes) for first in range(0, len(seeds), episodes)]
+        return [found.part(each) for each in mine]
