@@ -261,7 +261,7 @@ def _work(messages: Connection, configs: list[RunConfig], out: Path, settings: d
     except (ValueError, RuntimeError, OSError) as error:
         _tell(messages, error if isinstance(error, ValueError | DivergedError) else RuntimeError(str(error)))
         raise SystemExit(1) from None
-    _tell(messages, "done")
+    _tell(messages, None)
 
 
 def _tell(messages: Connection, message: Any) -> None:
