@@ -1,4 +1,4 @@
-"""The examples in the docstrings of estimators and bonuses run, and print what they say."""
+"""The examples in the docstrings of estimators, bonuses and integrations run, and print what they say."""
 
 import doctest
 import inspect
@@ -7,16 +7,25 @@ import pytest
 
 import vcse.bonuses
 import vcse.estimators
+import vcse.integrations
 from vcse.bonuses import registry
 
 # Interfaces, results and intermediate terms, and what looks a registered bonus up.
-WITHOUT_EXAMPLE = {"BonusBatch", "BonusEntry", "BonusOutput", "Normalizer", "StackedOutput", "ValueNormalizer"} | {
+WITHOUT_EXAMPLE = {
+    "BonusBatch",
+    "BonusEntry",
+    "BonusOutput",
+    "BonusWarning",
+    "Normalizer",
+    "StackedOutput",
+    "ValueNormalizer",
+} | {
     *("ConditionalReading", "ConditionalTerms", "JointNeighbors", "StateEntropyReading", "StateEntropyTerms"),
     *("bonus_entry", "bonus_names", "log_unit_ball", "state_entropy_terms", "value_conditional_terms"),
 }
 PUBLIC = {
     name: getattr(package, name)
-    for package in (vcse.bonuses, vcse.estimators)
+    for package in (vcse.bonuses, vcse.estimators, vcse.integrations)
     for name in package.__all__
     if inspect.isclass(getattr(package, name)) or inspect.isroutine(getattr(package, name))
 }

@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", "docs/drqv2.md", "docs/gymnasium.md", "docs/readings.md", "docs/sac.md", "docs/your-own-agent.md"]
+SHORTER = {"learn(200_000": "learn(2_048"}  # what a page trains for is not waited for
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/drqv2.md", "docs/readings.md", "docs/sac.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_examples_print_what_their_comments_say(page, capsys):
     examples = "".join(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL))
     assert examples
+    for long, short in SHORTER.items():
+        examples = examples.replace(long, short)
     expected = re.findall(r"^print\(.*\)  # (.*)$", examples, flags=re.MULTILINE)
     exec(examples, {})
     assert capsys.readouterr().out.splitlines() == expected

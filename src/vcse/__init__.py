@@ -9,9 +9,12 @@ if TYPE_CHECKING:
     from vcse.agents import register_agent as register_agent
     from vcse.bonuses import Bonus as Bonus
     from vcse.bonuses import BonusOutput as BonusOutput
+    from vcse.bonuses import EpisodicCounts as EpisodicCounts
     from vcse.bonuses import FeatureMemory as FeatureMemory
+    from vcse.bonuses import IntrinsicCuriosity as IntrinsicCuriosity
     from vcse.bonuses import MatchedStateEntropy as MatchedStateEntropy
     from vcse.bonuses import NoBonus as NoBonus
+    from vcse.bonuses import RandomNetworkDistillation as RandomNetworkDistillation
     from vcse.bonuses import RewardConditionalStateEntropy as RewardConditionalStateEntropy
     from vcse.bonuses import StateEntropy as StateEntropy
     from vcse.bonuses import ValueConditionalStateEntropy as ValueConditionalStateEntropy
@@ -30,9 +33,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "Bonus": "vcse.bonuses",
     "BonusOutput": "vcse.bonuses",
+    "EpisodicCounts": "vcse.bonuses",
     "FeatureMemory": "vcse.bonuses",
+    "IntrinsicCuriosity": "vcse.bonuses",
     "MatchedStateEntropy": "vcse.bonuses",
     "NoBonus": "vcse.bonuses",
+    "RandomNetworkDistillation": "vcse.bonuses",
     "RewardConditionalStateEntropy": "vcse.bonuses",
     "StateEntropy": "vcse.bonuses",
     "ValueConditionalStateEntropy": "vcse.bonuses",

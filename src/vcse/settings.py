@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_ty
 
 from vcse.bonuses.registry import BonusChoice
 
-READINGS = ("release", "paper", "clean", "re3")
-Reading = Literal["release", "paper", "clean", "re3"]
+READINGS = ("release", "paper", "clean", "re3", "recommended")
+Reading = Literal["release", "paper", "clean", "re3", "recommended"]
 ValueCritic = Literal["online", "target"]  # whose value VCSE conditions on, where a critic has a target
 Range = Literal["any", "count", "positive", "not negative", "share"]
 HeededBy = Literal["all", "paying", "needing values"]

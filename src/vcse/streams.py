@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-Purpose = Literal["parameters", "random encoder", "actions", "evaluation", "episodes", "updates"]
+Purpose = Literal["parameters", "random encoder", "actions", "evaluation", "episodes", "updates", "bonus"]
 _PURPOSES: dict[Purpose, int] = {name: number for number, name in enumerate(get_args(Purpose), start=1)}
 
 
@@ -34,6 +34,11 @@ def episode_seed(seed: int, begin: int) -> int:
     return episode_seeds(numbers(seed, "episodes", begin), 1)[0]
 
 
+def torch_seed(seed: int, purpose: Purpose) -> int:
+    """Give what seeds a generator of PyTorch."""
+    return int(numbers(seed, purpose).integers(2**62))
+
+
 def torch_generator(seed: int, purpose: Purpose) -> torch.Generator:
     """Give a generator for PyTorch's own initialisers, on the CPU."""
-    return torch.Generator().manual_seed(int(numbers(seed, purpose).integers(2**62)))
+    return torch.Generator().manual_seed(torch_seed(seed, purpose))

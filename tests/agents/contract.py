@@ -17,6 +17,7 @@ from vcse.replay.rollouts import Rollout
 from vcse.replay.transitions import Batch
 
 BONUSES = ("none", "se", "vcse", "se-matched")
+OF_TRANSITIONS, OF_ROLLOUTS = ("rnd", "icm"), ("rnd", "icm", "counts")
 
 
 def together(parts):
@@ -40,6 +41,7 @@ class A2CKind(CohortKind):
 
     spec = A2CSpec((7, 7, 3), 7)
     mismatch = ("environments", 2)
+    bonuses = (*BONUSES, *OF_ROLLOUTS)
 
     def config(self, bonus, **changes):
         config = A2CSettings(BonusChoice(bonus, "release-a2c", 5 if bonus == "se" else 3), environments=4)
@@ -52,7 +54,7 @@ class A2CKind(CohortKind):
     def material(self, seed):
         generator = torch.Generator().manual_seed(seed)
         shape = (1, 4, 8)
-        seen = torch.randint(0, 11, (20, 7, 7, 3), dtype=torch.uint8, generator=generator)
+        seen = self.seen(generator)
         ended = torch.rand(shape, generator=generator) < 0.2
         return Rollout(
             observations=seen[torch.randint(0, 20, (1, 4, 9), generator=generator)],
@@ -61,8 +63,12 @@ class A2CKind(CohortKind):
             terminated=ended,
             truncated=torch.zeros_like(ended),
             positions=torch.randint(1, 6, (*shape, 2), generator=generator).float(),
-            arrived=None,
+            arrived=seen[torch.randint(0, 20, shape, generator=generator)],
         )
+
+    def seen(self, generator):
+        """Return twenty different observations."""
+        return torch.randint(0, 11, (20, 7, 7, 3), dtype=torch.uint8, generator=generator)
 
     def update(self, agent, seeds):
         return agent.update(together([self.material(seed) for seed in seeds])).metrics
@@ -79,11 +85,38 @@ class A2CKind(CohortKind):
         return [] if agent.extrinsic_parameters is None else [agent.extrinsic_parameters]
 
 
+class A2CStatesKind(A2CKind):
+    """A2C from states, which are their own features."""
+
+    spec = A2CSpec((5,), 7, "state")
+    bonuses = BONUSES
+
+    def seen(self, generator):
+        return torch.randn(20, *self.spec.observation_shape, generator=generator)
+
+
+class A2CLongStatesKind(A2CStatesKind):
+    """A2C from states that are too long for that."""
+
+    spec = A2CSpec((70,), 7, "state")
+
+
+class A2CImagesKind(A2CKind):
+    """A2C from images."""
+
+    spec = A2CSpec((38, 40, 3), 7, "image")
+    bonuses = BONUSES
+
+    def seen(self, generator):
+        return torch.randint(0, 256, (20, 38, 40, 3), dtype=torch.uint8, generator=generator)
+
+
 class SACKind(CohortKind):
     """SAC with small networks, on random transitions."""
 
     spec = SACSpec(5, 2)
     mismatch = ("batch_size", 32)
+    bonuses = (*BONUSES, *OF_TRANSITIONS)
 
     def config(self, bonus, **changes):
         temperature = "learned" if bonus == "none" else 0.001
@@ -126,6 +159,7 @@ class DrQv2Kind:
     """DrQ-v2 with one learner and small networks behind its encoder, on random pictures."""
 
     spec = DrQv2Spec(9, 2)
+    bonuses = (*BONUSES, "rnd")
 
     def config(self, bonus, **changes):
         small = {"hidden_units": 16, "features": 8, "batch_size": 6, **changes}

@@ -4,11 +4,29 @@ import dataclasses
 
 import pytest
 import torch
-from agents.contract import BONUSES, A2CKind, DrQv2Kind, SACKind, assert_same_state
+from agents.contract import (
+    A2CImagesKind,
+    A2CKind,
+    A2CLongStatesKind,
+    A2CStatesKind,
+    DrQv2Kind,
+    SACKind,
+    assert_same_state,
+)
 
-COHORT_KINDS = [A2CKind(), SACKind()]
-of_cohorts = pytest.mark.parametrize("kind", COHORT_KINDS, ids=["a2c", "sac"])
-of_all = pytest.mark.parametrize("kind", [*COHORT_KINDS, DrQv2Kind()], ids=["a2c", "sac", "drqv2"])
+COHORT_KINDS = [A2CKind(), A2CStatesKind(), A2CLongStatesKind(), A2CImagesKind(), SACKind()]
+COHORT_IDS = ["a2c", "a2c-states", "a2c-long-states", "a2c-images", "sac"]
+of_cohorts = pytest.mark.parametrize("kind", COHORT_KINDS, ids=COHORT_IDS)
+KINDS = [*COHORT_KINDS, DrQv2Kind()]
+of_all = pytest.mark.parametrize("kind", KINDS, ids=[*COHORT_IDS, "drqv2"])
+
+
+def with_every_bonus(kinds):
+    """Parametrise a test by agents, and by the bonuses that each of them can serve."""
+    pairs = [(kind, bonus) for kind in kinds for bonus in kind.bonuses]
+    return pytest.mark.parametrize(
+        ("kind", "bonus"), pairs, ids=[f"{type(kind).__name__}-{name}" for kind, name in pairs]
+    )
 
 
 def all_equal(some, others):
@@ -17,11 +35,13 @@ def all_equal(some, others):
 
 @of_cohorts
 def test_a_learner_is_bit_equal_alone_and_in_a_cohort_of_others(kind):
-    configs = [kind.config(bonus) for bonus in BONUSES] + [kind.config("vcse", beta=0.01), kind.config("none")]
-    cohort = kind.make(configs, range(6))
+    configs = [*map(kind.config, kind.bonuses), kind.config("vcse", beta=0.01), kind.config("none")]
+    configs.append(kind.config("rnd"))  # a second one, with networks of its own seed
+    count = len(configs)
+    cohort = kind.make(configs, range(count))
     alone = [kind.make([config], [seed]) for seed, config in enumerate(configs)]
     for update in range(4):
-        seeds = [100 * update + learner for learner in range(6)]
+        seeds = [100 * update + learner for learner in range(count)]
         metrics, actions = kind.update(cohort, seeds), kind.act(cohort, seeds)
         for learner, agent in enumerate(alone):
             mine = kind.update(agent, seeds[learner : learner + 1])
@@ -33,8 +53,7 @@ def test_a_learner_is_bit_equal_alone_and_in_a_cohort_of_others(kind):
         assert_same_state(agent.learner_state(0), cohort.learner_state(learner))
 
 
-@of_all
-@pytest.mark.parametrize("bonus", BONUSES)
+@with_every_bonus(KINDS)
 def test_saved_loaded_and_continued_equals_not_stopping(kind, bonus):
     count = 2 if kind in COHORT_KINDS else 1
     agent, other = (kind.make([kind.config(bonus)] * count, seeds[:count]) for seeds in ([0, 1], [7, 8]))
@@ -47,8 +66,7 @@ def test_saved_loaded_and_continued_equals_not_stopping(kind, bonus):
     assert_same_state(other.state_dict(), agent.state_dict())
 
 
-@of_cohorts
-@pytest.mark.parametrize("bonus", BONUSES)
+@with_every_bonus(COHORT_KINDS)
 def test_a_learner_saved_in_one_cohort_goes_on_in_another(kind, bonus):
     first = kind.make([kind.config(each) for each in ("vcse", bonus)], [3, 4])
     second = kind.make([kind.config(each) for each in ("none", "se", bonus)], [7, 8, 9])

@@ -25,6 +25,9 @@ CLEAN = A2CSettings(BonusChoice("vcse", "clean", 5), injection="reward", time_li
 COHORTS = {
     "one bonus": [VCSE, VCSE],
     "with and without": [NONE, VCSE, dataclasses.replace(VCSE, injection="reward")],
+    "bonuses that learn or count": [
+        dataclasses.replace(VCSE, bonus=BonusChoice(bonus, "clean", 1)) for bonus in ("rnd", "icm", "counts")
+    ],
     "time limits bootstrap": [dataclasses.replace(NONE, time_limit="bootstraps"), VCSE, CLEAN],
 }
 UPDATES = 8
@@ -77,6 +80,9 @@ SAC_NONE = SACSettings(BonusChoice("none", "release-sac", 12), hidden_units=64, 
 SAC_VCSE = SACSettings(BonusChoice("vcse", "release-sac", 12), temperature=0.001, hidden_units=64, batch_size=128)
 SAC_COHORTS = {
     "one bonus": [SAC_VCSE, SAC_VCSE],
+    "bonuses that learn": [
+        dataclasses.replace(SAC_VCSE, bonus=BonusChoice(bonus, "clean", 1)) for bonus in ("rnd", "icm")
+    ],
     "with and without": [
         SAC_NONE,
         SAC_VCSE,

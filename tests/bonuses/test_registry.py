@@ -1,9 +1,13 @@
 import pytest
 import torch
 
+from vcse.bonuses.base import needed_by
+from vcse.bonuses.counts import EpisodicCounts
+from vcse.bonuses.icm import IntrinsicCuriosity
 from vcse.bonuses.none import NoBonus
 from vcse.bonuses.normalizers import RunningStandardized
-from vcse.bonuses.registry import BonusChoice, bonus_names, make_bonus
+from vcse.bonuses.registry import BonusChoice, BonusContext, bonus_entry, bonus_names, make_bonus
+from vcse.bonuses.rnd import RandomNetworkDistillation
 from vcse.bonuses.state_entropy import MatchedStateEntropy, StateEntropy
 from vcse.bonuses.value_conditional import RewardConditionalStateEntropy, ValueConditionalStateEntropy
 
@@ -13,7 +17,11 @@ KINDS = {
     "vcse": ValueConditionalStateEntropy,
     "rcse": RewardConditionalStateEntropy,
     "se-matched": MatchedStateEntropy,
+    "rnd": RandomNetworkDistillation,
+    "icm": IntrinsicCuriosity,
+    "counts": EpisodicCounts,
 }
+CONTEXT = BonusContext(environments=4, actions=3, gives=frozenset(("actions", "next_features", "episode_starts")))
 
 
 def make_batch(learners=2, points=20, dimensions=3):
@@ -30,15 +38,26 @@ def test_all_names_are_tried_here():
 @pytest.mark.parametrize("reading", ["release-a2c", "paper", "clean"])
 @pytest.mark.parametrize("name", KINDS)
 def test_every_name_builds_a_bonus_that_pays_every_learner(name, reading):
-    bonus = make_bonus(BonusChoice(name, reading, 3), learners=2, dimensions=3)
+    bonus = make_bonus(BonusChoice(name, reading, 3), learners=2, dimensions=3, context=CONTEXT)
     assert type(bonus) is KINDS[name]
     features, values, rewards = make_batch()
-    output = bonus(
-        features, values=values if bonus.needs_values else None, rewards=rewards if bonus.needs_rewards else None
-    )
+    known = {"values": values, "rewards": rewards, "next_features": features + 1.0}
+    known |= {"actions": torch.ones(2, 20, dtype=torch.int64), "episode_starts": torch.ones(2, 20, dtype=torch.bool)}
+    output = bonus(features, **{needed: known[needed] for needed in needed_by(bonus)})
     assert output.reward.shape == (2, 20)
     assert torch.isfinite(output.reward).all()
     assert (output.reward == 0).all() == (name == "none")
+
+
+def test_what_is_known_of_a_bonus_before_it_is_made():
+    known = {name: bonus_entry(name) for name in KINDS}
+    assert {name for name, entry in known.items() if entry.learns} == {"rnd", "icm"}
+    assert {name for name, entry in known.items() if not entry.has_neighbors} == {"rnd", "icm", "counts"}
+    assert {name for name, entry in known.items() if entry.takes_context} == {"rnd", "icm", "counts"}
+    assert known["icm"].needs == {"actions", "next_features"}
+    assert known["counts"].needs == {"episode_starts"}
+    assert known["rnd"].needs == frozenset()  # of the next state where there is one, else of the present
+    assert all(entry.help for entry in known.values())
 
 
 def test_settings_reach_the_bonus():
@@ -68,7 +87,9 @@ def test_state_entropy_remembers_where_its_reading_says_so():
 
 
 def test_an_unknown_name_and_no_neighbour_are_refused(without_type_checks):
-    with pytest.raises(ValueError, match="bonus must be one of none, se, vcse, rcse, se-matched, got 'curiosity'"):
+    with pytest.raises(
+        ValueError, match="bonus must be one of none, se, vcse, rcse, se-matched, rnd, icm, counts, got 'curiosity'"
+    ):
         BonusChoice("curiosity", "paper", 3)
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         BonusChoice("se", "paper", 0)

@@ -103,9 +103,12 @@ def test_the_help_says_what_an_option_is_if_it_is_not_given(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     told = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "--beta FLOAT Weight of the bonus. (default: in a2c 0.005; in sac and drqv2 0.1)" in told
-    assert "--hidden-units INT Of each of the two hidden layers of every network. (default: 1024)" in told
-    assert "Transitions of an update. (default: in sac 1024; in drqv2 256, and 512 for walkers)" in told
+    default = "in a2c 0.02 in recommended, else 0.005; in sac 0.02 in recommended, else 0.1; in drqv2 0.1"
+    assert f"--beta FLOAT Weight of the bonus. (default: {default})" in told
+    default = "in sac 256 for gymnasium/..., else 1024; in drqv2 1024"
+    assert f"--hidden-units INT Of each of the two hidden layers of every network. (default: {default})" in told
+    default = "in sac 256 for gymnasium/..., else 1024; in drqv2 256, and 512 for walkers"
+    assert f"Transitions of an update. (default: {default})" in told
     assert "Transitions that are kept; never more than the run has. (default: in sac 600k; in drqv2 1M)" in told
 
 
@@ -260,11 +263,14 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
         (["--task", "atari/Pong"], "task 'atari/Pong' does not exist; tasks are written family/name"),
         (["--task", "minigrid-table/LavaGapS7"], "task 'minigrid-table/LavaGapS7' does not exist"),
         (["--k", "5"], "--k is for the bonuses se, vcse, rcse, se-matched, got --bonus none"),
-        (["--beta", "0.1"], "--beta is for the bonuses se, vcse, rcse, se-matched, got --bonus none"),
+        (["--beta", "0.1"], "--beta is for the bonuses se, vcse, rcse, se-matched, rnd, icm, counts, got --bonus none"),
         (["--task", "minigrid-full/Empty-5x5"], "needs a picture of at least 7x7 cells, got 5x5"),
         (["--task", TASK, TASK], f"--task has {TASK} more than once"),
         (["--bonus", "se", "se"], "--bonus has se more than once"),
-        (["--bonus", "curiosity"], "--bonus must be one of none, se, vcse, rcse, se-matched, got 'curiosity'"),
+        (
+            ["--bonus", "curiosity"],
+            "--bonus must be one of none, se, vcse, rcse, se-matched, rnd, icm, counts, got 'curiosity'",
+        ),
         (["--bonus", "rcse"], "--bonus rcse conditions on the reward, which minigrid/Empty-5x5 gives only at the goal"),
         (["--task", "minigrid-full/LavaGapS7", "--bonus", "rcse"], "which minigrid-full/LavaGapS7 gives only at the"),
         (["--bonus", "vcse", "--reading", "re3"], "--reading 're3' is one of state entropy"),
@@ -281,7 +287,10 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
             ["--no-keep-replay"],
             "--keep-replay is for dmc/..., dmc-pixels/..., metaworld/..., not for minigrid/Empty-5x5",
         ),
-        (["--injection", "reward"], "--injection is for the bonuses se, vcse, rcse, se-matched, got --bonus none"),
+        (
+            ["--injection", "reward"],
+            "--injection is for the bonuses se, vcse, rcse, se-matched, rnd, icm, counts, got --bonus none",
+        ),
         (["--temperature", "learned"], "--temperature is for the agent sac, but minigrid/Empty-5x5 is trained by a2c"),
         (
             ["--bonus", "none", "se", "--log-offset", "1"],
@@ -353,7 +362,7 @@ def test_bad_input_is_one_clear_line_and_writes_nothing(tmp_path, capsys, argume
             ["--task", TASK, "dmc/hopper_stand", "--hidden-units", "64"],
             "--hidden-units is for the agent sac or drqv2, but mini",
         ),
-        (["--reading", "re3"], "--reading must be one of release, paper, clean for sac, got 're3'"),
+        (["--reading", "re3"], "--reading must be one of release, paper, clean, recommended for sac, got 're3'"),
         (["--hidden-units", "0"], "--hidden-units must be at least 1, got 0"),
         (["--batch-size", "12"], "--k must be below 12, the states of a batch, got 12"),
         (["--seed-frames", "0"], "--seed-frames must be at least 1, got 0"),
@@ -433,7 +442,7 @@ PENDULUM_SEEN = "dmc-pixels/pendulum_swingup"
         (["--task", PENDULUM, "--n-step", "3"], f"--n-step is for the agent drqv2, but {PENDULUM} is trained by sac"),
         (["--task", PENDULUM_SEEN, PENDULUM, "--n-step", "3"], "--n-step is for the agent drqv2, but dmc/pendulum"),
         (["--n-step", "501"], f"--n-step must be at most 500, the steps of an episode of {PENDULUM_SEEN}, got 501"),
-        (["--reading", "re3"], "--reading must be one of release, paper, clean for drqv2, got 're3'"),
+        (["--reading", "re3"], "--reading must be one of release, paper, clean, recommended for drqv2, got 're3'"),
         (["--batch-size", "12"], "--k must be below 12, the states of a batch, got 12"),
         (["--batch-size", "0"], "--batch-size must be at least 1, got 0"),
         (["--n-step", "0"], "--n-step must be at least 1, got 0"),
@@ -443,7 +452,7 @@ PENDULUM_SEEN = "dmc-pixels/pendulum_swingup"
         (["--action-noise", "-1"], "--action-noise must be finite and not negative, got -1"),
         (["--action-noise", "1", "nan", "9"], "--action-noise must be finite and not negative, got nan"),
         (["--action-noise", "1", "0.1", "0"], "--action-noise must change over at least 1 step, got 0"),
-        (["--bonus", "none", "--beta-decay", "0.1"], "--beta-decay is for the bonuses se, vcse, rcse, se-matched, got"),
+        (["--bonus", "none", "--beta-decay", "0.1"], "--beta-decay is for the bonuses se, vcse, rcse, se-matched, rnd"),
         (["--bonus", "none", "--curiosity-pair", "one-step"], "--curiosity-pair is for the bonuses se, vcse, rcse, se"),
         (["--bonus", "se", "--value-critic", "target"], "--value-critic is for the bonus vcse, got --bonus se"),
         (

@@ -76,3 +76,14 @@ def test_a_learner_that_remembers_too_much_starts_anew(monkeypatch):
         observations = views(2, 64, different=1000, seed=seed)
         torch.testing.assert_close(remembering(observations), ENCODER(prepared, observations), rtol=1e-5, atol=1e-5)
         assert all(len(places) <= 100 for places in remembering.places)
+
+
+@pytest.mark.parametrize("who", [[0, 2], [3], [3, 0, 1, 2]])
+def test_some_learners_are_encoded_as_among_all_and_the_others_remember_nothing_of_it(who):
+    together, _ = make([0, 1, 2, 3])
+    some, _ = make([0, 1, 2, 3])
+    observations, others = views(4, 64, different=20), views(4, 64, different=20, seed=1)
+    expected = together(observations)
+    assert torch.equal(some(observations[who], torch.tensor(who)), expected[who])
+    assert [len(each) > 0 for each in some.places] == [learner in who for learner in range(4)]
+    assert torch.equal(some(others), together(others))

@@ -61,7 +61,7 @@ def test_is_listed_and_has_options_in_a_box_of_its_own():
     assert "corridor/NAME        sac climber" in vcse("tasks").stdout
     told = vcse("train", "--help").stdout
     box = told[told.index("─ climber options ─") :].partition("╰")[0]
-    assert "For dmc/... and corridor/..." in box
+    assert "For dmc/..., gymnasium/... and corridor/..." in box
     assert "--step-size FLOAT" in box
     assert "(default: 0.5)" in box
 
@@ -147,7 +147,7 @@ REFUSED = {
         ("--task", "corridor/short"): "task 'corridor/short' does not exist; tasks are written family/name, such as ",
         ("--task", "dmc/hopper_stand", "--agent", "climber"): "--agent must be one of a2c, sac, drqv2, got 'climber'",
         ("--task", "minigrid/Empty-5x5", "--bonus", "distance"): (
-            "--bonus must be one of none, se, vcse, rcse, se-matched, got 'distance'"
+            "--bonus must be one of none, se, vcse, rcse, se-matched, rnd, icm, counts, got 'distance'"
         ),
     },
     "toy_plugin": {
@@ -186,9 +186,9 @@ class Early(Far):
 def test_a_run_whose_bonus_its_agent_cannot_serve_is_refused_before_it_begins(monkeypatch):
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
     registry.register_bonus("early", lambda choice, *, learners, **unused: Early(learners=learners), kind=Early)
-    told = "the bonus early needs episode_starts, but the agent a2c gives actions, rewards, values"
+    told = "the bonus early needs episode_starts, but the agent sac gives actions, next_features, rewards, values"
     with pytest.raises(ValueError, match=told):
-        run_configs("minigrid/Empty-5x5", "early")
+        run_configs("dmc/hopper_stand", "early")
 
 
 def test_an_agent_takes_a_bonus_object_of_ones_own():

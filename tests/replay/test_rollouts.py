@@ -25,6 +25,7 @@ def draw(learners, generator):
         "terminated": torch.rand(shape, generator=generator) < 0.5,
         "truncated": torch.rand(shape, generator=generator) < 0.5,
         "arrived": torch.randint(0, 11, (*shape, *SHAPE), generator=generator).to(torch.uint8),
+        "arrived_positions": torch.randint(1, 6, (*shape, 2), generator=generator),
     }
 
 
@@ -36,7 +37,9 @@ def test_every_axis_is_where_the_shapes_say():
         assert each.shape == shape
     assert rollout.positions.shape == (*shape, 2)
     assert rollout.arrived.shape == (*shape, *SHAPE)
+    assert rollout.arrived_positions.shape == (*shape, 2)
     assert make(keep_arrived=False).complete().arrived is None
+    assert make(keep_arrived=False).complete().arrived_positions is None
 
 
 @pytest.mark.parametrize("keep_arrived", [True, False])
@@ -54,8 +57,10 @@ def test_what_groups_of_learners_give_stands_at_their_place_and_step(keep_arrive
     for (step, start), numbers in given.items():
         learners = slice(0, 1) if start == 0 else slice(1, 3)
         for name, expected in numbers.items():
-            if name != "arrived" or keep_arrived:
-                assert torch.equal(getattr(rollout, name)[learners, :, step], expected), name
+            if keep_arrived or not name.startswith("arrived"):
+                assert torch.equal(
+                    getattr(rollout, name)[learners, :, step], expected.to(getattr(rollout, name).dtype)
+                ), name
 
 
 def test_the_memory_is_overwritten_by_the_next_rollout():

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from vcse.agents.entry import AgentEntry
-from vcse.envs.tasks import check_task, families
+from vcse.envs.interface import ObservationKind
+from vcse.envs.tasks import check_task, families, observation_kind, task_spec
 from vcse.plugins import load_plugins
 from vcse.runs import directory
 from vcse.runs.config import RunConfig, upgraded
@@ -60,12 +61,27 @@ def agent_entry(name: str) -> AgentEntry:
 def agents_for(task: str) -> tuple[str, ...]:
     """Return the agents that can train on a task; the first is the one that does if nothing else is said."""
     check_task(task)
-    return agents_of(task.partition("/")[0])
+    family = task.partition("/")[0]
+    if not isinstance(families()[family].shows, tuple):
+        return agents_of(family)
+    kind, is_discrete = observation_kind(task), task_spec(task).actions > 0
+    return tuple(
+        name
+        for name in agent_names()
+        if kind in _kinds_of(agent_entry(name)) and agent_entry(name).has_discrete_actions == is_discrete
+    )
 
 
 def agents_of(family: str) -> tuple[str, ...]:
-    """Return the agents that can train on the tasks of a family."""
-    return tuple(name for name in agent_names() if agent_entry(name).observes == families()[family].shows)
+    """Return the agents that can train on tasks of a family: on all of them, where it shows one kind of observation."""
+    shows = families()[family].shows
+    if not isinstance(shows, tuple):
+        return tuple(name for name in agent_names() if agent_entry(name).observes == shows)
+    return tuple(name for name in agent_names() if set(shows) & set(_kinds_of(agent_entry(name))))
+
+
+def _kinds_of(entry: AgentEntry) -> tuple[ObservationKind, ...]:
+    return (entry.observes, *entry.observes_too)
 
 
 def settings_class(agent: str) -> type[AgentSettings]:

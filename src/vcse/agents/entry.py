@@ -83,7 +83,7 @@ class AgentEntry:
     """
 
     name: str
-    observes: ObservationKind  # trains on every family of tasks that shows it
+    observes: ObservationKind  # trains on every family of tasks that shows it alone
     settings: type[AgentSettings]
     settings_for: Callable[..., AgentSettings]  # a bonus, a reading, task=, and deviations that are named
     cohort: Callable[..., Cohort]
@@ -107,6 +107,7 @@ class AgentEntry:
     action_repeat: int = 1  # frames for which it plays an action
     ends_at_goal: bool = False  # episodes end before their time limit, and those of successes first
     has_discrete_actions: bool = False
+    observes_too: tuple[ObservationKind, ...] = ()  # in tasks of families that show several, if the actions are its own
     check: Callable[[RunConfig], None] = lambda config: None  # refuses settings that do not go with the task
     warning: Callable[[RunConfig], str] = lambda config: ""  # why hardly anybody wants a run; empty where all is well
 

@@ -12,6 +12,7 @@ from vcse.agents.output import UpdateOutput
 from vcse.agents.playing import ContinuousPlayer
 from vcse.envs.interface import Environments
 from vcse.envs.tasks import task_spec
+from vcse.runs.checkpoint import check_replayed
 from vcse.runs.directory import RunDirectory
 from vcse.runs.divergence import check_finite
 from vcse.runs.metrics import SHOWN_OF_BONUS, BonusMean, Episodes, LatestMetrics
@@ -60,7 +61,7 @@ class Lockstep(Generic[S]):
             recent: Episodes of which rows show the mean.
         """
         learners = len(self.configs)
-        self.episodes = Episodes(learners, environments, recent=recent)
+        self.episodes = Episodes(learners, environments, recent=recent, by_return=not self.spec.is_foreign)
         self.bonus_mean = BonusMean(learners, paid)
         self.latest = LatestMetrics(learners, paid)
 
@@ -68,6 +69,12 @@ class Lockstep(Generic[S]):
     def frame(self) -> int:
         """Frames that every run has had so far."""
         raise NotImplementedError
+
+    def check_replayed(self, learner: int, shown: Tensor, kept: Tensor, *, other_cause: str = "") -> None:
+        """Refuse to go on where the environments of a run, brought to where they were, do not show what they did."""
+        foreign_task = self.configs[learner].task if self.spec.is_foreign else ""
+        path = self.directories[learner].path
+        check_replayed(path, shown, kept, other_cause=other_cause, foreign_task=foreign_task)
 
     def describe(self) -> str:
         """Return nothing: all is known before."""
@@ -81,7 +88,8 @@ class Lockstep(Generic[S]):
 
     def status(self, frames: int, frames_per_s: float) -> Status:
         """Return where the cohort is on its way to so many frames."""
-        score = self.episodes.success_rate if self.knows_success else self.episodes.return_mean
+        shows_success = self.knows_success and not self.spec.is_foreign  # which may say nothing of it
+        score = self.episodes.success_rate if shows_success else self.episodes.return_mean
         return Status(
             self.frame,
             frames,
@@ -89,7 +97,7 @@ class Lockstep(Generic[S]):
             frames_per_s,
             by_method(self.configs, [score(learner) for learner in range(len(self.configs))]),
             by_method(self.configs, self.bonus_mean.of_last_row),
-            "success" if self.knows_success else "return",
+            "success" if shows_success else "return",
             learns=self.frame > self.seed_frames,
         )
 

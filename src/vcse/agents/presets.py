@@ -6,13 +6,20 @@ from typing import Any, NamedTuple, TypeVar
 
 from vcse.bonuses.readings import NormalizerName
 from vcse.bonuses.registry import BonusChoice, bonus_entry
+from vcse.bonuses.scaling import ScalingName
 from vcse.settings import AgentSettings, Reading, described
 
 S = TypeVar("S", bound=AgentSettings)
 # Settings of the bonus that every agent takes beside those of its own.
-OF_BONUS = ("k", "log_offset", "value_normalization")
+OF_BONUS = ("k", "log_offset", "value_normalization", "scaling")
 # What SE is divided by where there is a replay: the paper has a running mean, which the release gets wrong.
-NORMALIZER_OF_SE: dict[str, NormalizerName | None] = {"release": None, "paper": "running-mean", "clean": "running-mean"}
+NORMALIZER_OF_SE: dict[str, NormalizerName | None] = {
+    "release": None,
+    "paper": "running-mean",
+    "clean": "running-mean",
+    "recommended": "none",  # but for the scaling of every bonus
+}
+RECOMMENDED_BETA = 0.02  # one standard deviation of a bonus, in units of the task's reward
 
 
 class Preset(NamedTuple):
@@ -22,6 +29,23 @@ class Preset(NamedTuple):
     k: int
     settings: Mapping[str, Any]
     normalizer: NormalizerName | None = None  # what the reward of SE is divided by; None: as the reading says
+    log_offset: float | None = None  # of those who heed it; None: as the reading says
+    scaling: ScalingName = "raw"  # with which mean and scale bonuses pay
+
+
+def of_reading(reading: Reading, *, release: str) -> dict[str, Any]:
+    """Return what a reading says of every bonus, whatever the agent: fields of a `Preset`.
+
+    The recommended one is the textbook's, in which a duplicate earns log(0 + 1) = 0, and the mean of all that is paid
+    is 0 and its scale 1: so neither ending an episode nor going on with it pays.
+
+    Args:
+        reading: As it is chosen.
+        release: What the agent's release is called among the readings of the bare functions.
+    """
+    if reading == "recommended":
+        return {"bonus_reading": "clean", "log_offset": 1.0, "scaling": "standardized"}
+    return {"bonus_reading": release if reading == "release" else reading}
 
 
 def with_deviations(settings: type[S], preset: Preset, bonus: str, deviations: Mapping[str, Any]) -> S:
@@ -40,13 +64,15 @@ def with_deviations(settings: type[S], preset: Preset, bonus: str, deviations: M
         if name not in known and name not in OF_BONUS:
             raise ValueError(f"setting {name!r} does not exist; there are {', '.join([*OF_BONUS, *known])}")
     named = {name: value for name, value in deviations.items() if value is not None and heeds(bonus, name, settings)}
+    entry = bonus_entry(bonus)
     choice = BonusChoice(
         name=bonus,
         reading=preset.bonus_reading,
-        k=named.pop("k", preset.k),
-        log_offset=named.pop("log_offset", None),
+        k=named.pop("k", preset.k if entry.has_neighbors else 1),
+        log_offset=named.pop("log_offset", preset.log_offset if "log_offset" in entry.heeds else None),
         value_normalization=named.pop("value_normalization", "batch"),
         normalizer=preset.normalizer,
+        scaling=named.pop("scaling", preset.scaling if entry.pays else "raw"),
     )
     return settings(bonus=choice, **{**preset.settings, **named})
 
@@ -63,7 +89,8 @@ def plain_settings(settings: type[S], *, k: int) -> Callable[..., S]:
 
     def settings_for(bonus: str, reading: Reading = "release", *, task: str = "", **deviations: Any) -> S:
         del task  # nothing follows from it
-        preset = Preset(bonus_reading="paper" if reading == "release" else reading, k=k, settings={})
+        normalizer = NORMALIZER_OF_SE["recommended"] if bonus == "se" and reading == "recommended" else None
+        preset = Preset(k=k, settings={}, normalizer=normalizer, **of_reading(reading, release="paper"))
         return with_deviations(settings, preset, bonus, deviations)
 
     return settings_for
@@ -74,8 +101,10 @@ def heeds(bonus: str, name: str, settings: type[AgentSettings]) -> bool:
     entry = bonus_entry(bonus)
     if name in ("log_offset", "value_normalization"):
         return name in entry.heeds
+    if name == "k":
+        return entry.pays and entry.has_neighbors
     about = described(settings).get(name)
-    heeded_by = "paying" if name == "k" else "all" if about is None else about.heeded_by
+    heeded_by = "paying" if name == "scaling" else "all" if about is None else about.heeded_by
     return heeded_by == "all" or (entry.pays if heeded_by == "paying" else "values" in entry.needs)
 
 

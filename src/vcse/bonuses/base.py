@@ -1,14 +1,25 @@
 """What a bonus is: features in, an intrinsic reward and its diagnostics out."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Generic
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from vcse.estimators.checks import check_booleans, check_pays, check_points, whole_number
+from vcse.bonuses.normalizers import learner_shape
+from vcse.bonuses.scaling import RewardScaling, ScalingName
+from vcse.estimators.checks import (
+    check_all_finite,
+    check_booleans,
+    check_numbers,
+    check_pays,
+    check_points,
+    checks_run,
+    whole_number,
+    wrong_shape,
+)
 from vcse.estimators.readings import Reading
 
 # One number per feature; a critic's output with its trailing axis of 1 will do.
@@ -26,6 +37,7 @@ class BonusOutput:
     # What was conditioned on, before it was normalised: values, or extrinsic rewards in their place.
     values: Float[Tensor, "*learners n"] | None = None
     rewards: Float[Tensor, "*learners n"] | None = None
+    formula: Float[Tensor, "*learners n"] | None = None  # what the formula says, where the reward was scaled
 
     def diagnostics(self) -> dict[str, Float[Tensor, "*learners"]]:
         """Return the numbers to log, one per learner. Computed when asked for, so that not asking is free.
@@ -62,7 +74,8 @@ class BonusBatch:
     rewards: PerFeature | None = None  # extrinsic reward of each transition
     actions: Int[Tensor, "*learners n"] | Float[Tensor, "*learners n a"] | None = None
     next_features: Float[Tensor, "*learners n d"] | None = None  # of the state after each action
-    episode_starts: Bool[Tensor, "*learners n"] | None = None  # whether a state is the first of its episode
+    # Whether a state is the first of its episode. Where these are given, rows are in order: environment by environment.
+    episode_starts: Bool[Tensor, "*learners n"] | None = None
 
 
 class Bonus(nn.Module):
@@ -74,6 +87,8 @@ class Bonus(nn.Module):
 
     Args:
         learners: The size of the leading learner axis, or None where there is none.
+        scaling: With which mean and scale it pays: "raw", as the formula of `forward` says; "centered", less the mean
+            of the batch; "standardized", divided by its standard deviation too; or a `RewardScaling`.
 
     Example:
         >>> import torch
@@ -85,26 +100,39 @@ class Bonus(nn.Module):
         tensor([5., 1.])
     """
 
-    # Each is passed to `forward` as a keyword argument of that name where it is declared, and only there.
-    needs_values: ClassVar[bool] = False
-    needs_rewards: ClassVar[bool] = False
-    needs_actions: ClassVar[bool] = False
-    needs_next_features: ClassVar[bool] = False
-    needs_episode_starts: ClassVar[bool] = False
+    # Each is passed to `forward` as a keyword argument of that name where it is declared, and only there. What follows
+    # from the arguments of a bonus is declared by the object.
+    needs_values: bool = False
+    needs_rewards: bool = False
+    needs_actions: bool = False
+    needs_next_features: bool = False
+    needs_episode_starts: bool = False
     learns: ClassVar[bool] = False  # defines `learn`
+    # Of whose rollouts a batch consists, one after the other, each in the order of its steps; None: rows have no order.
+    environments: int | None = None
 
-    __call__: Callable[..., BonusOutput]  # nn.Module says Any
-
-    def __init__(self, *, learners: int | None = None) -> None:
+    def __init__(self, *, learners: int | None = None, scaling: ScalingName | RewardScaling = "raw") -> None:
         super().__init__()
         self.learner_shape = learner_shape(learners)
+        self.scaling = scaling if isinstance(scaling, RewardScaling) else RewardScaling(scaling)
+        self.scaling.check_learners(learners)
+
+    def __call__(self, *args: Any, **needed: Any) -> BonusOutput:
+        """Compute the reward of each feature and scale it."""
+        output: BonusOutput = super().__call__(*args, **needed)
+        if self.scaling.name == "raw":
+            return output
+        return replace(output, reward=self.scaling(output.reward), formula=output.reward)
 
     def forward(self, features: Float[Tensor, "*learners n d"], *args: Any, **needed: Any) -> BonusOutput:
         """Compute the reward of each feature, without gradient: `bonus(features, values=..., rewards=..., ...)`."""
         raise NotImplementedError(f"{type(self).__name__} does not define forward")
 
     def learn(self, batch: BonusBatch) -> dict[str, Float[Tensor, "*learners"]]:
-        """Train networks of the bonus's own on a batch, and return the numbers to log, one per learner."""
+        """Train networks of the bonus's own on a batch, and return the numbers to log, one per learner.
+
+        It comes after the call that pays for the batch, so that what is paid is not known yet.
+        """
         return {}
 
     @property
@@ -138,6 +166,48 @@ class Bonus(nn.Module):
         )
 
 
+class FeatureBonus(Bonus):
+    """Base class of bonuses that have networks for features of a number of dimensions, and compute in float32.
+
+    Args:
+        dimensions: Of the features.
+        learners: The size of the leading learner axis, or None where there is none.
+        scaling: With which mean and scale it pays; see `Bonus`.
+        check_finite: Refuse NaN and infinity.
+    """
+
+    def __init__(
+        self, dimensions: int, *, learners: int | None, scaling: ScalingName | RewardScaling, check_finite: bool
+    ) -> None:
+        super().__init__(learners=learners, scaling=scaling)
+        self.dimensions = whole_number("dimensions", dimensions, least=1)
+        check_booleans(check_finite=check_finite)
+        self.check_finite = check_finite
+
+    def checked(self, name: str, given: Tensor | None, features: Tensor) -> Float[Tensor, "l n d"]:
+        """Return features, or those of the next states, with a learner axis even where there is none.
+
+        Args:
+            name: Of what is given.
+            given: What may be too few, of another shape, or not finite.
+            features: Those that it must fit.
+        """
+        self.check_features(features)
+        if given is None:
+            raise ValueError(f"{name} is needed by {type(self).__name__}")
+        if given.shape != features.shape:
+            raise wrong_shape(name, given, str(tuple(features.shape)), "features", features)
+        if given.shape[-1] != self.dimensions:
+            raise ValueError(
+                f"{name} of {given.shape[-1]} dimensions do not fit a bonus that was made for {self.dimensions}"
+            )
+        check_numbers(name, given)
+        given = given.detach()
+        if checks_run(self.check_finite, given):
+            check_all_finite(name, given)
+        return given.float().reshape(-1, *given.shape[-2:])
+
+
 class EntropyBonus(Bonus, Generic[Reading]):
     """Base class of bonuses that look for the k-th neighbour of each feature, as a reading says.
 
@@ -145,11 +215,20 @@ class EntropyBonus(Bonus, Generic[Reading]):
         rule: The reading, with all deviations.
         k: Which neighbour, counted as the reading says.
         learners: The size of the leading learner axis, or None where there is none.
+        scaling: With which mean and scale it pays; see `Bonus`.
         check_finite: Refuse NaN and infinity.
     """
 
-    def __init__(self, rule: Reading, *, k: int, learners: int | None, check_finite: bool) -> None:
-        super().__init__(learners=learners)
+    def __init__(
+        self,
+        rule: Reading,
+        *,
+        k: int,
+        learners: int | None,
+        scaling: ScalingName | RewardScaling,
+        check_finite: bool,
+    ) -> None:
+        super().__init__(learners=learners, scaling=scaling)
         self.rule: Reading = rule
         # Refused is what pays nobody, or all the same.
         self.k = whole_number("k", k, least=1)
@@ -183,16 +262,20 @@ def needed_by(bonus: Bonus | type[Bonus]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(BonusBatch)[1:] if getattr(bonus, f"needs_{field.name}"))
 
 
+def check_order(bonus: Bonus, environments: int | None) -> None:
+    """Refuse a bonus for rollouts of another number of environments than there are; None: there are no rollouts."""
+    if bonus.environments is None or bonus.environments == environments:
+        return
+    there = f"batches are rollouts of {environments}" if environments else "batches have no order"
+    raise ValueError(
+        f"{type(bonus).__name__} was made with environments={bonus.environments}, but {there}: "
+        f"make it with environments={environments}"
+    )
+
+
 def check_served(bonus: str, needs: Iterable[str], agent: str, gives: Iterable[str]) -> None:
     """Refuse a bonus that needs what an agent cannot give, and name both."""
     lacking = sorted(set(needs) - set(gives))
     if lacking:
         given = ", ".join(sorted(gives)) or "nothing but features"
         raise ValueError(f"the bonus {bonus} needs {', '.join(lacking)}, but the agent {agent} gives {given}")
-
-
-def learner_shape(learners: int | None) -> tuple[int, ...]:
-    """Return the shape of one number per learner: none without a learner axis."""
-    if learners is None:
-        return ()
-    return (whole_number("learners", learners, least=1),)

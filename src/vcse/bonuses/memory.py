@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vcse.bonuses.base import learner_shape
+from vcse.bonuses.normalizers import learner_shape
 from vcse.estimators.checks import check_all_finite, check_points, whole_number
 from vcse.estimators.neighbors.rows import row_bytes
 

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vcse.bonuses.base import learner_shape
+from vcse.estimators.checks import whole_number
 from vcse.estimators.neighbors.differences import power_of_two_scale
 
 PerLearner = Float[Tensor, "*learners"]
@@ -74,15 +74,19 @@ class RunningMoments(nn.Module):
     """Mean and variance of everything seen so far, by the parallel update of Chan et al. 1979.
 
     In float64, where the square of any float32 is in range.
+
+    Args:
+        learners: The size of the leading learner axis, or None where there is none.
+        dimensions: Where each dimension has moments of its own: how many there are. Batches are then [..., d, n].
     """
 
     mean: PerLearner
     variance: PerLearner
     count: PerLearner
 
-    def __init__(self, *, learners: int | None = None) -> None:
+    def __init__(self, *, learners: int | None = None, dimensions: int | None = None) -> None:
         super().__init__()
-        shape = learner_shape(learners)
+        shape = learner_shape(learners) + (() if dimensions is None else (dimensions,))
         for name in ("mean", "variance", "count"):
             self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
 
@@ -358,3 +362,10 @@ def check_learners(shape: Sequence[int], statistic: PerLearner) -> None:
             f"a batch of shape {tuple(shape)} does not fit statistics of shape {tuple(statistic.shape)}, "
             f"one per learner: make the bonus or its normaliser with {remedy}"
         )
+
+
+def learner_shape(learners: int | None) -> tuple[int, ...]:
+    """Return the shape of one number per learner: none without a learner axis."""
+    if learners is None:
+        return ()
+    return (whole_number("learners", learners, least=1),)

@@ -1,14 +1,18 @@
 """Bonuses by name: what a command line or a run's configuration says, made into a bonus."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from vcse.bonuses.base import Bonus, needed_by
+from vcse.bonuses.counts import EpisodicCounts
+from vcse.bonuses.icm import IntrinsicCuriosity
 from vcse.bonuses.memory import FeatureMemory
 from vcse.bonuses.none import NoBonus
 from vcse.bonuses.normalizers import RunningStandardized
 from vcse.bonuses.readings import STATE_ENTROPY_USES, NormalizerName, make_normalizer
+from vcse.bonuses.rnd import RandomNetworkDistillation
+from vcse.bonuses.scaling import ScalingName
 from vcse.bonuses.state_entropy import MatchedStateEntropy, StateEntropy
 from vcse.bonuses.value_conditional import RewardConditionalStateEntropy, ValueConditionalStateEntropy
 from vcse.estimators.checks import whole_number
@@ -34,6 +38,7 @@ class BonusChoice:
     log_offset: float | None = None  # None: the reading's
     value_normalization: ValueNormalization = "batch"  # of what VCSE and RCSE condition on
     normalizer: NormalizerName | None = None  # what the reward of SE is divided by; None: as the reading says
+    scaling: ScalingName = "raw"  # with which mean and scale it pays
 
     def __post_init__(self) -> None:
         bonus_entry(self.name)
@@ -55,9 +60,41 @@ class BonusChoice:
         return "rewards" in bonus_entry(self.name).needs
 
     @property
+    def learns(self) -> bool:
+        """Whether the bonus has networks of its own to train."""
+        return bonus_entry(self.name).learns
+
+    @property
     def memory_capacity(self) -> int | None:
         """How many features the bonus remembers, those of a batch among them; None where it has no memory."""
         return bonus_entry(self.name).memory_capacity(self)
+
+
+@dataclass(frozen=True)
+class BonusContext:
+    """What an agent tells of itself to bonuses that must know it before they are made.
+
+    Example:
+        >>> from vcse.bonuses import BonusChoice, BonusContext, make_bonus
+        >>> context = BonusContext(seeds=(3,), actions=7, gives=frozenset(("actions", "next_features")))
+        >>> make_bonus(BonusChoice("icm", "paper", 1), learners=1, dimensions=64, context=context).action_size
+        7
+    """
+
+    seeds: tuple[int, ...] = ()  # of the networks of each learner; where there are none, all have the same
+    environments: int | None = None  # of whose rollouts a batch consists, one after the other; None: rows have no order
+    actions: int | None = None  # how many there are, where they are discrete
+    action_size: int | None = None  # numbers of an action, where they are continuous
+    gives: frozenset[str] = frozenset()  # values, rewards, actions, next_features, episode_starts
+
+    @property
+    def seed(self) -> int | tuple[int, ...]:
+        """What bonuses call seed: one for all learners, or one for each."""
+        return self.seeds or 0
+
+    def of(self, learners: Sequence[int]) -> "BonusContext":
+        """Return the context of some of the learners."""
+        return replace(self, seeds=tuple(self.seeds[learner] for learner in learners)) if self.seeds else self
 
 
 @dataclass(frozen=True)
@@ -71,6 +108,9 @@ class BonusEntry:
     memory_capacity: Callable[[BonusChoice], int | None]
     pays: bool
     help: str
+    has_neighbors: bool = True
+    takes_context: bool = False
+    learns: bool = False
 
 
 _ENTRIES: dict[str, BonusEntry] = {}
@@ -85,6 +125,8 @@ def register_bonus(
     memory_capacity: Callable[[BonusChoice], int | None] = lambda choice: None,
     pays: bool = True,
     help: str = "",
+    has_neighbors: bool = True,
+    takes_context: bool = False,
 ) -> BonusEntry:
     """Register a bonus under a name, by which runs and agents choose it.
 
@@ -98,6 +140,8 @@ def register_bonus(
         memory_capacity: Tells how many features the bonus of a `BonusChoice` remembers; None where it has no memory.
         pays: Whether it pays anything; only the baseline does not.
         help: What it is, in one line.
+        has_neighbors: Whether the k of a `BonusChoice` changes the bonus.
+        takes_context: Whether `make` takes a keyword more: context, a `BonusContext`.
 
     Example:
         >>> from vcse.bonuses import BonusChoice, StateEntropy, make_bonus, register_bonus
@@ -114,7 +158,18 @@ def register_bonus(
     unknown = heeded - {field.name for field in fields(BonusChoice)}
     if unknown:
         raise ValueError(f"heeds must name fields of a BonusChoice, got {', '.join(sorted(unknown))}")
-    entry = BonusEntry(name, make, frozenset(needed_by(kind)), heeded, memory_capacity, pays, help)
+    entry = BonusEntry(
+        name,
+        make,
+        needs=frozenset(needed_by(kind)),
+        heeds=heeded,
+        memory_capacity=memory_capacity,
+        pays=pays,
+        help=help,
+        has_neighbors=has_neighbors,
+        takes_context=takes_context,
+        learns=kind.learns,
+    )
     if _ENTRIES.setdefault(name, entry) != entry:
         raise ValueError(f"bonus {name!r} is registered already")
     return entry
@@ -133,16 +188,31 @@ def bonus_entry(name: str) -> BonusEntry:
     return _ENTRIES[name]
 
 
-def make_bonus(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bool = True) -> Bonus:
+def make_bonus(
+    choice: BonusChoice,
+    *,
+    learners: int,
+    dimensions: int,
+    check_finite: bool = True,
+    context: BonusContext | None = None,
+) -> Bonus:
     """Build the bonus of a choice for a number of learners and features of a number of dimensions.
+
+    Args:
+        choice: Which bonus.
+        learners: How many it serves.
+        dimensions: Of the features.
+        check_finite: Refuse NaN and infinity; on CUDA this waits for the device.
+        context: What else is known of the agent.
 
     Example:
         >>> from vcse.bonuses import BonusChoice, make_bonus
         >>> type(make_bonus(BonusChoice("vcse", "paper", 5), learners=1, dimensions=64)).__name__
         'ValueConditionalStateEntropy'
     """
-    make = bonus_entry(choice.name).make
-    return make(choice, learners=learners, dimensions=dimensions, check_finite=check_finite)
+    entry = bonus_entry(choice.name)
+    told = {"context": context or BonusContext()} if entry.takes_context else {}
+    return entry.make(choice, learners=learners, dimensions=dimensions, check_finite=check_finite, **told)
 
 
 def _none(choice: BonusChoice, *, learners: int, **unused: Any) -> NoBonus:
@@ -162,6 +232,7 @@ def _se(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bo
         memory=None if capacity is None else FeatureMemory(capacity, dimensions, learners=learners),
         normalizer=None if choice.normalizer is None else make_normalizer(choice.normalizer, learners=learners),
         learners=learners,
+        scaling=choice.scaling,
         check_finite=check_finite,
     )
 
@@ -169,7 +240,7 @@ def _se(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bo
 def _like_vcse(choice: BonusChoice, learners: int, check_finite: bool) -> dict[str, Any]:
     """Return what VCSE and the bonuses that are made like it are told."""
     formula = {"k": choice.k, "reading": choice.reading, "log_offset": choice.log_offset}
-    return {**formula, "learners": learners, "check_finite": check_finite}
+    return {**formula, "learners": learners, "scaling": choice.scaling, "check_finite": check_finite}
 
 
 def _condition(choice: BonusChoice, learners: int) -> RunningStandardized | None:
@@ -190,6 +261,48 @@ def _se_matched(choice: BonusChoice, *, learners: int, dimensions: int, check_fi
     return MatchedStateEntropy(**_like_vcse(choice, learners, check_finite))
 
 
+def _rnd(
+    choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bool, context: BonusContext
+) -> RandomNetworkDistillation:
+    return RandomNetworkDistillation(
+        dimensions,
+        environments=context.environments,
+        state="next" if "next_features" in context.gives else "present",
+        epochs=1,  # as often as the agent itself sees a batch
+        minibatches=1,
+        seed=context.seed,
+        learners=learners,
+        scaling=choice.scaling,
+        check_finite=check_finite,
+    )
+
+
+def _icm(
+    choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bool, context: BonusContext
+) -> IntrinsicCuriosity:
+    if context.actions is None and context.action_size is None:
+        raise ValueError("the bonus icm must know the agent's actions: say actions or action_size of a BonusContext")
+    return IntrinsicCuriosity(
+        dimensions,
+        actions=context.actions,
+        action_size=context.action_size,
+        seed=context.seed,
+        learners=learners,
+        scaling=choice.scaling,
+        check_finite=check_finite,
+    )
+
+
+def _counts(
+    choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bool, context: BonusContext
+) -> EpisodicCounts:
+    if context.environments is None:
+        raise ValueError("the bonus counts must know of whose rollouts batches are: say environments of a BonusContext")
+    return EpisodicCounts(
+        environments=context.environments, learners=learners, scaling=choice.scaling, check_finite=check_finite
+    )
+
+
 _CONDITIONAL = ("log_offset", "value_normalization")
 register_bonus("none", _none, kind=NoBonus, pays=False, help="no bonus")
 register_bonus("se", _se, kind=StateEntropy, heeds=["normalizer"], memory_capacity=_se_memory, help="state entropy")
@@ -200,5 +313,9 @@ register_bonus(
     "rcse", _rcse, kind=RewardConditionalStateEntropy, heeds=_CONDITIONAL, help="reward-conditional state entropy"
 )
 register_bonus("se-matched", _se_matched, kind=MatchedStateEntropy, heeds=["log_offset"], help="VCSE without the value")
+_BASELINE: dict[str, Any] = {"has_neighbors": False, "takes_context": True}
+register_bonus("rnd", _rnd, kind=RandomNetworkDistillation, help="random network distillation", **_BASELINE)
+register_bonus("icm", _icm, kind=IntrinsicCuriosity, help="intrinsic curiosity module", **_BASELINE)
+register_bonus("counts", _counts, kind=EpisodicCounts, help="episodic counts of equal states", **_BASELINE)
 
 NO_BONUS = BonusChoice(name="none", reading="paper", k=1)

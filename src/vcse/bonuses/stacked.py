@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vcse.bonuses.base import Bonus, BonusBatch, BonusOutput, check_served, needed_by
-from vcse.bonuses.registry import BonusChoice, make_bonus
+from vcse.bonuses.base import Bonus, BonusBatch, BonusOutput, check_order, check_served, needed_by
+from vcse.bonuses.registry import BonusChoice, BonusContext, make_bonus
 
 LearnerState = dict[str, Any]  # tensors and numbers of one learner
 Members = Int[Tensor, " _"]  # which learners a bonus serves
@@ -35,6 +35,7 @@ class StackedBonus(nn.Module):
         choices: The bonus of each learner.
         dimensions: Of the features.
         check_finite: Refuse NaN and infinity; on CUDA this waits for the device.
+        context: What else is known of the agent and of each learner.
 
     Example:
         >>> import torch
@@ -47,13 +48,22 @@ class StackedBonus(nn.Module):
     __call__: Callable[..., StackedOutput]  # nn.Module says Any
     places: Members  # of the learners, when those of all parts stand one after the other
 
-    def __init__(self, choices: Sequence[BonusChoice], *, dimensions: int, check_finite: bool = True) -> None:
+    def __init__(
+        self,
+        choices: Sequence[BonusChoice],
+        *,
+        dimensions: int,
+        check_finite: bool = True,
+        context: BonusContext | None = None,
+    ) -> None:
         super().__init__()
+        context = context or BonusContext()
         groups: dict[BonusChoice, list[int]] = {}
         for learner, choice in enumerate(choices):
             groups.setdefault(choice, []).append(learner)
         make = partial(make_bonus, dimensions=dimensions, check_finite=check_finite)
-        self._stack([(make(choice, learners=len(mine)), mine) for choice, mine in groups.items()])
+        parts = [(make(choice, learners=len(mine), context=context.of(mine)), mine) for choice, mine in groups.items()]
+        self._stack(parts)
 
     @classmethod
     def of(cls, parts: Sequence[tuple[Bonus, Sequence[int]]]) -> "StackedBonus":
@@ -77,7 +87,7 @@ class StackedBonus(nn.Module):
         cls,
         bonus: Bonus | None,
         choices: Sequence[BonusChoice],
-        gives: frozenset[str],
+        context: BonusContext,
         *,
         agent: str,
         dimensions: int,
@@ -88,17 +98,18 @@ class StackedBonus(nn.Module):
         Args:
             bonus: Made with as many learners as there are; None: the choices are.
             choices: The bonus of each learner.
-            gives: What the agent can give a bonus.
+            context: What the agent gives a bonus, and what else is known of it.
             agent: Its name.
             dimensions: Of the features.
             check_finite: Refuse NaN and infinity; on CUDA this waits for the device.
         """
         if bonus is None:
-            stacked = cls(choices, dimensions=dimensions, check_finite=check_finite)
+            stacked = cls(choices, dimensions=dimensions, check_finite=check_finite, context=context)
         else:
             stacked = cls.of([(bonus, range(len(choices)))])
         for part in stacked.parts:
-            check_served(type(part).__name__, needed_by(part), agent, gives)
+            check_served(type(part).__name__, needed_by(part), agent, context.gives)
+            check_order(part, context.environments)
         return stacked
 
     def _stack(self, parts: Sequence[tuple[Bonus, Sequence[int]]]) -> None:

@@ -1,11 +1,14 @@
 """State entropy bonuses, blind to the value: SE as published, and a control that differs from VCSE in that alone."""
 
+from typing import Any
+
 from torch import Tensor
 
 from vcse.bonuses.base import BonusOutput, EntropyBonus
 from vcse.bonuses.memory import FeatureMemory
-from vcse.bonuses.normalizers import Normalizer
+from vcse.bonuses.normalizers import NoNormalizer, Normalizer
 from vcse.bonuses.readings import make_normalizer, state_entropy_use
+from vcse.bonuses.scaling import RewardScaling, ScalingName
 from vcse.estimators.checks import check_booleans, check_instance, check_k, checks_run
 from vcse.estimators.entropy import log_of_distance, state_entropy_terms
 from vcse.estimators.neighbors.search import kth_neighbor_distance
@@ -32,6 +35,8 @@ class StateEntropy(EntropyBonus[StateEntropyReading]):
         memory: Where neighbours are looked for, the current batch among them; the batch alone if not given. The
             readings release-a2c and re3 are defined with one of 10,000 features and ask for it.
         learners: The size of the leading learner axis, or None where there is none.
+        scaling: With which mean and scale it pays: "raw" as the formula says, "centered" less the mean of the batch,
+            "standardized" divided by its standard deviation too; or a `RewardScaling`.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
 
     Example:
@@ -51,9 +56,12 @@ class StateEntropy(EntropyBonus[StateEntropyReading]):
         normalizes_before_log: bool | None = None,
         memory: FeatureMemory | None = None,
         learners: int | None = None,
+        scaling: ScalingName | RewardScaling = "raw",
         check_finite: bool = True,
     ) -> None:
-        super().__init__(state_entropy_reading(reading), k=k, learners=learners, check_finite=check_finite)
+        super().__init__(
+            state_entropy_reading(reading), k=k, learners=learners, scaling=scaling, check_finite=check_finite
+        )
         use = state_entropy_use(reading)
         if normalizes_before_log is None:
             normalizes_before_log = use.normalizes_before_log
@@ -74,6 +82,21 @@ class StateEntropy(EntropyBonus[StateEntropyReading]):
                 f"pass memory=FeatureMemory({use.memory_capacity}, dimensions of the features, learners={learners})"
             )
         self.memory = memory
+
+    @classmethod
+    def recommended(cls, **deviations: Any) -> "StateEntropy":
+        """Return the bonus for an agent of one's own: the textbook estimator with mean 0 and scale 1.
+
+        Args:
+            deviations: Arguments of the constructor, such as k or learners, that are to be others.
+
+        Example:
+            >>> from vcse.bonuses import StateEntropy
+            >>> StateEntropy.recommended(k=5).scaling.name
+            'standardized'
+        """
+        preset = {"k": 12, "reading": "clean", "normalizer": NoNormalizer(), "scaling": "standardized"}
+        return cls(**{**preset, **deviations})
 
     @property
     def is_capturable(self) -> bool:
@@ -123,6 +146,8 @@ class MatchedStateEntropy(EntropyBonus[ConditionalReading]):
             `ConditionalReading` of one's own.
         log_offset: What is added inside the logarithm; the reading's if not given.
         learners: The size of the leading learner axis, or None where there is none.
+        scaling: With which mean and scale it pays: "raw" as the formula says, "centered" less the mean of the batch,
+            "standardized" divided by its standard deviation too; or a `RewardScaling`.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
 
     Example:
@@ -140,10 +165,11 @@ class MatchedStateEntropy(EntropyBonus[ConditionalReading]):
         reading: str | ConditionalReading = "paper",
         log_offset: float | None = None,
         learners: int | None = None,
+        scaling: ScalingName | RewardScaling = "raw",
         check_finite: bool = True,
     ) -> None:
         rule = with_overrides(conditional_reading(reading), log_offset=log_offset)
-        super().__init__(rule, k=k, learners=learners, check_finite=check_finite)
+        super().__init__(rule, k=k, learners=learners, scaling=scaling, check_finite=check_finite)
 
     def paid(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
         """Compute the entropy reward of each feature."""

@@ -1,11 +1,14 @@
 """Value-conditional state entropy, and its ablation that conditions on the reward."""
 
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor
 
 from vcse.bonuses.base import BonusOutput, EntropyBonus
 from vcse.bonuses.normalizers import ValueNormalizer
 from vcse.bonuses.readings import chosen_value_normalizer
+from vcse.bonuses.scaling import RewardScaling, ScalingName
 from vcse.estimators.checks import (
     check_all_finite,
     check_computed_alike,
@@ -16,6 +19,9 @@ from vcse.estimators.checks import (
 )
 from vcse.estimators.conditional import value_conditional_terms
 from vcse.estimators.readings import ConditionalReading, RadiusOfCount, conditional_reading, with_overrides
+
+# What `recommended` says: a duplicate earns log(0 + 1) = 0 instead of log(1e-5), and ending an episode earns nothing.
+RECOMMENDED: dict[str, Any] = {"k": 12, "reading": "clean", "log_offset": 1.0, "scaling": "standardized"}
 
 
 class _ConditionalStateEntropy(EntropyBonus[ConditionalReading]):
@@ -65,6 +71,8 @@ class ValueConditionalStateEntropy(_ConditionalStateEntropy):
         self_in_nv: Deviation from the reading: the point itself is counted in n_v.
         log_offset: Deviation from the reading: what is added inside the logarithm.
         learners: The size of the leading learner axis, or None where there is none.
+        scaling: With which mean and scale it pays: "raw" as the formula says, "centered" less the mean of the batch,
+            "standardized" divided by its standard deviation too; or a `RewardScaling`.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
 
     Example:
@@ -89,6 +97,7 @@ class ValueConditionalStateEntropy(_ConditionalStateEntropy):
         self_in_nv: bool | None = None,
         log_offset: float | None = None,
         learners: int | None = None,
+        scaling: ScalingName | RewardScaling = "raw",
         check_finite: bool = True,
     ) -> None:
         rule = with_overrides(
@@ -98,8 +107,23 @@ class ValueConditionalStateEntropy(_ConditionalStateEntropy):
             self_in_nv=self_in_nv,
             log_offset=log_offset,
         )
-        super().__init__(rule, k=k, learners=learners, check_finite=check_finite)
+        super().__init__(rule, k=k, learners=learners, scaling=scaling, check_finite=check_finite)
         self.value_normalizer = chosen_value_normalizer(value_normalizer, reading, argument="value_normalizer")
+
+    @classmethod
+    def recommended(cls, **deviations: Any) -> "ValueConditionalStateEntropy":
+        """Return the bonus for an agent of one's own: the textbook estimator, duplicates paid 0, mean 0 and scale 1.
+
+        Args:
+            deviations: Arguments of the constructor, such as k or learners, that are to be others.
+
+        Example:
+            >>> from vcse.bonuses import ValueConditionalStateEntropy
+            >>> bonus = ValueConditionalStateEntropy.recommended(k=5)
+            >>> bonus.k, bonus.rule.log_offset, bonus.scaling.name
+            (5, 1.0, 'standardized')
+        """
+        return cls(**{**RECOMMENDED, **deviations})
 
     def paid(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
         """Compute the value-conditional reward of each feature."""
@@ -123,6 +147,8 @@ class RewardConditionalStateEntropy(_ConditionalStateEntropy):
         self_in_nv: The point itself is counted in the number of like rewards.
         log_offset: What is added inside the logarithm.
         learners: The size of the leading learner axis, or None where there is none.
+        scaling: With which mean and scale it pays: "raw" as the formula says, "centered" less the mean of the batch,
+            "standardized" divided by its standard deviation too; or a `RewardScaling`.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
 
     Example:
@@ -147,6 +173,7 @@ class RewardConditionalStateEntropy(_ConditionalStateEntropy):
         self_in_nv: bool | None = None,
         log_offset: float | None = None,
         learners: int | None = None,
+        scaling: ScalingName | RewardScaling = "raw",
         check_finite: bool = True,
     ) -> None:
         rule = with_overrides(
@@ -156,7 +183,7 @@ class RewardConditionalStateEntropy(_ConditionalStateEntropy):
             self_in_nv=self_in_nv,
             log_offset=log_offset,
         )
-        super().__init__(rule, k=k, learners=learners, check_finite=check_finite)
+        super().__init__(rule, k=k, learners=learners, scaling=scaling, check_finite=check_finite)
         self.reward_normalizer = chosen_value_normalizer(reward_normalizer, reading, argument="reward_normalizer")
 
     def paid(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:

@@ -23,9 +23,12 @@ EXTRAS = {
     "dmc": ("dm_control", "mujoco"),
     "metaworld": ("metaworld", "gymnasium", "mujoco", "packaging", "imageio"),
     "minigrid": ("envpool", "minigrid", "gymnasium"),
+    "gymnasium": ("gymnasium",),
     "report": ("jinja2", "matplotlib", "PIL"),
     "tensorboard": ("tensorboard",),
     "ray": ("ray",),
+    "skrl": ("skrl",),
+    "torchrl": ("torchrl", "tensordict"),
     "dev": ("beartype", "hypothesis", "importlinter", "matplotlib", "mypy", "pytest", "rliable", "scipy", "xdist"),
 }
 UNSET_GL = "unset MUJOCO_GL"

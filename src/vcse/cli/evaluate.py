@@ -1,6 +1,7 @@
 """`vcse eval`: how well trained policies do."""
 
 import json as json_format
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -42,9 +43,9 @@ class Row:
 class DiscreteRow(Row):
     """Under the names of `eval.csv`: actions are sampled, or, for argmax, the likeliest."""
 
-    success_rate: float
+    success_rate: float | None  # None where nobody says what success is
     argmax_return_mean: float
-    argmax_success_rate: float
+    argmax_success_rate: float | None
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,9 @@ def _row(path: Path, config: RunConfig, frame: int, found: TwoEvaluations) -> Ro
         return DiscreteRow(
             **identity,
             return_mean=sampled.return_mean,
-            success_rate=sampled.success_rate,
+            success_rate=_known(sampled.success_rate),
             argmax_return_mean=likeliest.return_mean,
-            argmax_success_rate=likeliest.success_rate,
+            argmax_success_rate=_known(likeliest.success_rate),
         )
     return ContinuousRow(
         **identity,
@@ -124,35 +125,50 @@ def _row(path: Path, config: RunConfig, frame: int, found: TwoEvaluations) -> Ro
     )
 
 
+def _known(rate: float) -> float | None:
+    """Return a rate, or None where nobody knows it: rows are printed as JSON, which has no NaN."""
+    return None if math.isnan(rate) else rate
+
+
 def _table(task: str, rows: Sequence[Row]) -> Table:
     fewest, most = min(row.episodes for row in rows), max(row.episodes for row in rows)
     episodes = counted(most, "episode") if fewest == most else f"{fewest} to {counted(most, 'episode')}"
     title = f"{task}: {episodes} of each run"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("method", no_wrap=True)
-    scores: tuple[str, ...] = ("success,\nsampled", "success,\nlikeliest", "return,\nsampled", "return,\nlikeliest")
-    if isinstance(rows[0], ContinuousRow):
-        scores = ("return,\nmean action", "return,\nsampled")
-        if rows[0].success_rate is not None:
-            scores = ("success,\nmean action", "success,\nsampled", *scores)
+    ways = ("mean action", "sampled") if isinstance(rows[0], ContinuousRow) else ("sampled", "likeliest")
+    measures = ("success", "return") if _knows_success(rows) else ("return",)
+    scores = [f"{measure},\n{way}" for measure in measures for way in ways]
     for heading in ("seed", "frame", *scores):
         table.add_column(heading, justify="right", no_wrap=True)
     for method in dict.fromkeys(row.method for row in rows):
         mine = [row for row in rows if row.method == method]
         for row in mine:
-            table.add_row(method, str(row.seed), f"{row.frame:,}", *_numbers([row]))
-        table.add_row(method, "mean", counted(len(mine), "run"), *_numbers(mine), style="bold", end_section=True)
+            table.add_row(method, str(row.seed), f"{row.frame:,}", *_numbers([row], rates=_knows_success(rows)))
+        means = _numbers(mine, rates=_knows_success(rows))
+        table.add_row(method, "mean", counted(len(mine), "run"), *means, style="bold", end_section=True)
     return table
 
 
-def _numbers(rows: Sequence[Row]) -> tuple[str, ...]:
-    def mean(name: str) -> float:
-        return float(np.mean([getattr(row, name) for row in rows]))
+def _knows_success(rows: Sequence[Row]) -> bool:
+    """Whether any of some rows has a success rate."""
+    return any(getattr(row, name) is not None for row in rows for name in _names(row, "success_rate"))
 
-    if isinstance(rows[0], ContinuousRow):
-        returns = f"{mean('return_mean'):.1f}", f"{mean('sampled_return_mean'):.1f}"
-        if rows[0].success_rate is None:
-            return returns
-        return f"{mean('success_rate'):.1%}", f"{mean('sampled_success_rate'):.1%}", *returns
-    rates = f"{mean('success_rate'):.1%}", f"{mean('argmax_success_rate'):.1%}"
-    return *rates, f"{mean('return_mean'):.3f}", f"{mean('argmax_return_mean'):.3f}"
+
+def _names(row: Row, measure: str) -> tuple[str, str]:
+    """Return under which names a row has a measure, by the two ways to act."""
+    return measure, f"{'sampled' if isinstance(row, ContinuousRow) else 'argmax'}_{measure}"
+
+
+def _numbers(rows: Sequence[Row], *, rates: bool) -> list[str]:
+    """Return the means of rows as they are printed, with success rates if there are any."""
+
+    def means(measure: str, form: str) -> list[str]:
+        found = []
+        for name in _names(rows[0], measure):
+            known = [getattr(row, name) for row in rows if getattr(row, name) is not None]
+            found.append(form.format(np.mean(known)) if known else "-")
+        return found
+
+    returns = means("return_mean", "{:.1f}" if isinstance(rows[0], ContinuousRow) else "{:.3f}")
+    return [*(means("success_rate", "{:.1%}") if rates else []), *returns]

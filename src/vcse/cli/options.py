@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 
-from vcse.agents import agent_entry, agent_names
+from vcse.agents import agent_entry, agent_names, agents_of
 from vcse.cli.flags import flag
 from vcse.cli.option_types import (
     Frames,
@@ -30,7 +30,7 @@ from vcse.cli.option_types import (
     whole_of,
 )
 from vcse.envs.interface import ObservationKind, Rendering
-from vcse.envs.tasks import families, observation_kind
+from vcse.envs.tasks import families, observation_kind, task_spec
 from vcse.settings import About, AgentSettings, described
 
 # Options of runs that go with what tasks show.
@@ -125,8 +125,7 @@ def _reader(hint: Any, about: About) -> Any:
 
 def families_of(agents: Iterable[str]) -> str:
     """Return the families of tasks that some agents train on, as a phrase."""
-    kinds = {agent_entry(agent).observes for agent in agents}
-    names = [f"{family.name}/..." for family in families().values() if family.shows in kinds]
+    names = [f"{family}/..." for family in families() if set(agents) & set(agents_of(family))]
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
@@ -172,9 +171,17 @@ def check_task_options(options: Iterable[str], task: str) -> None:
     """Refuse options that are for tasks that show something else."""
     for option in options:
         kinds = KINDS_OF_OPTION[option]
-        if observation_kind(task) not in kinds:
-            told = [f"{family.name}/..." for family in families().values() if family.shows in kinds]
+        if not _has_option(task, option):
+            of_one_kind = [family for family in families().values() if not isinstance(family.shows, tuple)]
+            told = [f"{family.name}/..." for family in of_one_kind if family.shows in kinds]
             raise ValueError(f"{flag(option)} is for {', '.join(told)}, not for {task}")
+
+
+def _has_option(task: str, option: str) -> bool:
+    """Whether an option makes a difference to a task; of families that show several things, where there is a replay."""
+    if isinstance(families()[task.partition("/")[0]].shows, tuple):
+        return option == "keep_replay" and task_spec(task).action_size > 0
+    return observation_kind(task) in KINDS_OF_OPTION[option]
 
 
 def with_numbers(settings: AgentSettings, texts: Iterable[str], *, agent: str) -> AgentSettings:

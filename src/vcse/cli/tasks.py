@@ -20,7 +20,7 @@ def tasks(json: bool = False) -> int:
 
     Args:
         json: Print a list of flat rows on standard output and nothing else there; families that are not installed
-            are left out.
+            are left out, and so are those that have any id that is registered elsewhere.
     """
     groups: dict[tuple[str, ...] | str, list[str]] = {}  # that have the same names, or miss the same
     rows: list[dict[str, str]] = []
@@ -29,6 +29,9 @@ def tasks(json: bool = False) -> int:
             known = known_tasks(family)
         except RuntimeError as error:  # what simulates them is not installed
             groups.setdefault(str(error), []).append(family)
+            continue
+        if listed_as := families()[family].listed:
+            groups.setdefault(listed_as, []).append(family)
             continue
         rows += [{"task": task, "agent": agents_of(family)[0]} for task in known]
         groups.setdefault(tuple(task.partition("/")[2] for task in known), []).append(family)

@@ -14,6 +14,7 @@ from tyro.conf import OmitArgPrefixes
 from vcse.agents import agent_entry, agent_names, readable_runs
 from vcse.agents.presets import OF_BONUS, heeds
 from vcse.bonuses.registry import ValueNormalization, bonus_names
+from vcse.bonuses.scaling import ScalingName
 from vcse.cli.dry_run import say_what_would_run
 from vcse.cli.flags import check_least, flag
 from vcse.cli.option_types import (
@@ -25,6 +26,8 @@ from vcse.cli.option_types import (
     NumbersIfGiven,
     Whole,
     WholeIfGiven,
+    if_given,
+    one_of,
 )
 from vcse.cli.options import (
     EnvironmentOptions,
@@ -56,10 +59,14 @@ class Runs:
 
     Attributes:
         task: One or several of vcse tasks, such as minigrid/LavaGapS7, dmc/hopper_stand, dmc-pixels/hopper_stand or
-            metaworld/door-open; minigrid-full/... shows the whole map.
-        bonus: One or several of none, se, vcse, se-matched; rcse where rewards come at more than the goal.
-        agent: a2c for minigrid/... and its variants, sac for dmc/..., drqv2 for dmc-pixels/... and metaworld/...;
-            if not given, the one for the task.
+            metaworld/door-open; minigrid-full/... shows the whole map. gymnasium/ID is any environment that is
+            registered with Gymnasium, and gymnasium/MODULE:ID imports the module that registers it.
+        bonus: One or several of none, se, vcse, se-matched; rcse where rewards come at more than the goal; to compare
+            with, rnd (random network distillation), icm (intrinsic curiosity, in a2c and sac) and counts (episodic, in
+            a2c).
+        agent: a2c for minigrid/... and its variants, sac for dmc/..., drqv2 for dmc-pixels/... and metaworld/...; of
+            gymnasium/..., a2c where actions are discrete, sac where they are continuous, drqv2 where these come with
+            pictures; if not given, the one for the task.
         seeds: How many runs of each.
         first_seed: The seed of the first; the others follow.
         frames: How long each run is, in frames of the simulator; 100k and 1M are read too. In a2c 128 frames make an
@@ -68,11 +75,15 @@ class Runs:
         out: Where the runs are written: OUT/TASK/METHOD/seedN.
         method: The label of the runs in comparisons; the bonus' name if not given.
         reading: Whose definitions are followed: release made the paper's curves, paper is what the paper prints,
-            clean is without anybody's quirks, re3 is for se in a2c alone.
+            clean is without anybody's quirks, re3 is for se in a2c alone; recommended is clean with bonuses of mean 0
+            and scale 1, in which duplicates earn log 1.
         k: Deviation from the reading: which neighbour. In a2c 3 for vcse and se-matched in release, 5 otherwise; in
             sac and drqv2 12.
         log_offset: Deviation from the reading: what is added inside the logarithm of vcse, rcse and se-matched.
         value_normalization: What vcse and rcse condition on is standardised over the batch, or by running estimates.
+        scaling: Deviation from the reading: with which mean and scale a bonus pays. raw is as its formula says,
+            centered is less the mean of the batch, standardized is divided by its standard deviation too. Without it
+            standardized in recommended, else raw.
         settings: Other numbers of the agent, by their names in config.json, such as learning_rate=3e-4 discount=0.97;
             a wrong name is answered with all that there are.
         eval_every_frames: Evaluate every so many frames; 0 is only at the end. Without it 0 in a2c, 10,000
@@ -94,6 +105,7 @@ class Runs:
     k: WholeIfGiven = None
     log_offset: NumberIfGiven = None
     value_normalization: ValueNormalization = "batch"
+    scaling: Annotated[ScalingName | None, one_of(ScalingName), if_given()] = None
     settings: Annotated[NumbersIfGiven, tyro.conf.arg(name="set")] = ()
     eval_every_frames: FramesIfGiven = None
     eval_episodes: WholeIfGiven = None

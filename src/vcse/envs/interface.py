@@ -15,6 +15,11 @@ ObservationKind = Literal["grid", "state", "image"]
 Rendering = Literal["faithful", "light", "fast"]
 Mission = Literal["constant", "names", "chooses"]
 
+NOT_DETERMINISTIC = (
+    "it is not deterministic, and a run of it that was stopped cannot go on: it must draw all its random numbers from "
+    "self.np_random, which reset(seed=...) seeds, and keep nothing from one episode to the next"
+)
+
 
 class Step(NamedTuple):
     """What one action of every environment led to.
@@ -31,6 +36,7 @@ class Step(NamedTuple):
     positions: Positions | None = None  # of the agent on the map, at `observations`, where there is a map
     next_positions: Positions | None = None  # at `next_observations`
     success: Bool[np.ndarray, " n"] | None = None  # the goal was reached, where tasks say so themselves
+    success_said: Bool[np.ndarray, " n"] | None = None  # whether they did, where that is not known before
 
     @property
     def ended(self) -> Bool[np.ndarray, " n"]:
@@ -67,6 +73,20 @@ class Environments(Protocol):
         """Free what is held."""
 
 
+@runtime_checkable
+class SeededEpisodes(Protocol):
+    """Environments that begin episodes by themselves, each from a seed of its own.
+
+    To bring them to where they were, the actions of the present episodes are enough.
+    """
+
+    def progress(self) -> Int[np.ndarray, "n 2"]:
+        """Return which episode each environment plays, the first being 0, and how many steps of it are taken."""
+
+    def restore(self, progress: Int[np.ndarray, "n 2"], actions: Int[np.ndarray, "n t"]) -> Observations:
+        """Go back to such a progress, by the last of all actions that each environment was ever told."""
+
+
 @dataclass(frozen=True)
 class TaskSpec:
     """What is known of a task before it runs."""
@@ -78,6 +98,10 @@ class TaskSpec:
     has_success: bool = False  # tasks say themselves whether the goal is reached; else a return above 0 is success
     rewards_only_the_goal: bool = False  # conditioning on the reward says nothing there
     mission: Mission = "constant"  # what a text that is not shown says beside the observation
+    shows: ObservationKind | None = None  # where the tasks of the family differ in that
+    # Somebody else's: it is not known before whether it says what success is, and whether it is deterministic.
+    is_foreign: bool = False
+    warning: str = ""  # why a run of it may not be what one wants; empty where all is well
 
 
 @dataclass(frozen=True)
@@ -100,7 +124,7 @@ class Family:
     """Tasks that are made alike. Registered by `vcse.register_family`, its tasks are written name/task."""
 
     name: str
-    shows: ObservationKind
+    shows: ObservationKind | tuple[ObservationKind, ...]  # of several, the spec of each task says which
     about: str  # what its tasks show, in a few words
     tasks: Callable[[], Sequence[str]]  # their names; a RuntimeError where what simulates them is not installed
     spec: Callable[[str], TaskSpec]  # of a task by its name
@@ -110,3 +134,9 @@ class Family:
     resets_itself: bool = False  # environments begin new episodes by themselves
     backend: Callable[[str, str], str] = lambda name, asked: ""  # what simulates a task, by its name and what is asked
     has_goal_marker: bool = False
+    listed: str = ""  # what a listing says in the place of names that are too many
+
+    @property
+    def kinds(self) -> tuple[ObservationKind, ...]:
+        """What its tasks may show."""
+        return self.shows if isinstance(self.shows, tuple) else (self.shows,)

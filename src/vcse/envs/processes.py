@@ -29,7 +29,7 @@ MOST_SEED = 2**32 - 1
 
 _LEAVE_ALONE = -1  # in place of a seed
 # Columns of what comes of an action, beside what is seen.
-_ENDS = (("reward", np.float32), ("terminated", np.bool_), ("truncated", np.bool_), ("success", np.bool_))
+_ENDS = (("reward", np.float32), ("terminated", np.bool_), ("truncated", np.bool_), ("success", np.int8))
 _RESET, _STEP, _DONE, _FAILED = b"r", b"s", b"d", b"f"  # what processes say to each other
 _PATIENCE_SECONDS = 5.0  # with a worker that was told to end
 _SPIN_SECONDS = 0.05  # after which those sleep too that wait without sleeping
@@ -46,8 +46,11 @@ class Environment(Protocol):
     def begin(self, seed: int) -> Any:
         """Begin an episode, and give what is seen."""
 
-    def step(self, action: Float[np.ndarray, " a"]) -> tuple[Any, float, bool, bool, bool]:
-        """Act, and give what is seen, the reward, and whether that was the end, the time limit, and the goal."""
+    def step(self, action: Float[np.ndarray, " a"]) -> tuple[Any, float, bool, bool, int]:
+        """Act, and give what is seen, the reward, and whether that was the end, the time limit, and the goal.
+
+        Of the goal, -1 means that nothing is said of it.
+        """
 
     def close(self) -> None:
         """Give back what is held."""
@@ -61,7 +64,7 @@ class Batch:
         build: Makes an environment of a name. Worker processes import it, so that it must not be a local function.
         action_size: Of every environment.
         seen: The column of what is seen, as NumPy writes a field of a row.
-        has_success: Tasks say themselves whether the goal is reached.
+        has_success: Tasks say themselves whether the goal is reached; None: that shows as they are played.
         constants: Columns that environments fill in once.
         processes: That simulate. With 1 it is this one, unless always_workers; with more, each is a new one.
         always_workers: Simulate in a new process also where it is the only one.
@@ -76,7 +79,7 @@ class Batch:
         *,
         action_size: int,
         seen: tuple[Any, ...],
-        has_success: bool = False,
+        has_success: bool | None = False,
         constants: Sequence[tuple[Any, ...]] = (),
         processes: int,
         always_workers: bool = False,
@@ -156,7 +159,10 @@ class Batch:
         self._is_stepping = False
         self._needs_reset = self._table["terminated"] | self._table["truncated"]
         seen, rewards, terminated, truncated, success = (self._table[column].copy() for column in self._outcome)
-        return Step(seen, seen, rewards, terminated, truncated, success=success if self.has_success else None)
+        if self.has_success is False:
+            return Step(seen, seen, rewards, terminated, truncated)
+        said = success >= 0 if self.has_success is None else None
+        return Step(seen, seen, rewards, terminated, truncated, success=success > 0, success_said=said)
 
     def _check_is_free(self, what: str) -> None:
         if self._is_closed:

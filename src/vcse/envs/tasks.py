@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Sequence
 
-from vcse.envs import minigrid, mujoco
+from vcse.envs import gymnasium, minigrid, mujoco
 from vcse.envs.interface import Environments, Family, Making, ObservationKind, TaskSpec
 from vcse.envs.minigrid.names import ID_PREFIX
 from vcse.envs.nearest import nearest
@@ -14,15 +14,19 @@ __all__ = [
     "check_task",
     "families",
     "family_of",
+    "is_rendered",
     "known_tasks",
     "make_environments",
     "marker_of",
     "observation_kind",
     "register_family",
     "task_spec",
+    "task_warning",
 ]
 
-_FAMILIES: dict[str, Family] = {family.name: family for family in (*minigrid.FAMILIES, *mujoco.FAMILIES)}
+_FAMILIES: dict[str, Family] = {
+    family.name: family for family in (*minigrid.FAMILIES, *mujoco.FAMILIES, *gymnasium.FAMILIES)
+}
 
 
 def register_family(family: Family) -> None:
@@ -71,7 +75,8 @@ def _meant(family: str, name: str) -> str:
     if name and (likest := difflib.get_close_matches(family.lower(), families(), n=1)):
         return f"and the nearest family is that of {likest[0]}/{name}"
     meant = [] if name else [task for each in families() for task in _listed(each) if task == f"{each}/{family}"]
-    examples = ("minigrid/LavaGapS7", "dmc/hopper_stand", "dmc-pixels/hopper_stand", "metaworld/door-open")
+    of_robots = ("dmc/hopper_stand", "dmc-pixels/hopper_stand", "metaworld/door-open")
+    examples = ("minigrid/LavaGapS7", *of_robots, "gymnasium/CartPole-v1")
     return f"such as {', '.join(meant or examples)}"
 
 
@@ -94,7 +99,18 @@ def known_tasks(family: str) -> tuple[str, ...]:
 
 def observation_kind(task: str) -> ObservationKind:
     """Return what a task shows."""
-    return families()[task.partition("/")[0]].shows
+    shows = families()[task.partition("/")[0]].shows
+    if not isinstance(shows, tuple):
+        return shows
+    kind = task_spec(task).shows
+    if kind is None:
+        raise ValueError(f"the spec of {task}, whose family shows {' or '.join(shows)}, must say what it shows")
+    return kind
+
+
+def is_rendered(task: str) -> bool:
+    """Return whether a task shows images that its family draws, in a quality and on a device that one may choose."""
+    return families()[task.partition("/")[0]].shows == "image"
 
 
 def backend_of(task: str, asked: str = "auto") -> str:
@@ -114,6 +130,11 @@ def marker_of(task: str, asked: bool | None = None) -> bool | None:
 def task_spec(task: str) -> TaskSpec:
     """Look a task up."""
     return family_of(task).spec(task.partition("/")[2])
+
+
+def task_warning(task: str) -> str:
+    """Return why a run of a task may not be what one wants; empty where all is well, and where tasks are all known."""
+    return task_spec(task).warning if isinstance(family_of(task).shows, tuple) else ""
 
 
 def make_environments(tasks: Sequence[str], making: Making) -> Environments:

@@ -38,7 +38,7 @@ def train(
         agent: The one for the task if not given.
         seeds: How many runs of each bonus, or which seeds.
         frames: How long each run is, in frames of the simulator.
-        reading: Whose definitions are followed: release, paper or clean.
+        reading: Whose definitions are followed: release, paper, clean or recommended.
         device: Where the networks live.
         jobs: Processes that the runs are dealt out to. More than one asks for `if __name__ == "__main__":` in a script.
         quiet: Show no progress.

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from vcse.agents import agent_entry
+from vcse.envs.tasks import task_warning
 from vcse.runs import checkpoint, loop
 from vcse.runs.arithmetic import computing_with
 from vcse.runs.checkpoint import Checkpoint
@@ -141,8 +142,9 @@ def warn_of(configs: Sequence[RunConfig]) -> None:
     """Say of which runs hardly anybody can want what they do, each reason once."""
     warned: dict[str, list[RunConfig]] = {}
     for config in configs:
-        if reason := agent_entry(config.agent).warning(config):
-            warned.setdefault(reason, []).append(config)
+        for reason in (agent_entry(config.agent).warning(config), task_warning(config.task)):
+            if reason:
+                warned.setdefault(reason, []).append(config)
     for reason, runs in warned.items():
         more = f" and {counted(len(runs) - 1, 'other')}" if len(runs) > 1 else ""
         print(f"vcse: warning, {runs[0].name}{more}: {reason}", file=sys.stderr)

@@ -6,8 +6,8 @@ from typing import Any
 
 from vcse.agents import agent_entry, agents_for
 from vcse.bonuses.base import check_served
-from vcse.bonuses.registry import bonus_entry, make_bonus
-from vcse.envs.tasks import backend_of, marker_of, observation_kind
+from vcse.bonuses.registry import BonusContext, bonus_entry, make_bonus
+from vcse.envs.tasks import backend_of, is_rendered, marker_of
 from vcse.runs.config import RunConfig
 from vcse.settings import AgentSettings, Reading
 
@@ -55,7 +55,8 @@ def run_configs(
     check_served(bonus, bonus_entry(bonus).needs, entry.name, entry.gives)
     settings = entry.settings_for(bonus, reading, task=task, **of_agent)
     settings = settings if change is None else change(settings)
-    make_bonus(settings.bonus, learners=1, dimensions=1)  # refuses what no bonus can be
+    context = BonusContext(environments=1, action_size=1, gives=entry.gives)
+    make_bonus(settings.bonus, learners=1, dimensions=1, context=context)  # refuses what no bonus can be
     backend = backend_of(task, given.pop("backend", "auto"))
     goal_marker = marker_of(task, given.pop("goal_marker", None))
     rendering = given.pop("rendering", "faithful")
@@ -69,7 +70,7 @@ def run_configs(
             frames=frames,
             settings=settings,
             backend=backend,
-            rendering=rendering if observation_kind(task) == "image" else None,
+            rendering=rendering if is_rendered(task) else None,
             goal_marker=goal_marker,
             **(entry.schedule._asdict() | given),
         )

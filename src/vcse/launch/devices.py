@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 from vcse.envs.mujoco.rendering import gl_backend_for
-from vcse.envs.tasks import observation_kind
+from vcse.envs.tasks import is_rendered
 from vcse.launch.cohorts import saved_frame
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import begun_on
@@ -40,5 +40,5 @@ def device_for(left: Iterable[RunConfig], out: Path, device: Device) -> Literal[
 
 def check_drawing(configs: Iterable[RunConfig], device: Literal["cpu", "cuda"]) -> None:
     """Refuse runs that see pictures where nothing can draw them, before anything is made."""
-    if any(observation_kind(config.task) == "image" for config in configs):
+    if any(is_rendered(config.task) for config in configs):
         gl_backend_for(device)

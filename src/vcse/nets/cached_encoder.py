@@ -5,7 +5,7 @@ time of encoding it. New ones are encoded in blocks of one size, so that the bit
 on the other learners nor on how many are new, and what is remembered is part of a checkpoint.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -36,20 +36,29 @@ class CachedEncoder:
         self.table = torch.zeros(learners, 256, encoder.features)
 
     @torch.no_grad()
-    def __call__(self, observations: UInt8[Tensor, "l n h w c"]) -> Float[Tensor, "l n f"]:
-        """Look features up, and encode what is new."""
+    def __call__(
+        self, observations: UInt8[Tensor, "m n h w c"], learners: Int[Tensor, " m"] | None = None
+    ) -> Float[Tensor, "m n f"]:
+        """Look features up, and encode what is new.
+
+        Args:
+            observations: Of each learner.
+            learners: Which they are; all if not given.
+        """
         count = observations.shape[1]
         rows = np.ascontiguousarray(observations.numpy()).reshape(len(observations), count, -1)
         places = np.empty((len(rows), count), dtype=np.int64)
+        who = range(len(self.places)) if learners is None else learners.tolist()
         fresh: list[list[int]] = []
-        for learner in range(len(rows)):
+        for row, learner in enumerate(who):
             if len(self.places[learner]) > MOST_REMEMBERED - count:
                 self.places[learner].clear()
-            places[learner], new = self._look_up(self.places[learner], rows[learner])
+            places[row], new = self._look_up(self.places[learner], rows[row])
             fresh.append(new)
         if any(fresh):
-            self._encode(observations, places, fresh)
-        return rows_at(self.table, torch.from_numpy(places))
+            self._encode(observations, places, fresh, who)
+        found = torch.from_numpy(places)
+        return rows_at(self.table, found) if learners is None else self.table[learners.unsqueeze(-1), found]
 
     def learner_state(self, learner: int) -> dict[str, Tensor]:
         """Give what is remembered of one learner, in the order in which it was met."""
@@ -84,21 +93,26 @@ class CachedEncoder:
         return np.array(found, dtype=np.int64), new
 
     def _encode(
-        self, observations: UInt8[Tensor, "l n h w c"], places: Int[np.ndarray, "l n"], fresh: list[list[int]]
+        self,
+        observations: UInt8[Tensor, "m n h w c"],
+        places: Int[np.ndarray, "m n"],
+        fresh: list[list[int]],
+        who: Sequence[int],
     ) -> None:
         self._make_room(max(map(len, self.places)))
         for start in range(0, max(map(len, fresh)), BLOCK):
-            learners = [learner for learner, rows in enumerate(fresh) if len(rows) > start]
-            block = observations.new_zeros(len(learners), BLOCK, *observations.shape[2:])
-            for number, learner in enumerate(learners):
-                rows = fresh[learner][start : start + BLOCK]
-                block[number, : len(rows)] = observations[learner, rows]
-            everyone = len(learners) == len(fresh)
+            some = [row for row, new in enumerate(fresh) if len(new) > start]
+            block = observations.new_zeros(len(some), BLOCK, *observations.shape[2:])
+            for number, row in enumerate(some):
+                new = fresh[row][start : start + BLOCK]
+                block[number, : len(new)] = observations[row, new]
+            learners = [who[row] for row in some]
+            everyone = learners == list(range(len(self.places)))
             prepared = {name: piece if everyone else piece[learners] for name, piece in self.prepared.items()}
             features = self.encoder(prepared, block)
-            for number, learner in enumerate(learners):
-                rows = fresh[learner][start : start + BLOCK]
-                self.table[learner, places[learner, rows]] = features[number, : len(rows)]
+            for number, row in enumerate(some):
+                new = fresh[row][start : start + BLOCK]
+                self.table[who[row], places[row, new]] = features[number, : len(new)]
 
     def _make_room(self, count: int) -> None:
         while self.table.shape[1] < count:

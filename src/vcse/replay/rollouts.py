@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 
@@ -14,15 +14,16 @@ class Rollout(NamedTuple):
     more is there at the end, for the value of what comes after.
     """
 
-    observations: UInt8[Tensor, "l n t_and_one h w c"]
+    observations: Shaped[Tensor, "l n t_and_one ..."]
     actions: Int[Tensor, "l n t"]
     rewards: Float[Tensor, "l n t"]
     terminated: Bool[Tensor, "l n t"]
     truncated: Bool[Tensor, "l n t"]
     positions: Float[Tensor, "l n t 2"]  # of the agent on the map, at observation t
     # What the action led to, which is not observation t + 1 where the episode ended. Only where somebody
-    # bootstraps from the time limit.
-    arrived: UInt8[Tensor, "l n t h w c"] | None
+    # bootstraps from the time limit, or a bonus looks at it.
+    arrived: Shaped[Tensor, "l n t ..."] | None
+    arrived_positions: Float[Tensor, "l n t 2"] | None = None  # of the agent then, where it has one
 
 
 class Rollouts:
@@ -37,6 +38,7 @@ class Rollouts:
         observation_shape: tuple[int, ...],
         keep_arrived: bool,
         device: torch.device,
+        dtype: torch.dtype = torch.uint8,
     ) -> None:
         self.device = device
         # In memory the step comes first, so that what is written at one moment lies together.
@@ -48,10 +50,12 @@ class Rollouts:
             "truncated": torch.zeros(shape, dtype=torch.bool),
             "positions": torch.zeros(*shape, 2),
         }
+        if keep_arrived:
+            self._host["arrived_positions"] = torch.zeros(*shape, 2)
         if device.type == "cuda":
             self._host = {name: each.pin_memory() for name, each in self._host.items()}
         self._memory = {name: each if device.type == "cpu" else each.to(device) for name, each in self._host.items()}
-        cells = torch.zeros(steps + 1, learners, environments, *observation_shape, dtype=torch.uint8, device=device)
+        cells = torch.zeros(steps + 1, learners, environments, *observation_shape, dtype=dtype, device=device)
         self.rollout = Rollout(
             observations=cells.movedim(0, 2),
             actions=torch.zeros(shape, dtype=torch.int64, device=device).movedim(0, 2),
@@ -67,7 +71,8 @@ class Rollouts:
         rewards: Float[Tensor, "l n"],
         terminated: Bool[Tensor, "l n"],
         truncated: Bool[Tensor, "l n"],
-        arrived: UInt8[Tensor, "l n h w c"],
+        arrived: Shaped[Tensor, "l n ..."],
+        arrived_positions: Int[Tensor, "l n 2"] | None = None,
     ) -> None:
         """Keep what a step of some learners led to; all on the host."""
         self._host["rewards"][step, learners] = rewards
@@ -75,6 +80,8 @@ class Rollouts:
         self._host["truncated"][step, learners] = truncated
         if self.rollout.arrived is not None:
             self.rollout.arrived[learners, :, step] = arrived.to(self.device, non_blocking=True)
+            if arrived_positions is not None:
+                self._host["arrived_positions"][step, learners] = arrived_positions
 
     def keep_positions(self, learners: slice, step: int, positions: Int[Tensor, "l n 2"]) -> None:
         """Keep where the agents stand when they take the action of a step."""

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from vcse.envs.interface import NOT_DETERMINISTIC
+
 MAGIC = b"vcse checkpoint 1\n"
 KEPT = 2  # the previous one survives until the next but one is whole
 
@@ -163,7 +165,7 @@ def newest(directory: Path, *, otherwise: str, agent_needs: Sequence[str] = ()) 
     return None
 
 
-def check_replayed(run: Path, shown: Tensor, kept: Tensor, *, other_cause: str = "") -> None:
+def check_replayed(run: Path, shown: Tensor, kept: Tensor, *, other_cause: str = "", foreign_task: str = "") -> None:
     """Refuse to go on where an environment, brought to where it was, does not show what its checkpoint holds.
 
     Args:
@@ -171,12 +173,19 @@ def check_replayed(run: Path, shown: Tensor, kept: Tensor, *, other_cause: str =
         shown: What the environment shows now.
         kept: What it showed when the checkpoint was written.
         other_cause: A question, beside that for another version of the simulator.
+        foreign_task: The name of a task that may be not deterministic.
     """
-    if not torch.equal(shown, kept):
+    if torch.equal(shown, kept):
+        return
+    if foreign_task:
         raise RuntimeError(
-            f"{run}: the environment, replayed, shows something else than when the checkpoint was written; was another "
-            f"version of the simulator installed then{other_cause}?"
+            f"{run}: {foreign_task}, replayed from its seed and actions, shows something else than when the checkpoint "
+            f"was written. Either it is another version of it than then, or {NOT_DETERMINISTIC}"
         )
+    raise RuntimeError(
+        f"{run}: the environment, replayed, shows something else than when the checkpoint was written; was another "
+        f"version of the simulator installed then{other_cause}?"
+    )
 
 
 def _lacking(state: dict[str, Any], agent_needs: Sequence[str]) -> str:

@@ -51,7 +51,7 @@ class RunConfig:
     @property
     def name(self) -> str:
         """The run's directory below `--out`."""
-        return f"{self.task.replace('/', '-')}/{self.method}/seed{self.seed}"
+        return f"{self.task.replace('/', '-').replace(':', '-')}/{self.method}/seed{self.seed}"
 
     @property
     def image_quality(self) -> Rendering:
@@ -86,7 +86,7 @@ def upgraded(content: Mapping[str, Any], settings: type[AgentSettings]) -> dict[
     version = content.get("schema_version")
     if version not in (1, SCHEMA_VERSION):
         raise ValueError(f"it has schema version {version}; this release reads {SCHEMA_VERSION} and 1")
-    fields = dict(content)
+    fields = {**content, **_with_scaling(content)}
     if version == SCHEMA_VERSION:
         return fields
     fields["schema_version"] = SCHEMA_VERSION
@@ -96,6 +96,16 @@ def upgraded(content: Mapping[str, Any], settings: type[AgentSettings]) -> dict[
     agent = fields["agent"]
     of_run = {"values": fields.pop("values", "network")}
     return {**fields, agent: settings.upgraded(fields[agent], of_run)}
+
+
+def _with_scaling(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the agent, by its name, with how the bonus was scaled before there was a choice."""
+    agent = content.get("agent")
+    settings = content.get(agent) if isinstance(agent, str) else None
+    bonus = settings.get("bonus") if isinstance(settings, Mapping) else None
+    if agent is None or settings is None or not isinstance(bonus, Mapping):
+        return {}
+    return {agent: {**settings, "bonus": {"scaling": "raw", **bonus}}}
 
 
 # How long a run is, how often it is saved and what it leaves behind: no number up to a frame depends on them.

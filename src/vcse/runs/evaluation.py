@@ -13,7 +13,8 @@ class Evaluation(NamedTuple):
 
     returns: list[float]
     lengths: list[int]
-    successes: list[bool] | None = None  # where the task says so itself; else a return above 0 is one
+    successes: list[bool] | None = None  # where the task says so itself
+    by_return: bool = True  # else a return above 0 is one
 
     @property
     def return_mean(self) -> float:
@@ -22,14 +23,16 @@ class Evaluation(NamedTuple):
 
     @property
     def success_rate(self) -> float:
-        """Share of episodes that reached the goal."""
+        """Share of episodes that reached the goal; NaN where nobody says what that is."""
+        if self.successes is None and not self.by_return:
+            return float("nan")
         reached = [each > 0 for each in self.returns] if self.successes is None else self.successes
         return float(np.mean(reached)) if reached else float("nan")
 
     def part(self, episodes: slice) -> "Evaluation":
         """Return some of the episodes."""
         successes = None if self.successes is None else self.successes[episodes]
-        return Evaluation(self.returns[episodes], self.lengths[episodes], successes)
+        return Evaluation(self.returns[episodes], self.lengths[episodes], successes, self.by_return)
 
 
 class TwoEvaluations(NamedTuple):
@@ -52,17 +55,18 @@ def play_episodes(
     observations = environments.reset(seeds)
     returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), dtype=np.int64)
     goes_on, succeeded = np.ones(len(seeds), dtype=np.bool_), np.zeros(len(seeds), dtype=np.bool_)
-    says_success = False
+    says_success, by_return = False, True
     while goes_on.any():
         environments.send(act(observations))
         step = environments.receive()
         returns += step.rewards * goes_on
         lengths += goes_on
         if step.success is not None:
-            says_success, succeeded = True, succeeded | (step.success & goes_on)
+            says_success |= step.success_said is None or bool(step.success_said.any())
+            by_return, succeeded = step.success_said is None, succeeded | (step.success & goes_on)
         goes_on &= ~step.ended
         # Where an episode is over before the others, another is played that does not count.
         again = [seed if over and goes_on.any() else None for seed, over in zip(seeds, step.ended, strict=True)]
         observations = environments.reset(again) if any(each is not None for each in again) else step.next_observations
     successes = succeeded.tolist() if says_success else None
-    return Evaluation(returns.tolist(), lengths.tolist(), successes)
+    return Evaluation(returns.tolist(), lengths.tolist(), successes, by_return)

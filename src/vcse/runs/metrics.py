@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,15 +30,24 @@ SHOWN_OF_BONUS = (*BONUS_COLUMNS, *REWARD_COLUMNS)
 
 
 class Episodes:
-    """What the training episodes of every learner gave: counts, and returns and success of the last hundred or so."""
+    """What the training episodes of every learner gave: counts, and returns and success of the last hundred or so.
 
-    def __init__(self, learners: int, environments: int, *, recent: int) -> None:
+    Args:
+        learners: How many there are.
+        environments: Of each learner.
+        recent: Episodes of which means are shown.
+        by_return: A return above 0 is success where tasks do not say themselves whether the goal was reached.
+    """
+
+    def __init__(self, learners: int, environments: int, *, recent: int, by_return: bool = True) -> None:
         self.finished = [0] * learners
         self.recent: list[deque[float]] = [deque(maxlen=recent) for _ in range(learners)]
         self.running = np.zeros((learners, environments))
-        # Where tasks say themselves whether the goal was reached; else a return above 0 is success.
+        self.by_return = by_return
+        # Where tasks say themselves whether the goal was reached.
         self.successes: list[deque[bool]] = [deque(maxlen=recent) for _ in range(learners)]
         self.succeeded = np.zeros((learners, environments), dtype=np.bool_)  # the running ones
+        self.says_success = [False] * learners  # where that is not known before: one of them has
 
     def take(
         self,
@@ -46,6 +55,7 @@ class Episodes:
         rewards: Float[np.ndarray, " n"],
         ended: Bool[np.ndarray, " n"],
         success: Bool[np.ndarray, " n"] | None = None,
+        success_said: Bool[np.ndarray, " n"] | None = None,
     ) -> None:
         """Take a step of some learners in, whose environments stand side by side.
 
@@ -54,12 +64,16 @@ class Episodes:
             rewards: Of the step.
             ended: Whether it was the last of its episode.
             success: Whether it reached the goal, at which an episode need not end; None where tasks do not say.
+            success_said: Whether the task said so; None where that is known before.
         """
         start, _, _ = learners.indices(len(self.finished))
         running, succeeded = self.running[learners], self.succeeded[learners]
         running += rewards.reshape(running.shape)
         if success is not None:
             succeeded |= success.reshape(succeeded.shape)
+        if success_said is not None and success_said.any():
+            for learner in np.flatnonzero(success_said.reshape(running.shape).any(1)):
+                self.says_success[start + int(learner)] = True
         for place in np.flatnonzero(ended):
             learner, environment = divmod(int(place), running.shape[1])
             self.finished[start + learner] += 1
@@ -75,8 +89,12 @@ class Episodes:
         return math.fsum(recent) / len(recent) if recent else math.nan
 
     def success_rate(self, learner: int) -> float:
-        """Share of the last episodes that reached the goal."""
-        reached = self.successes[learner] or [each > 0 for each in self.recent[learner]]
+        """Share of the last episodes that reached the goal; NaN where nobody says what that is."""
+        if not self.by_return and not self.says_success[learner]:
+            return math.nan
+        reached: Sequence[bool] = self.successes[learner]
+        if self.by_return and not reached:
+            reached = [each > 0 for each in self.recent[learner]]
         return sum(reached) / len(reached) if reached else math.nan
 
     def row(self, frame: int, learner: int, bonus_mean: float, *, knows_success: bool = True) -> dict[str, Any]:
@@ -101,13 +119,18 @@ class Episodes:
         self.running[learner] = state["running"].numpy()
 
     def success_state(self, learner: int) -> dict[str, Any]:
-        """Give what tasks said of success to one learner, who has one environment."""
-        [has_succeeded] = self.succeeded[learner].tolist()
-        return {"has_succeeded": has_succeeded, "successes": list(self.successes[learner])}
+        """Give what tasks said of success to one learner: in its running episodes, or one, and in the last."""
+        succeeded = self.succeeded[learner].tolist()
+        return {
+            "has_succeeded": succeeded[0] if len(succeeded) == 1 else succeeded,
+            "successes": list(self.successes[learner]),
+            **({} if self.by_return else {"says_success": self.says_success[learner]}),
+        }
 
     def load_success_state(self, learner: int, state: dict[str, Any]) -> None:
         """Take back what tasks said of success to one learner."""
         self.succeeded[learner] = state["has_succeeded"]
+        self.says_success[learner] = state.get("says_success", False)
         self.successes[learner] = deque(state["successes"], maxlen=self.successes[learner].maxlen)
 
 

@@ -60,9 +60,13 @@ def test_more_states_than_the_bonus_remembers_are_refused():
 
 
 def test_unknown_names_are_refused(without_type_checks):
-    with pytest.raises(ValueError, match=r"bonus must be one of none, se, vcse, rcse, se-matched, got 'curiosity'"):
+    with pytest.raises(
+        ValueError, match=r"bonus must be one of none, se, vcse, rcse, se-matched, rnd, icm, counts, got 'curiosity'"
+    ):
         a2c_settings("curiosity")
-    with pytest.raises(ValueError, match="reading must be one of release, paper, clean, re3 for a2c, got 'mine'"):
+    with pytest.raises(
+        ValueError, match="reading must be one of release, paper, clean, re3, recommended for a2c, got 'mine'"
+    ):
         a2c_settings("vcse", "mine")
     with pytest.raises(ValueError, match="reading 're3' is one of state entropy"):
         a2c_settings("vcse", "re3")

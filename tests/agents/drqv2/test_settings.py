@@ -57,6 +57,7 @@ def test_drqv2_has_the_settings_of_its_authors_on_each_task(task, noise, deviati
         "log_offset": None,
         "value_normalization": "batch",
         "normalizer": None,
+        "scaling": "raw",
     }
     expected = {
         **DRQV2,

@@ -592,7 +592,8 @@ class TestChoice:
     def test_one_task_of_the_minigrid_package_is_not_in_envpool(self, monkeypatch):
         of_envpool = set(names.registered_tasks())
         monkeypatch.setattr(names, "is_installed", lambda package: package == "minigrid")
-        assert set(names.registered_tasks()) ^ of_envpool == {"MultiRoom-N4-S5-v1"}
+        own = {"Mine"}  # which tests of gymnasium/... register
+        assert (set(names.registered_tasks()) ^ of_envpool) - own == {"MultiRoom-N4-S5-v1"}
 
     def test_an_action_must_be_under_way(self):
         environments = ReferenceMiniGrid("LavaGapS7", [0])

@@ -30,4 +30,5 @@ ENTRY = AgentEntry(
     recent_episodes=RECENT_EPISODES,
     ends_at_goal=True,
     has_discrete_actions=True,
+    observes_too=("state", "image"),
 )

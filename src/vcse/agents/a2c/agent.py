@@ -7,27 +7,29 @@ The extrinsic critic sees detached features and the task's rewards only: it is t
 and the bonus cannot reach it. A learner without a bonus has none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from vcse.agents.a2c.networks import RandomEncoder, TanhHead
+from vcse.agents.a2c.bonus_inputs import episode_starts, next_features
+from vcse.agents.a2c.networks import RandomEncoder, StateFeatures, TanhHead, bonus_encoder
 from vcse.agents.a2c.settings import A2CSettings
 from vcse.agents.output import UpdateOutput
 from vcse.bonuses.base import Bonus, BonusBatch
+from vcse.bonuses.registry import BonusContext
 from vcse.bonuses.stacked import StackedBonus, StackedOutput
 from vcse.nets.cuda.graphs import Captured, CapturedCall
-from vcse.nets.encoders import GridEncoder
+from vcse.nets.observers import Seen, trunk_for
 from vcse.nets.optimizers import rms_step
 from vcse.nets.stacked import Layout, Stack, among_all, indices, per_learner, place_of, rows_of
 from vcse.replay.rollouts import Rollout
 from vcse.returns import gae
 from vcse.settings import check_cohort
-from vcse.streams import torch_generator
+from vcse.streams import torch_generator, torch_seed
 
 HIDDEN_UNITS = 64
 
@@ -36,8 +38,9 @@ HIDDEN_UNITS = 64
 class A2CSpec:
     """What the agent must know of its environments."""
 
-    observation_shape: tuple[int, ...]  # height, width, channels
+    observation_shape: tuple[int, ...]  # height, width, channels; of states their size
     actions: int
+    seen: Seen = "grid"
 
 
 class A2C:
@@ -53,7 +56,8 @@ class A2C:
     """
 
     SHARED = ("environments", "rollout_steps", "bonus_features")
-    GIVES = frozenset(("values", "rewards", "actions"))  # that a bonus may need
+    # That a bonus may need.
+    GIVES = frozenset(("values", "rewards", "actions", "next_features", "episode_starts"))
 
     def __init__(
         self,
@@ -68,10 +72,12 @@ class A2C:
         check_cohort(configs, seeds, self.SHARED)
         self.device = torch.device(device)
         self.configs, self.learners = tuple(configs), len(configs)
-        self.encoder = GridEncoder(*spec.observation_shape)
-        self.actor = TanhHead("actor", self.encoder.features, HIDDEN_UNITS, spec.actions)
-        self.critic = TanhHead("critic", self.encoder.features, HIDDEN_UNITS, 1)
-        self.extrinsic_critic = TanhHead("extrinsic_critic", self.encoder.features, HIDDEN_UNITS, 1)
+        self.encoder = trunk_for(spec.seen, spec.observation_shape)
+        layers = 2 if spec.seen == "state" else 1  # states have no trunk
+        self.actor, self.critic, self.extrinsic_critic = (
+            TanhHead(name, self.encoder.features, HIDDEN_UNITS, outputs, layers=layers)
+            for name, outputs in (("actor", spec.actions), ("critic", 1), ("extrinsic_critic", 1))
+        )
         modules = (self.encoder, self.actor, self.critic)
         self.layout = Layout({name: shape for each in modules for name, shape in each.layout.shapes.items()})
         everyone = range(self.learners)
@@ -88,23 +94,38 @@ class A2C:
         self.extrinsic_parameters = None if extrinsic is None else extrinsic.to(self.device).requires_grad_()
         self.extrinsic_squares = None if extrinsic is None else torch.zeros_like(extrinsic, device=self.device)
 
-        # The bonus sees features of its own: a random encoder that is never trained, or positions.
-        by_position = configs[0].bonus_features == "position"
-        self.random_encoder: RandomEncoder | None = None
-        if paid and not by_position:
-            of_bonus = [torch_generator(seeds[each], "random encoder") for each in paid]
-            self.random_encoder = RandomEncoder(self.encoder, of_bonus, self.device)
-        dimensions = 2 if by_position else self.encoder.features
-        choices = [configs[each].bonus for each in paid]
-        self.bonus = StackedBonus.given(
-            bonus, choices, self.GIVES, agent="a2c", dimensions=dimensions, check_finite=check_finite
-        )
-        self.bonus.to(self.device)
+        self._make_bonus(bonus, spec, seeds, check_finite=check_finite)
         self._read_settings()
         self._prepare()
         self._captured_update: Captured[UpdateOutput] | None = None
         self._captured_from: Rollout | None = None
         self._captured_acts: dict[tuple[int, ...], CapturedCall[Tensor]] = {}
+
+    def _make_bonus(self, bonus: Bonus | None, spec: A2CSpec, seeds: Sequence[int], *, check_finite: bool) -> None:
+        """Make the bonus, and what it sees: a random encoder that is never trained, or positions."""
+        mine = [(self.configs[each], seeds[each]) for each in self.paid.tolist()]
+        common = self.configs[0]
+        by_position = common.bonus_features == "position"
+        self.random_encoder: RandomEncoder | StateFeatures | None = None
+        if mine and not by_position:
+            of_bonus = [torch_generator(seed, "random encoder") for _, seed in mine]
+            self.random_encoder = bonus_encoder(spec.seen, self.encoder, of_bonus, self.device)
+        context = BonusContext(
+            seeds=tuple(torch_seed(seed, "bonus") for _, seed in mine),
+            environments=common.environments,
+            actions=spec.actions,
+            gives=self.GIVES,
+        )
+        choices = [config.bonus for config, _ in mine]
+        dimensions = 2 if self.random_encoder is None else self.random_encoder.features
+        self.bonus = StackedBonus.given(
+            bonus, choices, context, agent="a2c", dimensions=dimensions, check_finite=check_finite
+        ).to(self.device)
+        # Those of the learners with a bonus who look at the next state.
+        looking = [row for row in range(len(mine)) if "next_features" in self.bonus.needs_of(row)]
+        self.looking_ahead = indices(looking, self.device)
+        # Whether what an environment shows first in a rollout is the first of its episode.
+        self.starts = torch.ones(len(mine), common.environments, dtype=torch.bool, device=self.device)
 
     def _read_settings(self) -> None:
         """Bring the settings of all learners into tensors."""
@@ -123,7 +144,9 @@ class A2C:
         self.joins_reward = joins_reward[:, None, None].float()
         bootstraps = torch.tensor([config.time_limit == "bootstraps" for config in configs], device=self.device)
         self.ends_at_limit = ~bootstraps[:, None, None]
-        self.needs_arrived = bool(bootstraps.any())
+        self.bootstraps = bool(bootstraps.any())
+        # Whether rollouts must hold what actions led to: for the values of it, or for a bonus.
+        self.needs_arrived = self.bootstraps or len(self.looking_ahead) > 0
 
     @torch.no_grad()
     def _prepare(self) -> None:
@@ -135,7 +158,7 @@ class A2C:
     @torch.no_grad()
     def act(
         self,
-        observations: UInt8[Tensor, "l n h w c"],
+        observations: Shaped[Tensor, "l n ..."],
         uniforms: Float[Tensor, "l n"] | None,
         learners: slice = slice(None),
     ) -> Int[Tensor, "l n"]:
@@ -156,7 +179,7 @@ class A2C:
         return self._captured_acts[key](observations, uniforms)
 
     def _act(
-        self, observations: UInt8[Tensor, "l n h w c"], uniforms: Float[Tensor, "l n"] | None, learners: slice
+        self, observations: Shaped[Tensor, "l n ..."], uniforms: Float[Tensor, "l n"] | None, learners: slice
     ) -> Int[Tensor, "l n"]:
         logits = self._logits(observations, learners)
         if uniforms is None:
@@ -166,12 +189,12 @@ class A2C:
 
     @torch.no_grad()
     def action_probabilities(
-        self, observations: UInt8[Tensor, "l n h w c"], learners: slice = slice(None)
+        self, observations: Shaped[Tensor, "l n ..."], learners: slice = slice(None)
     ) -> Float[Tensor, "l n a"]:
         """Return the policy's distribution over actions."""
         return self._logits(observations, learners).softmax(-1)
 
-    def _logits(self, observations: UInt8[Tensor, "l n h w c"], learners: slice) -> Float[Tensor, "l n a"]:
+    def _logits(self, observations: Shaped[Tensor, "l n ..."], learners: slice) -> Float[Tensor, "l n a"]:
         acting = {name: piece[learners] for name, piece in self.acting.items()}
         return self.actor(acting, self.encoder(acting, observations))
 
@@ -207,7 +230,9 @@ class A2C:
         encoder = self.encoder.prepare(pieces)
         features = self.encoder(encoder, rollout.observations.flatten(1, 2))
         with torch.no_grad():  # what each action led to, before any reset, where that is needed
-            arrived = None if rollout.arrived is None else self.encoder(encoder, rollout.arrived.flatten(1, 2))
+            arrived = None
+            if rollout.arrived is not None and self.bootstraps:
+                arrived = self.encoder(encoder, rollout.arrived.flatten(1, 2))
         critic = self.critic(pieces, features).view(learners, n, t + 1)
         ended = rollout.terminated | rollout.truncated
         terminated = rollout.terminated | (rollout.truncated & self.ends_at_limit)
@@ -294,11 +319,17 @@ class A2C:
             features = rows_of(self.paid, rollout.positions).flatten(1, 2)
         else:
             features = self.random_encoder(rows_of(self.paid, rollout.observations)[:, :, :-1].flatten(1, 2))
-        given = {"values": values, "rewards": rollout.rewards, "actions": rollout.actions}
-        batch = {name: rows_of(self.paid, given[name]).flatten(1) for name in self.bonus.needs}
+        given: dict[str, Callable[[], Tensor]] = {
+            "values": lambda: rows_of(self.paid, values).flatten(1),
+            "rewards": lambda: rows_of(self.paid, rollout.rewards).flatten(1),
+            "actions": lambda: rows_of(self.paid, rollout.actions).flatten(1),
+            "next_features": lambda: next_features(rollout, self.random_encoder, self.paid, self.looking_ahead),
+            "episode_starts": lambda: episode_starts(rollout, self.paid, self.starts),
+        }
+        batch = {name: given[name]() for name in self.bonus.needs}
+        output = self.bonus(features, **batch)
         if self.bonus.learns:
             self.bonus.learn(BonusBatch(features, **batch))
-        output = self.bonus(features, **batch)
         reward = output.reward.view(len(self.paid), *values.shape[1:])
         return output, among_all(self.paid, self.beta * reward, self.learners)
 
@@ -325,22 +356,15 @@ class A2C:
                 )
         return norm
 
-    def _stacks(self, learner: int) -> dict[str, Tensor]:
-        """Return the rows of all stacks that are a learner's."""
-        rows = {"parameters": self.parameters[learner], "squares": self.squares[learner]}
-        row = place_of(learner, self.valued)
-        if row is not None and self.extrinsic_parameters is not None and self.extrinsic_squares is not None:
-            rows["extrinsic_parameters"] = self.extrinsic_parameters[row]
-            rows["extrinsic_squares"] = self.extrinsic_squares[row]
-        return rows
-
     def learner_state(self, learner: int) -> dict[str, Any]:
         """Return everything of one learner that a restart needs; it does not depend on the rest of the cohort."""
-        state: dict[str, Any] = {name: row.detach().cpu().clone() for name, row in self._stacks(learner).items()}
+        state: dict[str, Any] = {name: row.detach().cpu().clone() for name, row in _rows(self, learner).items()}
         row = place_of(learner, self.paid)
         if row is not None:
             state["bonus"] = self.bonus.learner_state(row)
             state |= {} if self.random_encoder is None else self.random_encoder.learner_state(row)
+            if "episode_starts" in self.bonus.needs_of(row):
+                state["starts"] = self.starts[row].cpu().clone()
         return state
 
     @torch.no_grad()
@@ -350,13 +374,15 @@ class A2C:
         mine, theirs = (sorted(each.keys() - {"remembered"}) for each in (self.learner_state(learner), state))
         if mine != theirs:
             raise ValueError(f"the learner has {mine}, but the checkpoint holds {theirs}")
-        for name, rows in self._stacks(learner).items():
+        for name, rows in _rows(self, learner).items():
             rows.copy_(state[name])
         row = place_of(learner, self.paid)
         if row is not None:
             self.bonus.load_learner_state(row, state["bonus"])
             if self.random_encoder is not None:
                 self.random_encoder.load_learner_state(row, state)
+            if "starts" in state:
+                self.starts[row] = state["starts"].to(self.device)
         self._prepare()
 
     def state_dict(self) -> dict[str, Any]:
@@ -375,3 +401,13 @@ def _agreement(guessed: Float[Tensor, "l m"], exact: Float[Tensor, "l m"]) -> di
     apart, exact_apart = (each - each.mean(-1, keepdim=True) for each in (guessed, exact))
     spread = apart.square().sum(-1).sqrt() * exact_apart.square().sum(-1).sqrt()
     return {"exact_value_rmse": error, "exact_value_correlation": (apart * exact_apart).sum(-1) / spread}
+
+
+def _rows(agent: A2C, learner: int) -> dict[str, Tensor]:
+    """Return the rows of all stacks that are a learner's."""
+    rows = {"parameters": agent.parameters[learner], "squares": agent.squares[learner]}
+    row = place_of(learner, agent.valued)
+    if row is not None and agent.extrinsic_parameters is not None and agent.extrinsic_squares is not None:
+        rows["extrinsic_parameters"] = agent.extrinsic_parameters[row]
+        rows["extrinsic_squares"] = agent.extrinsic_squares[row]
+    return rows

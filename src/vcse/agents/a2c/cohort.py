@@ -16,11 +16,11 @@ from vcse.agents.a2c.player import A2CPlayer
 from vcse.agents.a2c.settings import A2CSettings
 from vcse.agents.entry import Policies
 from vcse.agents.lockstep import Lockstep
-from vcse.envs.interface import Environments, Making, Observations, Positions
-from vcse.envs.tasks import make_environments, task_spec
-from vcse.nets.encoders import GridEncoder
+from vcse.envs.interface import Environments, Making, Observations, Positions, SeededEpisodes
+from vcse.envs.tasks import make_environments, observation_kind, task_spec
+from vcse.nets.observers import trunk_for
 from vcse.replay.rollouts import Rollouts
-from vcse.runs.checkpoint import check_replayed, fitting
+from vcse.runs.checkpoint import fitting
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
 from vcse.runs.metrics import BONUS_COLUMNS, SHOWN_OF_BONUS
@@ -39,7 +39,10 @@ BLIND_TO_THE_GOAL = (
 def check(config: RunConfig) -> None:
     """Refuse maps that are too small for the encoder, and what a task has no use for."""
     spec, settings = task_spec(config.task), A2CSettings.of(config.settings)
-    GridEncoder(*spec.observation_shape)
+    trunk_for(observation_kind(config.task), spec.observation_shape)
+    if spec.is_foreign and (settings.bonus_features == "position" or config.visits_every_frames > 0):
+        asked = "visits_every_frames" if config.visits_every_frames > 0 else "bonus_features position"
+        raise ValueError(f"{asked} needs the agent's position on a map, of which {config.task} says nothing")
     if settings.bonus.needs_rewards and spec.rewards_only_the_goal:
         raise ValueError(
             f"bonus {settings.bonus.name} conditions on the reward, which {config.task} gives only at the goal: nearly "
@@ -58,8 +61,8 @@ def warning(config: RunConfig) -> str:
 
 def in_common(config: RunConfig) -> tuple[Hashable, ...]:
     """Return what runs must have in common: what they see and can do, and what learners of one stack share."""
-    spec = task_spec(config.task)
-    return spec.observation_shape, spec.actions, *(getattr(config.settings, name) for name in A2C.SHARED)
+    spec, kind = task_spec(config.task), observation_kind(config.task)
+    return kind, spec.observation_shape, spec.actions, *(getattr(config.settings, name) for name in A2C.SHARED)
 
 
 class Group:
@@ -91,7 +94,8 @@ class A2CCohort(Lockstep[A2CSettings]):
         del replay_place  # what was seen since the last update is little
         super().__init__(directories, A2CSettings, device=device, threads=threads)
         shape, environments = self.spec.observation_shape, self.common.environments
-        self.agent = A2C(A2CSpec(shape, self.spec.actions), self.settings, self.seeds, device=device)
+        seen = observation_kind(self.configs[0].task)
+        self.agent = A2C(A2CSpec(shape, self.spec.actions, seen), self.settings, self.seeds, device=device)
         learners = len(self.configs)
         self.rollouts = Rollouts(
             learners=learners,
@@ -100,6 +104,7 @@ class A2CCohort(Lockstep[A2CSettings]):
             observation_shape=shape,
             keep_arrived=self.agent.needs_arrived,
             device=self.agent.device,
+            dtype=torch.float32 if seen == "state" else torch.uint8,
         )
         self.update = 0
         self.step_frames = self.common.frames_per_update
@@ -177,6 +182,7 @@ class A2CCohort(Lockstep[A2CSettings]):
         self.timer.start()
         step = group.environments.receive()
         shape = (-1, self.rollouts.rollout.actions.shape[1])
+        positions = None if step.next_positions is None else torch.from_numpy(step.next_positions).view(*shape, 2)
         self.rollouts.keep(
             group.learners,
             t,
@@ -184,8 +190,9 @@ class A2CCohort(Lockstep[A2CSettings]):
             terminated=torch.from_numpy(step.terminated).view(shape),
             truncated=torch.from_numpy(step.truncated).view(shape),
             arrived=torch.from_numpy(step.next_observations).view(*shape, *step.next_observations.shape[1:]),
+            arrived_positions=positions,
         )
-        self.episodes.take(group.learners, step.rewards, step.ended)
+        self.episodes.take(group.learners, step.rewards, step.ended, step.success, step.success_said)
         if self.visits_every_frames > 0 and step.next_positions is not None:
             learner = np.repeat(np.arange(group.learners.start, group.learners.stop), shape[1])
             np.add.at(self.visits[:, -1], (learner, *step.next_positions.T), 1)
@@ -245,9 +252,18 @@ class A2CCohort(Lockstep[A2CSettings]):
                 **self.bonus_mean.learner_state(learner),
                 "observations": torch.from_numpy(self._observations(learner).copy()),
                 "visits": torch.from_numpy(self.visits[learner].copy()),
+                **self._foreign_state(learner),
             }
             for learner in range(len(self.configs))
         ]
+
+    def _foreign_state(self, learner: int) -> dict[str, Any]:
+        """Return what else there is of a foreign task: its episodes have seeds of their own, and may say success."""
+        group, mine = self._place_of(learner)
+        found: dict[str, Any] = self.episodes.success_state(learner) if self.spec.is_foreign else {}
+        if isinstance(group.environments, SeededEpisodes):
+            found["progress"] = torch.from_numpy(group.environments.progress()[mine])
+        return found
 
     def cut(self, states: Sequence[dict[str, Any]]) -> None:
         """Drop what runs wrote after their checkpoints; without any, all."""
@@ -263,33 +279,43 @@ class A2CCohort(Lockstep[A2CSettings]):
                 self.agent.load_learner_state(learner, state["agent"])
             self.episodes.load_learner_state(learner, state["episodes"])
             self.bonus_mean.load_learner_state(learner, state)
+            if self.spec.is_foreign:
+                self.episodes.load_success_state(learner, state)
         self.visits = np.stack([state["visits"].numpy() for state in states])
-        self._replay()
+        self._replay(states)
         for learner, state in enumerate(states):
-            shown = torch.from_numpy(self._observations(learner))
-            check_replayed(self.directories[learner].path, shown, state["observations"])
+            self.check_replayed(learner, torch.from_numpy(self._observations(learner)), state["observations"])
 
-    def _replay(self) -> None:
-        """Bring the environments, which cannot be saved, to where they were: the same actions from the start."""
+    def _replay(self, states: Sequence[dict[str, Any]]) -> None:
+        """Bring the environments, which cannot be saved, to where they were: the same actions from the same seeds."""
         environments, steps = self.rollouts.rollout.actions.shape[1:]
         count = self.update * environments * steps
         taken = np.stack([directory.read_log("actions.bin", count, np.uint8) for directory in self.directories])
         taken = taken.reshape(len(taken), self.update, environments, steps)
-        for update in range(self.update):
+        from_the_start = [group for group in self.groups if not isinstance(group.environments, SeededEpisodes)]
+        for group in self.groups:
+            if isinstance(group.environments, SeededEpisodes):
+                progress = np.concatenate([state["progress"].numpy() for state in states[group.learners]])
+                actions = taken[group.learners].swapaxes(1, 2).reshape(len(progress), -1).astype(np.int64)
+                group.observations = group.environments.restore(progress, actions)
+        for update in range(self.update) if from_the_start else ():
             for t in range(steps):
-                for group in self.groups:
+                for group in from_the_start:
                     group.environments.send(taken[group.learners, update, :, t].reshape(-1).astype(np.int64))
-                for group in self.groups:
+                for group in from_the_start:
                     step = group.environments.receive()
                     group.observations, group.positions = step.observations, step.positions
 
     def _observations(self, learner: int) -> Observations:
-        for group in self.groups:
-            if group.learners.start <= learner < group.learners.stop:
-                environments = self.rollouts.rollout.actions.shape[1]
-                start = (learner - group.learners.start) * environments
-                return group.observations[start : start + environments]
-        raise IndexError(learner)
+        group, mine = self._place_of(learner)
+        return group.observations[mine]
+
+    def _place_of(self, learner: int) -> tuple[Group, slice]:
+        """Return the group of a learner, and which of its environments are the learner's."""
+        [group] = [each for each in self.groups if each.learners.start <= learner < each.learners.stop]
+        environments = self.rollouts.rollout.actions.shape[1]
+        start = (learner - group.learners.start) * environments
+        return group, slice(start, start + environments)
 
     def _make_groups(self) -> list[Group]:
         """Make a group per task; a single task is cut in two, so that one half acts while the other is stepped."""

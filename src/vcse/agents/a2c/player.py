@@ -12,7 +12,7 @@ from vcse.agents.a2c.settings import A2CSettings
 from vcse.agents.entry import Policies, Saved
 from vcse.bonuses.registry import NO_BONUS
 from vcse.envs.interface import Making
-from vcse.envs.tasks import make_environments, task_spec
+from vcse.envs.tasks import make_environments, observation_kind, task_spec
 from vcse.runs.checkpoint import fitting
 from vcse.runs.config import RunConfig
 from vcse.runs.evaluation import Evaluation
@@ -25,16 +25,18 @@ class A2CPlayer:
     """Plays in grids; what only training needs is not loaded, so that runs with other bonuses fit the same agent."""
 
     def in_common(self, saved: Saved) -> tuple[Hashable, ...]:
-        """Return the shapes and the simulator of a run's task."""
-        spec = task_spec(saved.config.task)
-        return spec.observation_shape, spec.actions, saved.config.backend
+        """Return the kind and the shapes of what a run sees and does, and the simulator of its task."""
+        spec, kind = task_spec(saved.config.task), observation_kind(saved.config.task)
+        return kind, spec.observation_shape, spec.actions, saved.config.backend
 
     def load(self, group: Sequence[Saved], device: str) -> A2C:
         """Return an agent with the policies of runs."""
-        spec = task_spec(group[0].config.task)
+        task = group[0].config.task
+        spec = task_spec(task)
+        seen = A2CSpec(spec.observation_shape, spec.actions, observation_kind(task))
         seeds = [saved.config.seed for saved in group]
         settings = [A2CSettings(bonus=NO_BONUS)] * len(group)
-        agent = A2C(A2CSpec(spec.observation_shape, spec.actions), settings, seeds, device=device)
+        agent = A2C(seen, settings, seeds, device=device)
         for learner, saved in enumerate(group):
             state = saved.checkpoint.state["agent"]
             with fitting(saved.path):
@@ -84,9 +86,12 @@ def _play_task(
     threads: int,
 ) -> list[Evaluation]:
     """Play episodes of one task with the learners that it belongs to."""
-    results = [Evaluation([], []) for _ in configs]
+    by_return = not task_spec(configs[0].task).is_foreign
+    results = [Evaluation([], [], by_return=by_return) for _ in configs]
     if episodes == 0:
         return results
+    successes: list[list[bool]] = [[] for _ in configs]
+    says_success = False
     width = min(MOST_ENVIRONMENTS, episodes)
     generators = [numbers(config.seed, "evaluation", frame) for config in configs]
     seeds = [seed for each in generators for seed in episode_seeds(each, width)]
@@ -95,6 +100,7 @@ def _play_task(
     quota = np.array([episodes // width + (place < episodes % width) for place in range(width)])
     left = np.tile(quota, len(configs))
     returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), dtype=np.int64)
+    succeeded = np.zeros(len(seeds), dtype=np.bool_)
     observations = environments.reset()
     while (left > 0).any():
         shown = torch.from_numpy(observations).view(len(configs), width, *observations.shape[1:]).to(agent.device)
@@ -106,11 +112,17 @@ def _play_task(
         step = environments.receive()
         returns += step.rewards
         lengths += 1
+        if step.success is not None:
+            succeeded |= step.success
+            says_success |= step.success_said is None or bool(step.success_said.any())
         for place in np.flatnonzero(step.ended & (left > 0)):
             results[place // width].returns.append(float(returns[place]))
             results[place // width].lengths.append(int(lengths[place]))
+            successes[place // width].append(bool(succeeded[place]))
         left -= step.ended
-        returns[step.ended], lengths[step.ended] = 0, 0
+        returns[step.ended], lengths[step.ended], succeeded[step.ended] = 0, 0, False
         observations = step.observations
     environments.close()
-    return results
+    if not says_success:
+        return results
+    return [each._replace(successes=said) for each, said in zip(results, successes, strict=True)]

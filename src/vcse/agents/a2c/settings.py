@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from vcse.agents.presets import Preset, check_reading, with_deviations
+from vcse.agents.presets import (
+    NORMALIZER_OF_SE,
+    RECOMMENDED_BETA,
+    Preset,
+    check_reading,
+    of_reading,
+    with_deviations,
+)
+from vcse.bonuses.registry import bonus_entry
 from vcse.settings import READINGS, AgentSettings, Reading, setting
 
 Injection = Literal["after_gae", "reward"]
@@ -19,17 +27,23 @@ class A2CSettings(AgentSettings):
 
     renamed: ClassVar = {"keeps_extrinsic_critic": "keep_extrinsic_critic"}
 
-    beta: float = setting(0.005, "Weight of the bonus.", range="not negative", heeded_by="paying")
+    beta: float = setting(
+        0.005,
+        "Weight of the bonus.",
+        range="not negative",
+        heeded_by="paying",
+        otherwise="0.02 in recommended, else 0.005",
+    )
     injection: Injection = setting(
         "after_gae",
         "The bonus joins advantages and returns (after_gae) or the reward.",
         heeded_by="paying",
-        otherwise="after_gae in release and re3, reward in paper and clean",
+        otherwise="after_gae in release and re3, else reward",
     )
     time_limit: TimeLimit = setting(
         "ends",
         "A time limit ends the return (ends) or the value goes on (bootstraps).",
-        otherwise="bootstraps in clean, else ends",
+        otherwise="bootstraps in clean and recommended, and for gymnasium/..., else ends",
     )
     values: ValueSource = setting(
         "network",
@@ -94,6 +108,7 @@ _OF_READING: dict[str, dict[str, Any]] = {
     "re3": {"injection": "after_gae", "time_limit": "ends"},
     "paper": {"injection": "reward", "time_limit": "ends"},
     "clean": {"injection": "reward", "time_limit": "bootstraps"},
+    "recommended": {"injection": "reward", "time_limit": "bootstraps"},
 }
 
 
@@ -104,9 +119,14 @@ def a2c_settings(bonus: str, reading: Reading = "release", *, task: str = "", **
         raise ValueError(f"reading 're3' is one of state entropy (se); the bonus is {bonus!r}")
     # On whole maps the bonus sees the agent's position.
     features: BonusFeatures = "position" if task.startswith("minigrid-full/") else "encoder"
+    # Whose tasks are anybody's, a time limit is none of their ends.
+    limit = {"time_limit": "bootstraps"} if task.startswith("gymnasium") else {}
+    is_recommended = reading == "recommended"
+    beta = {"beta": RECOMMENDED_BETA} if is_recommended and bonus_entry(bonus).pays else {}
     preset = Preset(
-        bonus_reading="release-a2c" if reading == "release" else reading,
         k=_K.get(reading, {}).get(bonus, _K_OTHERWISE),
-        settings={**_OF_READING[reading], "bonus_features": features},
+        settings={**_OF_READING[reading], "bonus_features": features, **beta, **limit},
+        normalizer=NORMALIZER_OF_SE[reading] if is_recommended and bonus == "se" else None,
+        **of_reading(reading, release="release-a2c"),
     )
     return with_deviations(A2CSettings, preset, bonus, deviations)

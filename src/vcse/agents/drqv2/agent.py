@@ -19,13 +19,14 @@ from vcse.agents.drqv2.reward_scale import RewardScale
 from vcse.agents.drqv2.settings import DrQv2Settings
 from vcse.agents.output import UpdateOutput
 from vcse.bonuses.base import Bonus, BonusBatch
+from vcse.bonuses.registry import BonusContext
 from vcse.bonuses.stacked import StackedBonus, StackedOutput
 from vcse.nets.cuda.graphs import Captured, CapturedCall
 from vcse.nets.cuda.side_stream import SideStream
 from vcse.nets.optimizers import adam_state, descend, make_adam
 from vcse.nets.random_shift import shifted
 from vcse.replay.images import PictureBatch
-from vcse.streams import torch_generator
+from vcse.streams import torch_generator, torch_seed
 
 NOISE_DRAWS = 3  # normal numbers of an update: the next action of each critic, and the actor's own
 SHIFT_DRAWS = 3  # of each picture that an update may look at: now, n steps later, one step later
@@ -80,13 +81,13 @@ class DrQv2:
         check_finite: bool = False,
     ) -> None:
         self.device = torch.device(device)
-        self.config = config
-        self.spec = spec
+        self.config, self.spec = config, spec
         self.updates = 0
         self.is_paid = bonus is not None or config.has_bonus
         choices = [config.bonus] if self.is_paid else []
+        context = BonusContext(seeds=(torch_seed(seed, "bonus"),), action_size=spec.action_size, gives=self.GIVES)
         self.bonus = StackedBonus.given(
-            bonus, choices, self.GIVES, agent="drqv2", dimensions=config.features, check_finite=check_finite
+            bonus, choices, context, agent="drqv2", dimensions=config.features, check_finite=check_finite
         ).to(self.device)
 
         # Networks that only a bonus needs come last, so that having one does not change the policy.
@@ -316,7 +317,8 @@ class DrQv2:
             mean = self.actor(features)
             seen = None if self.extrinsic_critic is None else self.extrinsic_critic.trunk(features)
             divided = self.reward_scale(rewards[: len(total)])
-            _, bonus = self.weighted_bonus(features, mean, seen, divided, batch.actions[: len(total)])
+            played = batch.actions[: len(total)]
+            _, bonus = self.weighted_bonus(features, mean, seen, divided, played, learns=False)
             total = total + discounts[: len(total)] * bonus
         return total
 
@@ -327,8 +329,10 @@ class DrQv2:
         extrinsic_seen: Float[Tensor, "m d"] | None,
         rewards: Float[Tensor, " m"],
         actions: Float[Tensor, "m a"],
+        *,
+        learns: bool = True,
     ) -> tuple[StackedOutput | None, Float[Tensor, " m"]]:
-        """Return the bonus, and beta times it for each state; zeros without a bonus."""
+        """Return the bonus, and beta times it for each state; zeros without a bonus. It may learn from them, too."""
         if self.curiosity is None:
             return None, torch.zeros_like(rewards)
         values = torch.zeros_like(rewards)
@@ -340,9 +344,9 @@ class DrQv2:
         known = self.curiosity.trunk(features)[None]
         given = {"values": values, "rewards": rewards, "actions": actions}
         needed = {name: given[name][None] for name in self.bonus.needs}
-        if self.bonus.learns:
-            self.bonus.learn(BonusBatch(known, **needed))
         output = self.bonus(known, **needed)
+        if self.bonus.learns and learns:
+            self.bonus.learn(BonusBatch(known, **needed))
         return output, self.beta * output.reward[0]
 
     def _future(

@@ -31,7 +31,7 @@ from vcse.nets.cuda.side_stream import SideStream
 from vcse.nets.random_shift import SHIFTS
 from vcse.replay.images import STACK, Chosen, FrameReplay
 from vcse.replay.transitions import distinct_places, uniforms_for
-from vcse.runs.checkpoint import check_replayed, fitting, naming
+from vcse.runs.checkpoint import fitting, naming
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
 from vcse.runs.formatting import counted
@@ -87,7 +87,7 @@ class DrQv2Cohort(OffPolicy[DrQv2Settings]):
         super().__init__(directories, DrQv2Settings, device=device, threads=threads)
         [self.directory], [self.config] = self.directories, self.configs
         self.seed_frames = self.common.seed_frames
-        self.action_size, self.knows_success = self.spec.action_size, self.spec.has_success
+        self.action_size, self.knows_success = self.spec.action_size, self.spec.has_success or self.spec.is_foreign
         check(self.config)
         path = self.directory.path
         place = replay_place or find_room([needs(self.config)], path, device=device, jobs=1).place
@@ -131,7 +131,8 @@ class DrQv2Cohort(OffPolicy[DrQv2Settings]):
 
     def describe(self) -> str:
         """Return what draws, when nothing but evaluations goes on, and that a precision is not for this device."""
-        said = f"pictures: {self.config.image_quality}, drawn by {gl_backend(self.environment)}"
+        drawn_by = gl_backend(self.environment)
+        said = f"pictures: {self.config.image_quality}, drawn by {drawn_by}" if drawn_by else "pictures: 84 x 84"
         every, episodes = self.config.eval_every_frames, self.config.eval_episodes
         if every and episodes:
             first = "first, and " if self.frame == 0 else ""
@@ -222,7 +223,7 @@ class DrQv2Cohort(OffPolicy[DrQv2Settings]):
         self.unstored = Outcome(action, float(step.rewards[0]), bool(step.terminated[0]), frame)
         self.observation = torch.cat((self.observation[IMAGE_SHAPE[0] :], frame))
         self.step_count += 1
-        self.episodes.take(slice(None), step.rewards, step.ended, step.success)
+        self.episodes.take(slice(None), step.rewards, step.ended, step.success, step.success_said)
         if step.ended[0]:
             self._store()
             self.begin()
@@ -286,11 +287,14 @@ class DrQv2Cohort(OffPolicy[DrQv2Settings]):
         taken = self.step_count - self.episode_begin
         for action in steps["action"][len(steps) - taken :]:
             self.environment.send(action[None])
-            frame = self.environment.receive().next_observations[0]
+            told = self.environment.receive()
+            frame = told.next_observations[0]
+            if told.ended[0]:  # of an environment that is not deterministic, and shows something else now
+                break
         self.observation = state["observation"]
         newest = self.observation[-IMAGE_SHAPE[0] :]
         other_cause = ", or does another library draw now"
-        check_replayed(self.directory.path, torch.from_numpy(frame), newest, other_cause=other_cause)
+        self.check_replayed(0, torch.from_numpy(frame), newest, other_cause=other_cause)
 
 
 def _spins(device: torch.device, threads: int) -> bool:

@@ -22,6 +22,7 @@ from torch import Tensor
 from vcse.agents.output import UpdateOutput
 from vcse.agents.sac.settings import SACSettings
 from vcse.bonuses.base import Bonus, BonusBatch
+from vcse.bonuses.registry import BonusContext
 from vcse.bonuses.stacked import StackedBonus, StackedOutput
 from vcse.nets.cuda.graphs import Captured, CapturedCall
 from vcse.nets.optimizers import adam_state, descend, make_adam
@@ -30,7 +31,7 @@ from vcse.nets.stacked import among_all, indices, per_learner, place_of, rows_of
 from vcse.nets.tanh_normal import mean_and_log_std, squashed_sample
 from vcse.replay.transitions import Batch
 from vcse.settings import check_cohort
-from vcse.streams import torch_generator
+from vcse.streams import torch_generator, torch_seed
 
 TWIN = 2
 DRAWS = 3  # normal numbers of an update: the next action of each critic, and the actor's own
@@ -81,13 +82,14 @@ class SAC:
         check_cohort(configs, seeds, self.SHARED)
         self.device = torch.device(device)
         self.configs, self.learners = tuple(configs), len(configs)
-        self.spec = spec
-        self.updates = 0
+        self.spec, self.updates = spec, 0
         common = configs[0]
         paid = [learner for learner, config in enumerate(configs) if bonus is not None or config.has_bonus]
         choices = [configs[learner].bonus for learner in paid]
+        mine = tuple(torch_seed(seeds[learner], "bonus") for learner in paid)
+        context = BonusContext(seeds=mine, action_size=spec.action_size, gives=self.GIVES)
         self.bonus = StackedBonus.given(
-            bonus, choices, self.GIVES, agent="sac", dimensions=spec.observation_size, check_finite=check_finite
+            bonus, choices, context, agent="sac", dimensions=spec.observation_size, check_finite=check_finite
         ).to(self.device)
         valued = [each for row, each in enumerate(paid) if "values" in self.bonus.needs_of(row)]
         self.valued, self.paid = indices(valued, self.device), indices(paid, self.device)
@@ -106,10 +108,10 @@ class SAC:
         self.target_critic = [each.detach().clone() for each in self.critic]
         first_temperatures = torch.tensor([_first_temperature(config) for config in configs])
         self.log_temperature = first_temperatures.log().to(self.device).requires_grad_()
-        rate = common.learning_rate
-        self.actor_adam = make_adam(self.actor, rate, self.device)
-        self.critic_adam = make_adam(self.critic, rate, self.device)
-        self.temperature_adam = make_adam([self.log_temperature], rate, self.device)
+        self.actor_adam, self.critic_adam, self.temperature_adam = (
+            make_adam(each, common.learning_rate, self.device)
+            for each in (self.actor, self.critic, [self.log_temperature])
+        )
 
         self.discount = per_learner(configs, "discount", self.device)[:, None]
         self.beta = per_learner(configs, "beta", self.device)[self.paid, None]
@@ -251,9 +253,9 @@ class SAC:
         needed = {name: rows_of(self.paid, given[name]) for name in self.bonus.needs if name in given}
         if "next_features" in self.bonus.needs:
             needed["next_features"] = rows_of(self.paid, batch.arrived) / self.spec.observation_size
+        output = self.bonus(features, **needed)
         if self.bonus.learns:
             self.bonus.learn(BonusBatch(features, **needed))
-        output = self.bonus(features, **needed)
         return output, among_all(self.paid, self.beta * output.reward, self.learners)
 
     def _targets(

@@ -22,7 +22,7 @@ from vcse.agents.sac.settings import SACSettings
 from vcse.envs.interface import Making
 from vcse.envs.tasks import make_environments, task_spec
 from vcse.replay.transitions import TransitionReplay, distinct_places, transition_bytes
-from vcse.runs.checkpoint import check_replayed, fitting
+from vcse.runs.checkpoint import fitting
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
 from vcse.runs.divergence import check_finite
@@ -51,8 +51,10 @@ def warning(config: RunConfig) -> str:
 
 
 def in_common(config: RunConfig) -> tuple[Hashable, ...]:
-    """Return what runs must have in common: the sizes of their tasks, and `SHARED`."""
-    return task_spec(config.task), *(getattr(config.settings, name) for name in SHARED)
+    """Return what runs must have in common: the sizes of their tasks, or the task if it is foreign, and `SHARED`."""
+    spec = task_spec(config.task)
+    task = config.task if spec.is_foreign else ""
+    return spec, task, *(getattr(config.settings, name) for name in SHARED)
 
 
 class SACCohort(OffPolicy[SACSettings]):
@@ -74,7 +76,7 @@ class SACCohort(OffPolicy[SACSettings]):
         replay_place: str | None = None,
     ) -> None:
         super().__init__(directories, SACSettings, device=device, threads=threads)
-        self.seed_frames = self.common.seed_frames
+        self.seed_frames, self.knows_success = self.common.seed_frames, self.spec.is_foreign
         [observation_size], action_size = self.spec.observation_shape, self.spec.action_size
         learners = len(self.configs)
         self.transition_bytes = transition_bytes(observation_size, action_size)
@@ -158,7 +160,7 @@ class SACCohort(OffPolicy[SACSettings]):
         arrived = torch.from_numpy(step.next_observations)
         rewards, terminated = torch.from_numpy(step.rewards), torch.from_numpy(step.terminated)
         self.new_rows.append(self.replay.add(self.observations, actions, rewards, terminated, arrived))
-        self.episodes.take(slice(None), step.rewards, step.ended)
+        self.episodes.take(slice(None), step.rewards, step.ended, step.success, step.success_said)
         self.observations = arrived
         if step.ended.any():
             self._begin_episodes(np.flatnonzero(step.ended).tolist(), at=self.frame + 1)
@@ -197,6 +199,7 @@ class SACCohort(OffPolicy[SACSettings]):
                 **self.bonus_mean.learner_state(learner),
                 "latest": latest,
                 "observation": self.observations[learner].clone(),
+                **(self.episodes.success_state(learner) if self.knows_success else {}),
             }
             for learner, latest in enumerate(self.latest.of(*self.output))
         ]
@@ -214,6 +217,8 @@ class SACCohort(OffPolicy[SACSettings]):
             with fitting(self.directories[learner].path):
                 self.agent.load_learner_state(learner, state["agent"])
             self.episodes.load_learner_state(learner, state["episodes"])
+            if self.knows_success:
+                self.episodes.load_success_state(learner, state)
             self.episode_begins[learner] = state["episode_begin"]
             self.bonus_mean.load_learner_state(learner, state)
             self.latest.loaded[learner] = state["latest"]
@@ -225,7 +230,7 @@ class SACCohort(OffPolicy[SACSettings]):
         self.replay.restore(rows)
         self._replay_episodes(rows)
         for learner, state in enumerate(states):
-            check_replayed(self.directories[learner].path, self.observations[learner], state["observation"])
+            self.check_replayed(learner, self.observations[learner], state["observation"])
 
     def _replay_episodes(self, rows: Sequence[Float[np.ndarray, "t w"]]) -> None:
         """Bring the environments, which cannot be saved, to where they were: the same actions from the same seeds."""

@@ -4,7 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vcse.agents.presets import NORMALIZER_OF_SE, Preset, check_reading, with_deviations
+from vcse.agents.presets import (
+    NORMALIZER_OF_SE,
+    RECOMMENDED_BETA,
+    Preset,
+    check_reading,
+    of_reading,
+    with_deviations,
+)
 from vcse.bonuses.registry import bonus_entry
 from vcse.settings import AgentSettings, Reading, ValueCritic, check_holds_batch, check_neighbors, setting
 
@@ -15,7 +22,13 @@ Temperature = float | Literal["learned"]
 class SACSettings(AgentSettings):
     """One learner's settings. Defaults are the release's; there, learners with a bonus have a temperature of 0.001."""
 
-    beta: float = setting(0.1, "Weight of the bonus.", range="not negative", heeded_by="paying")
+    beta: float = setting(
+        0.1,
+        "Weight of the bonus.",
+        range="not negative",
+        heeded_by="paying",
+        otherwise="0.02 in recommended, else 0.1",
+    )
     temperature: Temperature = setting(
         "learned",
         "Weight of the policy's entropy, or learned.",
@@ -31,20 +44,43 @@ class SACSettings(AgentSettings):
         False,
         "The extrinsic critic's target counts the policy's entropy.",
         heeded_by="needing values",
-        otherwise="True in paper, False in release and clean",
+        otherwise="True in paper, else False",
     )
-    hidden_units: int = setting(1024, "Of each of the two hidden layers of every network.", range="count")
-    batch_size: int = setting(1024, "Transitions of an update.", range="count")
-    learning_rate: float = setting(1e-4, "Of actor, critics and temperature.", range="positive", is_option=False)
+    hidden_units: int = setting(
+        1024,
+        "Of each of the two hidden layers of every network.",
+        range="count",
+        otherwise="256 for gymnasium/..., else 1024",
+    )
+    batch_size: int = setting(
+        1024, "Transitions of an update.", range="count", otherwise="256 for gymnasium/..., else 1024"
+    )
+    learning_rate: float = setting(
+        1e-4,
+        "Of actor, critics and temperature.",
+        range="positive",
+        is_option=False,
+        otherwise="3e-4 for gymnasium/..., else 1e-4",
+    )
     discount: float = setting(0.99, "Discount of rewards.", range="share", is_option=False)
     target_rate: float = setting(
         0.005, "How far the target critics go towards the critics.", range="share", is_option=False
     )
     target_every_updates: int = setting(
-        2, "Updates between two steps of the target critics.", range="count", is_option=False
+        2,
+        "Updates between two steps of the target critics.",
+        range="count",
+        is_option=False,
+        otherwise="1 for gymnasium/..., else 2",
     )
     initial_temperature: float = setting(0.1, "Where it is learned.", range="positive", is_option=False)
-    seed_frames: int = setting(5_000, "Frames of random actions before the first update.", range="count", unit="frames")
+    seed_frames: int = setting(
+        5_000,
+        "Frames of random actions before the first update.",
+        range="count",
+        unit="frames",
+        otherwise="1k for gymnasium/..., else 5k",
+    )
     updates_per_step: float = setting(1.0, "Updates of every step; 0.5 is one at every other.", range="not negative")
     replay_capacity: int = setting(600_000, "Transitions that are kept; never more than the run has.", unit="count")
 
@@ -66,20 +102,33 @@ K = 12
 BONUS_TEMPERATURE = 0.001  # paper and release: learning it gets in the way of a bonus
 # The release leaves the policy's entropy out of the extrinsic critic's target; the paper says that this critic is like
 # the other.
-_EXTRINSIC_ENTROPY = {"release": False, "paper": True, "clean": False}
+_EXTRINSIC_ENTROPY = {"release": False, "paper": True, "clean": False, "recommended": False}
+
+
+# The release's networks are for DeepMind Control on a GPU. Elsewhere they are those of others (Haarnoja et al. 2018),
+# and an update takes a sixtieth of the time.
+_OF_GYMNASIUM: dict[str, Any] = {
+    "hidden_units": 256,
+    "batch_size": 256,
+    "learning_rate": 3e-4,
+    "target_every_updates": 1,
+    "seed_frames": 1_000,
+}
 
 
 def sac_settings(bonus: str, reading: Reading = "release", *, task: str = "", **deviations: Any) -> SACSettings:
-    """Return the settings that a reading asks for, with deviations where they are named."""
-    del task  # nothing follows from it
+    """Return the settings that a reading asks for on a task, with deviations where they are named."""
     check_reading("sac", bonus, reading, tuple(_EXTRINSIC_ENTROPY))
+    pays = bonus_entry(bonus).pays
     preset = Preset(
-        bonus_reading="release-sac" if reading == "release" else reading,
         k=K,
         settings={
             "extrinsic_entropy": _EXTRINSIC_ENTROPY[reading],
-            "temperature": BONUS_TEMPERATURE if bonus_entry(bonus).pays else "learned",
+            "temperature": BONUS_TEMPERATURE if pays else "learned",
+            **(_OF_GYMNASIUM if task.startswith("gymnasium/") else {}),
+            **({"beta": RECOMMENDED_BETA} if pays and reading == "recommended" else {}),
         },
         normalizer=NORMALIZER_OF_SE[reading] if bonus == "se" else None,
+        **of_reading(reading, release="release-sac"),
     )
     return with_deviations(SACSettings, preset, bonus, deviations)

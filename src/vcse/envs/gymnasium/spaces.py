@@ -1,0 +1,251 @@
+"""Spaces of Gymnasium as agents here see and act: vectors of float32 and pictures of bytes; numbers from -1 to 1.
+
+A space that is not served is refused in one line, which names it and says what is.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Num, Shaped, UInt8
+
+from vcse.envs.interface import ObservationKind
+
+MOST_NUMBERS = 4_096  # of a vector
+MOST_ACTIONS = 256  # a run keeps a byte of each
+LEAST_SIDE = 7  # pixels: what is smaller is a vector
+MOST_SIDE = 96  # pixels: what is larger is shrunk
+SHRUNK_SIDE = 84
+MOST_SPAN = 65_535  # of whole numbers that are scaled by their bounds
+PICTURE_KEYS = ("image", "pixels")  # of dictionaries: MiniGrid's, and what Gymnasium's own wrappers write
+
+_SERVED = (
+    "Box, Discrete, MultiDiscrete and MultiBinary are, Dict and Tuple of these, of up to "
+    f"{MOST_NUMBERS:,} numbers, and pictures as a bounded Box [height, width, channels] or [channels, height, width]"
+)
+_MOST_TOLD = 160  # characters of a space
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What an agent sees of an environment, and how it comes from what that shows."""
+
+    kind: ObservationKind
+    shape: tuple[int, ...]
+    convert: Callable[[Any], np.ndarray]
+
+    @property
+    def dtype(self) -> type[np.generic]:
+        """The type of its numbers."""
+        return np.float32 if self.kind == "state" else np.uint8
+
+
+@dataclass(frozen=True)
+class Acts:
+    """What an agent may do, and how the environment's own action comes from it."""
+
+    count: int  # of discrete actions; 0 where they are continuous
+    size: int  # numbers of a continuous action; 0 where they are discrete
+    convert: Callable[[Any], Any]
+
+
+def sight_of(environment: Any, task: str) -> Sight:
+    """Return what is seen of an environment's observations.
+
+    Args:
+        environment: Made by Gymnasium.
+        task: Its name, for errors.
+    """
+    from gymnasium import spaces
+
+    space = environment.observation_space
+    key = ""
+    if isinstance(space, spaces.Dict):
+        key = next((each for each in PICTURE_KEYS if each in space.spaces and _is_picture(space[each])), "")
+    shown = space[key] if key else space
+
+    def part(observation: Any) -> Any:
+        return observation[key] if key else observation
+
+    if _is_grid_of_cells(environment, shown):
+        return Sight("grid", tuple(shown.shape), lambda seen: np.asarray(part(seen), dtype=np.uint8))
+    if _is_picture(shown):
+        picture = PictureOf(shown)
+        return Sight("image", picture.shape, lambda seen: picture(part(seen)))
+    if (reason := _not_flattened(space)) is not None:
+        raise ValueError(f"{task}: the observation space {_told(space)} is not served{reason}; {_SERVED}")
+    flat: Any = spaces.flatten_space(space)
+    [size] = flat.shape
+    if not 1 <= size <= MOST_NUMBERS:
+        raise ValueError(f"{task}: the observation space {_told(space)} of {size:,} numbers is not served; {_SERVED}")
+    if isinstance(space, spaces.Box):
+        return Sight("state", (size,), _of_box(space))
+    flatten: Callable[[Any, Any], Any] = spaces.flatten
+    return Sight("state", (size,), lambda seen: _float32(flatten(space, seen)))
+
+
+def sight_of_pictures(environment: Any, task: str) -> Sight:
+    """Return what is seen of the pictures that an environment renders, whatever it shows otherwise."""
+    return Sight(
+        "image",
+        (SHRUNK_SIDE, SHRUNK_SIDE, 3),
+        lambda picture: shrunk(rendered(picture, task), (SHRUNK_SIDE, SHRUNK_SIDE)),
+    )
+
+
+def acts_of(environment: Any, task: str) -> Acts:
+    """Return what an agent may do in an environment."""
+    from gymnasium import spaces
+
+    space = environment.action_space
+    if isinstance(space, spaces.Discrete) and 1 <= space.n <= MOST_ACTIONS:
+        first = int(space.start)
+        return Acts(int(space.n), 0, lambda action: first + int(action))
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+            raise ValueError(
+                f"{task}: the action space {_told(space)} is not served: its bounds must be finite, as those of "
+                "gymnasium.wrappers.RescaleAction"
+            )
+        if space.shape and space.low.size:
+            return Acts(0, int(space.low.size), Rescaled(space))
+    raise ValueError(
+        f"{task}: the action space {_told(space)} is not served: Discrete of up to {MOST_ACTIONS} actions is, for a2c, "
+        "and a Box of floating-point numbers with finite bounds, for sac and drqv2"
+    )
+
+
+class Rescaled:
+    """Brings actions from [-1, 1] to the bounds of a Box.
+
+    Args:
+        space: The Box.
+    """
+
+    def __init__(self, space: Any) -> None:
+        self.shape, self.dtype = space.shape, space.dtype
+        self.low, self.high = space.low.astype(np.float64), space.high.astype(np.float64)
+
+    def __call__(self, action: Float[np.ndarray, " a"]) -> Float[np.ndarray, "..."]:
+        """Return the action of the environment; what is beyond -1 and 1 ends at the bounds."""
+        share = (np.asarray(action, dtype=np.float64).reshape(self.shape) + 1) / 2
+        within: np.ndarray = np.clip(self.low + share * (self.high - self.low), self.low, self.high)
+        return within.astype(self.dtype)
+
+
+class PictureOf:
+    """Brings the pictures of a Box to bytes, [height, width, channels], and large ones to 84 x 84.
+
+    Args:
+        space: The Box, which is bounded.
+    """
+
+    def __init__(self, space: Any) -> None:
+        shape = (*space.shape, 1) if len(space.shape) == 2 else space.shape
+        self.has_channels = len(space.shape) == 3
+        self.channels_first = self.has_channels and shape[0] < shape[2]
+        height, width, channels = (shape[1], shape[2], shape[0]) if self.channels_first else shape
+        self.shrinks = max(height, width) > MOST_SIDE
+        self.shape = (SHRUNK_SIDE, SHRUNK_SIDE, channels) if self.shrinks else (height, width, channels)
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        self.is_bytes = space.dtype == np.uint8 and bool((low == 0).all() and (high == 255).all())
+        self.low, self.scale = low, 255 / np.where(high > low, high - low, 1)
+
+    def __call__(self, shown: Num[np.ndarray, "..."]) -> UInt8[np.ndarray, "h w c"]:
+        """Return a picture of bytes; what has other bounds than 0 and 255 is scaled to them."""
+        picture = np.asarray(shown)
+        if not self.is_bytes:
+            picture = ((picture - self.low) * self.scale).round().clip(0, 255).astype(np.uint8)
+        if not self.has_channels:
+            picture = picture[..., None]
+        if self.channels_first:
+            picture = picture.transpose(1, 2, 0)
+        return shrunk(picture, (SHRUNK_SIDE, SHRUNK_SIDE)) if self.shrinks else picture
+
+
+def shrunk(picture: UInt8[np.ndarray, "h w c"], size: tuple[int, int]) -> UInt8[np.ndarray, "h2 w2 c"]:
+    """Return a picture at another height and width: each pixel is the mean of those that it stands for."""
+    if picture.shape[:2] == size:
+        return picture
+    channels_first = torch.from_numpy(np.array(picture.transpose(2, 0, 1), dtype=np.float32))
+    small = torch.nn.functional.interpolate(channels_first[None], size=size, mode="area")[0]
+    bytes_: UInt8[np.ndarray, "h2 w2 c"] = small.round().byte().permute(1, 2, 0).numpy()
+    return np.ascontiguousarray(bytes_)
+
+
+def rendered(picture: Any, task: str) -> UInt8[np.ndarray, "h w 3"]:
+    """Return a rendered picture, and refuse what is none."""
+    if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[-1] != 3:
+        shape = picture.shape if isinstance(picture, np.ndarray) else type(picture).__name__
+        raise ValueError(f"{task}: render() must give a picture [height, width, 3], got {shape}")
+    return picture.astype(np.uint8, copy=False)
+
+
+def channels_of_three(picture: UInt8[np.ndarray, "h w c"], side: int) -> UInt8[np.ndarray, "3 side side"]:
+    """Return a picture as agents with continuous actions see it: three channels, which come first, and square."""
+    colours = picture.repeat(3, axis=-1) if picture.shape[-1] == 1 else picture
+    return np.ascontiguousarray(shrunk(colours, (side, side)).transpose(2, 0, 1))
+
+
+def _is_picture(space: Any) -> bool:
+    """Whether a space is that of pictures: bounded, with two sides that are long enough; of floats, three axes."""
+    from gymnasium import spaces
+
+    if not isinstance(space, spaces.Box) or not space.is_bounded():
+        return False
+    if len(space.shape) == 2:
+        return space.dtype == np.uint8 and min(space.shape) >= LEAST_SIDE
+    if len(space.shape) != 3:
+        return False
+    sides = space.shape[1:] if space.shape[0] < space.shape[2] else space.shape[:2]
+    return min(sides) >= LEAST_SIDE
+
+
+def _is_grid_of_cells(environment: Any, space: Any) -> bool:
+    """Whether a space is that of MiniGrid's cells, each a code of three numbers, and not that of a picture of them."""
+    package = sys.modules.get("minigrid.minigrid_env")  # where it is not loaded, this is none of its environments
+    world = environment.unwrapped
+    if package is None or not isinstance(world, package.MiniGridEnv) or len(getattr(space, "shape", None) or ()) != 3:
+        return False
+    views = (world.agent_view_size, world.agent_view_size), (world.width, world.height)
+    return min(space.shape[:2]) >= LEAST_SIDE and tuple(space.shape[:2]) in views
+
+
+def _not_flattened(space: Any) -> str | None:
+    """Return why a space cannot be flattened to a vector: a part of it, or nothing to add; None where it can."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts: Sequence[Any] = list(space.spaces.values()) if isinstance(space, spaces.Dict) else space.spaces
+        for part in parts:
+            if (reason := _not_flattened(part)) is not None:
+                return reason or f", because of {_told(part)}"
+        return None
+    served = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
+    return None if isinstance(space, served) else ""
+
+
+def _of_box(space: Any) -> Callable[[Any], Float[np.ndarray, " d"]]:
+    """Return what flattens the observations of a Box; whole numbers with close bounds are scaled to [0, 1]."""
+    low, span = space.low.astype(np.float64), space.high.astype(np.float64) - space.low.astype(np.float64)
+    is_scaled = not np.issubdtype(space.dtype, np.floating) and bool((span <= MOST_SPAN).all())
+    scale = np.where(span > 0, span, 1)
+
+    def flattened(seen: Any) -> Float[np.ndarray, " d"]:
+        numbers = (np.asarray(seen) - low) / scale if is_scaled else np.asarray(seen)
+        return _float32(numbers)
+
+    return flattened
+
+
+def _float32(numbers: Shaped[np.ndarray, "..."]) -> Float[np.ndarray, " d"]:
+    return np.asarray(numbers, dtype=np.float32).reshape(-1)
+
+
+def _told(space: Any) -> str:
+    """Return how a space is written, in one line that is not endless."""
+    told = " ".join(str(space).split())
+    return told if len(told) <= _MOST_TOLD else f"{told[: _MOST_TOLD - 4]} ..."

@@ -1,0 +1,27 @@
+"""The bonus in other people's agents.
+
+`RolloutBonus` and `ReplayBonus` need no library but torch. On top of them stand adapters, each imported from its own
+module: `vcse.integrations.torchrl` and `vcse.integrations.skrl`.
+"""
+
+from vcse.integrations.networks import (
+    JoinedEncoder,
+    QNetwork,
+    RandomEncoder,
+    StateFeatures,
+    ValueNetwork,
+    encoder_for,
+)
+from vcse.integrations.replay import ReplayBonus
+from vcse.integrations.rollout import RolloutBonus
+
+__all__ = [
+    "JoinedEncoder",
+    "QNetwork",
+    "RandomEncoder",
+    "ReplayBonus",
+    "RolloutBonus",
+    "StateFeatures",
+    "ValueNetwork",
+    "encoder_for",
+]
