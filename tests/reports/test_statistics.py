@@ -1,4 +1,5 @@
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from vcse.reports.statistics import (
     bootstrap_interval,
     bootstrap_pair,
     frames_to_threshold,
+    holm,
     interquartile_mean,
     mean,
     median,
@@ -22,6 +24,7 @@ from vcse.reports.statistics import (
     optimality_gap,
     percentile_interval,
     performance_profile,
+    permutation_p_value,
     probability_of_improvement,
     resampled_middles,
     standard_deviation,
@@ -389,3 +392,31 @@ def test_what_counts_before_the_first_score_can_be_said_and_gaps_later_on_stay_u
 def test_of_nothing_there_is_no_statistic(use, shape):
     with pytest.raises(ValueError, match="must hold at least one score, got shape"):
         use(np.zeros(shape))
+
+
+def test_a_permutation_p_value_is_that_of_all_assignments():
+    scores, others = [1.0, 2.0, 4.0, 4.0], [3.0, 5.0, 6.0, 7.0, 9.0]
+    pooled, given = scores + others, np.mean(others) - np.mean(scores)
+    sides = [set(side) for side in combinations(range(9), 4)]
+    differences = [
+        np.mean([pooled[run] for run in range(9) if run not in side]) - np.mean([pooled[run] for run in side])
+        for side in sides
+    ]
+    exact = np.mean([abs(each) >= given - 1e-9 for each in differences])
+    for one, other in ((scores, others), (others, scores)):
+        drawn = permutation_p_value(np.array(one), np.array(other), np.random.default_rng(0), resamples=100_000)
+        assert drawn == pytest.approx(exact, abs=0.003)
+
+
+def test_runs_that_are_all_alike_do_not_differ_and_no_p_value_is_0():
+    same, generator = np.full(5, 0.1), np.random.default_rng(0)
+    assert permutation_p_value(same, same, generator) == 1
+    assert 0 < permutation_p_value(np.zeros(20), np.ones(20), generator, resamples=100) == pytest.approx(1 / 101)
+    with pytest.raises(ValueError, match="others must hold at least one score"):
+        permutation_p_value(same, np.array([]), generator)
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])  # 3 · 0.01, 2 · 0.03, 4 · 0.005
+    assert holm([0.6, 0.7]) == [1, 1]
+    assert holm([]) == []

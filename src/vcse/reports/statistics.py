@@ -258,6 +258,48 @@ def percentile_interval(drawn: Float[np.ndarray, " resamples *values"], confiden
     return Interval(*np.quantile(drawn, [outside, 1 - outside], axis=0))
 
 
+def permutation_p_value(
+    scores: Float[np.ndarray, " runs"],
+    others: Float[np.ndarray, " other_runs"],
+    generator: np.random.Generator,
+    *,
+    resamples: int = 20_000,
+) -> float:
+    """Return how likely two means would differ by at least as much if it were chance which run is of which side.
+
+    Two-sided. The given assignment is counted as one of the resamples, so that no p-value is 0.
+
+    Args:
+        scores: A number of each run.
+        others: A number of each run of the other side; how many may differ.
+        generator: Assigns the runs.
+        resamples: How often they are assigned anew.
+    """
+    _check_holds("scores", scores)
+    _check_holds("others", others)
+    pooled = np.concatenate((scores, others))
+    total, n, m = pooled.sum(), len(scores), len(others)
+    drawn = generator.permuted(np.broadcast_to(pooled, (resamples, n + m)), axis=1)[:, :n].sum(1)
+    differences = np.abs(drawn / n - (total - drawn) / m)
+    given = abs(scores.mean() - others.mean())
+    # What two ways to add up the same numbers may differ by is no difference.
+    at_least = np.count_nonzero(differences >= given - 1e-12 * np.abs(pooled).max())
+    return float((1 + at_least) / (1 + resamples))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for how many there are, by Holm's step-down method.
+
+    Those below 0.05 are the findings of a family of which, with probability 0.95, none is by chance.
+    """
+    order = np.argsort(p_values, kind="stable")
+    factors = len(p_values) - np.arange(len(p_values))
+    steps = np.minimum(np.maximum.accumulate(factors * np.asarray(p_values, dtype=float)[order]), 1)
+    corrected = np.empty(len(p_values))
+    corrected[order] = steps
+    return [float(each) for each in corrected]
+
+
 MANY_AT_ONCE: frozenset[Callable[..., np.ndarray]] = frozenset(
     {interquartile_mean, mean, median, median_of_tasks, standard_deviation, optimality_gap}
     | {performance_profile, probability_of_improvement}
