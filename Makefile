@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+RLLIB := .venv-rllib
+RLLIB_READY := $(RLLIB)/.ready
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test rllib lint bench clean
 
 help: ## Say what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/'
@@ -14,7 +16,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "vcse needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dmc,metaworld,minigrid,report,tensorboard,ray,skrl,torchrl,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dmc,metaworld,minigrid,report,tensorboard,ray,sb3,skrl,torchrl,dev]'
 	@# Pictures of MuJoCo need a library that draws; where this may install one, it does, and vcse doctor says what is there.
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! ldconfig -p | grep -q -e libOSMesa -e libEGL; then \
 		apt-get update -qq >/dev/null 2>&1; \
@@ -27,8 +29,20 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## Train A2C with no bonus, SE and VCSE on LavaGapS7, 16 seeds each: out/demo/index.html
 	$(BIN)/python examples/headline.py --out out/demo
 
-test: lint ## Lint, check types and imports, run the tests
+test: lint ## Lint, check types and imports, run all tests
+	@# RLlib's come first, so that pytest's last line is that of the main run.
+	@if log=$$($(MAKE) --silent $(RLLIB_READY) 2>&1); then $(MAKE) --silent rllib; \
+		else echo "skipped the tests of RLlib: $(RLLIB) could not be set up: $$(echo "$$log" | grep -m 1 -o 'ERROR: .*' || echo "$$log" | head -n 1)"; fi
 	$(BIN)/python -m pytest --numprocesses 2
+
+# RLlib pins another Gymnasium than constraints.txt, so it has an environment of its own.
+$(RLLIB_READY): pyproject.toml constraints-rllib.txt
+	$(PYTHON) -m venv $(RLLIB)
+	$(RLLIB)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-rllib.txt --editable '.[rllib]' beartype hypothesis pytest
+	@touch $@
+
+rllib: $(RLLIB_READY) ## Run the tests of the RLlib adapter alone, in .venv-rllib
+	$(RLLIB)/bin/python -m pytest tests/integrations/test_rllib.py
 
 lint: $(READY) ## Lint, check the format, the types, and which way imports point
 	$(BIN)/ruff check .
@@ -40,5 +54,5 @@ bench: $(READY) ## Measure time and memory against the plain formula
 	$(BIN)/vcse bench estimator
 
 clean: ## Remove what was made
-	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(RLLIB) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

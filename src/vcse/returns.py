@@ -1,5 +1,6 @@
 """Advantages and returns: pure functions of rewards, values and where episodes end."""
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -30,12 +31,25 @@ def gae(
     """
     deltas = rewards + _last_axis(discount) * next_values * ~terminated - values
     decay = _last_axis(discount) * _last_axis(gae_lambda) * ~ended
+    if not (deltas.is_cuda or deltas.requires_grad):
+        return _summed(deltas, decay)
     advantage = torch.zeros_like(deltas[..., 0])
     advantages = []
     for delta, kept in zip(reversed(deltas.unbind(-1)), reversed(decay.unbind(-1)), strict=True):
         advantage = delta + kept * advantage
         advantages.append(advantage)
     return torch.stack(advantages[::-1], -1)
+
+
+def _summed(deltas: Float[Tensor, "*envs t"], decay: Float[Tensor, "*envs t"]) -> Float[Tensor, "*envs t"]:
+    """Sum by NumPy, to the same bits: of a long rollout of few environments, PyTorch would take five times as long."""
+    by_step, kept = (np.moveaxis(each.numpy(), -1, 0) for each in (deltas, decay))
+    advantage = np.zeros_like(by_step[0])
+    advantages = np.empty(deltas.shape, by_step.dtype)
+    for t in reversed(range(len(by_step))):
+        advantage = by_step[t] + kept[t] * advantage
+        advantages[..., t] = advantage
+    return torch.from_numpy(advantages)
 
 
 def _last_axis(number: Float[Tensor, "..."] | float) -> Float[Tensor, "..."] | float:

@@ -127,7 +127,9 @@ def test_modules_of_an_agent_are_used_without_a_trace(without_type_checks):
 @pytest.mark.parametrize("make", [*NETWORKS, encoder_for])
 @pytest.mark.parametrize("shape", [(), (5, 5), (2, 3, 4, 5)])
 def test_other_shapes_are_refused_with_what_is_served(make, shape, without_type_checks):
-    with pytest.raises(ValueError, match=r"observations of shape \(.*\) are not served: .* vectors, \[size\], .*grids"):
+    with pytest.raises(
+        ValueError, match=r"observations of shape \(.*\) are not supported: .* vectors, \[size\], .*grids"
+    ):
         make(shape)
 
 

@@ -368,7 +368,7 @@ def test_too_few_states_are_refused_with_the_numbers(without_type_checks):
         ({"shape": None}, "critic is needed where observations are of no single shape"),
         ({"shape": None, "critic": nn.Linear(4, 1)}, "encoder is needed where observations are of no single shape"),
         ({"bonus": NoBonus(learners=2)}, "the bonus must be made with learners=None, got learners=2"),
-        ({"shape": (5, 5)}, r"observations of shape \(5, 5\) are not served"),
+        ({"shape": (5, 5)}, r"observations of shape \(5, 5\) are not supported"),
     ],
 )
 def test_bad_choices_are_named(choices, message, without_type_checks):

@@ -284,7 +284,7 @@ def test_one_pattern_serves_several_agents():
 REFUSED = {
     "kind of agent": (
         SimpleNamespace,
-        "SimpleNamespace is not served; served are PPO, A2C, RPO, SAC, TD3, DDPG, and what derives from them",
+        "SimpleNamespace is not supported; supported are PPO, A2C, RPO, SAC, TD3, DDPG, and what derives from them",
     ),
     "rollout": (
         lambda: make("a2c", rollouts=STEPS),
@@ -365,5 +365,5 @@ def test_without_skrl_one_line_says_how_to_install_it(monkeypatch):
 def test_a_version_that_is_not_served_is_named_with_the_range(version, monkeypatch):
     monkeypatch.setattr(skrl, "__version__", version)
     monkeypatch.delitem(sys.modules, "vcse.integrations.skrl")
-    with pytest.raises(ImportError, match=rf"^skrl {version} is not served, but >=2\.0,<3 is: .*\[skrl\]'$"):
+    with pytest.raises(ImportError, match=rf"^skrl {version} is not supported, but >=2\.0,<3 is: .*\[skrl\]'$"):
         import vcse.integrations.skrl  # noqa: F401

@@ -315,7 +315,7 @@ def test_what_is_missing_or_not_served_is_named():
     with pytest.raises(ValueError, match=r"^in_keys has 'state', which is none of the environment's observations"):
         RolloutReward.from_env(pendulum(), in_keys=["state"])
     categorical = GymEnv("CartPole-v1", categorical_action_encoding=True)
-    with pytest.raises(ValueError, match=r"^actions of shape \(\) are not served: vectors are"):
+    with pytest.raises(ValueError, match=r"^actions of shape \(\) are not supported: vectors are"):
         ReplayReward.from_env(categorical, make("dqn").actor)
     with pytest.raises(ValueError, match="k=12 needs at least 13 points in features, got 8"):
         RolloutReward.from_env(pendulum())(pendulum().rollout(8))
@@ -350,5 +350,7 @@ def test_a_version_that_is_not_served_is_named_with_the_range(version, monkeypat
 
     monkeypatch.setattr(torchrl, "__version__", version)
     monkeypatch.delitem(sys.modules, "vcse.integrations.torchrl")
-    with pytest.raises(ImportError, match=rf"^torchrl {version} is not served, but >=0\.14,<0\.15 is: .*\[torchrl\]'$"):
+    with pytest.raises(
+        ImportError, match=rf"^torchrl {version} is not supported, but >=0\.14,<0\.15 is: .*\[torchrl\]'$"
+    ):
         import vcse.integrations.torchrl  # noqa: F401

@@ -24,6 +24,7 @@ Loss = Callable[..., tuple[Float[Tensor, " l"], Float[Tensor, "l m"]]]
 
 GAIN = math.sqrt(2)  # of orthogonal weights before rectified units
 AVERAGED, AVERAGED_SQUARES, EPSILON = 0.9, 0.999, 1e-8  # of Adam
+ALIGNMENT = 64  # bytes, of all memory that PyTorch allocates
 
 
 def generators_of(seed: int | Sequence[int], learners: int | None) -> list[torch.Generator]:
@@ -147,9 +148,9 @@ class LearnedRows(NetworkRows):
     def _descend(self, loss: Loss, *batch: Shaped[Tensor, "l n ..."]) -> Float[Tensor, "l m"]:
         shown = []
         for mine in shares(self.stack):
-            rows = self.stack[mine].clone().requires_grad_()
+            rows = own(self.stack[mine]).detach().requires_grad_()
             with torch.enable_grad():
-                losses, numbers = loss(self.pieces(rows), *(each[mine].clone() for each in batch))
+                losses, numbers = loss(self.pieces(rows), *(own(each[mine]) for each in batch))
                 (gradient,) = torch.autograd.grad(losses.sum(), rows)
             self._adam_step(mine, gradient)
             shown.append(numbers.detach())
@@ -179,7 +180,13 @@ def in_shares(
     function: Callable[..., Shaped[Tensor, "l ..."]], *stacks: Shaped[Tensor, "l ..."]
 ) -> Shaped[Tensor, "l ..."]:
     """Return what a function makes of some learners' rows, put together for all of them."""
-    return torch.cat([function(*(each[mine].clone() for each in stacks)) for mine in shares(stacks[0])])
+    found = [function(*(own(each[mine]) for each in stacks)) for mine in shares(stacks[0])]
+    return torch.cat(found) if len(found) > 1 else found[0]
+
+
+def own(share: Shaped[Tensor, "l ..."]) -> Shaped[Tensor, "l ..."]:
+    """Return some learners' rows where memory of their own would begin: as they are, or copied."""
+    return share if share.is_contiguous() and share.data_ptr() % ALIGNMENT == 0 else share.clone()
 
 
 def applied(

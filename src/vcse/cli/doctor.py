@@ -27,6 +27,7 @@ EXTRAS = {
     "report": ("jinja2", "matplotlib", "PIL"),
     "tensorboard": ("tensorboard",),
     "ray": ("ray",),
+    "sb3": ("stable_baselines3", "sb3_contrib"),
     "skrl": ("skrl",),
     "torchrl": ("torchrl", "tensordict"),
     "dev": ("beartype", "hypothesis", "importlinter", "matplotlib", "mypy", "pytest", "rliable", "scipy", "xdist"),

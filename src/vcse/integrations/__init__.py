@@ -1,10 +1,11 @@
 """The bonus in other people's agents.
 
 `RolloutBonus` and `ReplayBonus` need no library but torch. On top of them stand adapters, each imported from its own
-module: `vcse.integrations.torchrl` and `vcse.integrations.skrl`.
+module: `vcse.integrations.sb3`, `.torchrl`, `.skrl` and `.rllib`.
 """
 
 from vcse.integrations.networks import (
+    DiscreteQNetwork,
     JoinedEncoder,
     QNetwork,
     RandomEncoder,
@@ -16,6 +17,7 @@ from vcse.integrations.replay import ReplayBonus
 from vcse.integrations.rollout import RolloutBonus
 
 __all__ = [
+    "DiscreteQNetwork",
     "JoinedEncoder",
     "QNetwork",
     "RandomEncoder",

@@ -40,8 +40,8 @@ class Trunk(nn.Module):
         self.shape = tuple(shape)
         if len(shape) not in (1, 3):
             raise ValueError(
-                f"observations of shape {self.shape} are not served: there are networks for vectors, [size], and for "
-                "images and grids, [height, width, channels] or [channels, height, width]"
+                f"observations of shape {self.shape} are not supported: there are networks for vectors, [size], and "
+                "for images and grids, [height, width, channels] or [channels, height, width]"
             )
         layers: list[nn.Module] = []
         self.is_image = self.channels_last = False
@@ -282,6 +282,35 @@ class QNetwork(nn.Module):
         """Compute Q(s, a)."""
         q_values: Tensor = self.layers(torch.cat((self.trunk(observations), actions.flatten(1).float()), -1))
         return q_values.squeeze(-1)
+
+
+class DiscreteQNetwork(nn.Module):
+    """A critic of states and discrete actions, Q(s, a): for agents that learn from a replay.
+
+    Args:
+        shape: Of one observation, as `RandomEncoder` takes it; or several by name.
+        actions: How many there are.
+        hidden_units: Of each of the two hidden layers.
+        seed: Of the parameters. No other random number depends on it.
+
+    Example:
+        >>> import torch
+        >>> from vcse.integrations import DiscreteQNetwork
+        >>> DiscreteQNetwork((3,), 2)(torch.zeros(5, 3), torch.tensor([0, 1, 0, 1, 1])).shape
+        torch.Size([5])
+    """
+
+    def __init__(self, shape: Shape, actions: int, *, hidden_units: int = 256, seed: int = 0) -> None:
+        super().__init__()
+        with seeded(seed):
+            trunk = trunk_for(shape)
+            hidden = _hidden(trunk.size, hidden_units, nn.ReLU)
+            self.layers = nn.Sequential(trunk, *hidden, nn.Linear(hidden_units, actions))
+
+    def forward(self, observations: Observations, actions: Shaped[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """Compute Q(s, a)."""
+        q_values: Tensor = self.layers(observations)
+        return q_values.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
 
 
 def _hidden(inputs: int, units: int, activation: type[nn.Module]) -> list[nn.Module]:

@@ -116,7 +116,7 @@ class AgentBonus:
         name = type(agent).__name__
         if not isinstance(agent, (*ON_POLICY, *OFF_POLICY)):
             served = ", ".join(each.__name__ for each in (*ON_POLICY, *OFF_POLICY))
-            raise ValueError(f"{name} is not served; served are {served}, and what derives from them")
+            raise ValueError(f"{name} is not supported; supported are {served}, and what derives from them")
         if "bonus" in agent.checkpoint_modules:
             raise ValueError(f"this {name} is paid a bonus already: one is served")
         if agent.memory is None:

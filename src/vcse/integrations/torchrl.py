@@ -178,8 +178,8 @@ class ReplayReward(Transform):  # type: ignore[misc]
         action = env.full_action_spec_unbatched[action_key]
         if len(action.shape) != 1 and "critic" not in choices:
             raise ValueError(
-                f"actions of shape {tuple(action.shape)} are not served: vectors are, and actions in one-hot encoding "
-                "(categorical_action_encoding=False); or give a critic"
+                f"actions of shape {tuple(action.shape)} are not supported: vectors are, and actions in one-hot "
+                "encoding (categorical_action_encoding=False); or give a critic"
             )
         actions = ActorActions(actor, keys, action_key)
         part = ReplayBonus(actions, _shape(env, in_keys), action.shape[-1] if action.shape else None, **choices)

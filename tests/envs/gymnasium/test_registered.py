@@ -68,7 +68,7 @@ def test_without_gymnasium_the_extra_is_named(monkeypatch):
 
 def test_a_version_that_is_too_old_is_named_with_what_is_served(monkeypatch):
     monkeypatch.setattr(gymnasium, "__version__", "0.29.1")
-    with pytest.raises(RuntimeError, match=r"gymnasium 0.29.1 is not served, but >=1.1 is: .*pip install"):
+    with pytest.raises(RuntimeError, match=r"gymnasium 0.29.1 is not supported, but >=1.1 is: .*pip install"):
         registered.check_id("CartPole-v1")
 
 

@@ -59,11 +59,11 @@ class TestStates:
     @pytest.mark.parametrize(
         ("space", "said"),
         [
-            (spaces.Text(5), r"the observation space Text\(.*\) is not served; Box, Discrete, "),
-            (spaces.Sequence(spaces.Discrete(2)), r"Sequence\(.* is not served; Box"),
-            (spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Text(5)}), "is not served, because of Text"),
-            (spaces.Box(-1, 1, (100, 50)), r"of 5,000 numbers is not served; .* of up to 4,096 numbers"),
-            (spaces.Box(0, 255, (4, 84, 84, 3), np.uint8), r"of 84,672 numbers is not served; .*pictures"),
+            (spaces.Text(5), r"the observation space Text\(.*\) is not supported; Box, Discrete, "),
+            (spaces.Sequence(spaces.Discrete(2)), r"Sequence\(.* is not supported; Box"),
+            (spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Text(5)}), "is not supported, because of Text"),
+            (spaces.Box(-1, 1, (100, 50)), r"of 5,000 numbers is not supported; .* of up to 4,096 numbers"),
+            (spaces.Box(0, 255, (4, 84, 84, 3), np.uint8), r"of 84,672 numbers is not supported; .*pictures"),
         ],
     )
     def test_what_cannot_be_a_vector_is_refused_in_one_line(self, space, said):
@@ -182,10 +182,10 @@ class TestActions:
     @pytest.mark.parametrize(
         ("space", "said"),
         [
-            (spaces.MultiDiscrete([3, 3]), r"the action space MultiDiscrete\(\[3 3\]\) is not served: Discrete "),
-            (spaces.Discrete(300), r"Discrete\(300\) is not served: Discrete of up to 256 actions is, for a2c"),
+            (spaces.MultiDiscrete([3, 3]), r"the action space MultiDiscrete\(\[3 3\]\) is not supported: Discrete "),
+            (spaces.Discrete(300), r"Discrete\(300\) is not supported: Discrete of up to 256 actions is, for a2c"),
             (spaces.Box(-np.inf, np.inf, (2,)), "its bounds must be finite, as those of gymnasium.wrappers.Rescale"),
-            (spaces.Box(0, 3, (2,), np.int64), r"Box\(0, 3, \(2,\), int64\) is not served: "),
+            (spaces.Box(0, 3, (2,), np.int64), r"Box\(0, 3, \(2,\), int64\) is not supported: "),
         ],
     )
     def test_what_cannot_be_done_is_refused(self, space, said):

@@ -72,7 +72,7 @@ class GymnasiumEnvironment:
         self._image_size = image_size if self.sight.kind == "image" and self.acts.size else 0
         if self._image_size and self.sight.shape[-1] not in (1, 3):
             raise ValueError(
-                f"{self.task}: pictures of {self.sight.shape[-1]} channels are not served where actions are "
+                f"{self.task}: pictures of {self.sight.shape[-1]} channels are not supported where actions are "
                 "continuous: 1 or 3 are"
             )
         self._action_repeat = action_repeat

@@ -120,5 +120,5 @@ def _gymnasium(task: str = "gymnasium/...") -> Any:
     numbers = tuple(map(int, re.findall(r"\d+", gymnasium.__version__)[:2]))
     if numbers < LEAST_VERSION:
         least = ".".join(map(str, LEAST_VERSION))
-        raise RuntimeError(f"gymnasium {gymnasium.__version__} is not served, but >={least} is: {INSTALL}")
+        raise RuntimeError(f"gymnasium {gymnasium.__version__} is not supported, but >={least} is: {INSTALL}")
     return gymnasium

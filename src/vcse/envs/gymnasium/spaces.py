@@ -1,6 +1,6 @@
 """Spaces of Gymnasium as agents here see and act: vectors of float32 and pictures of bytes; numbers from -1 to 1.
 
-A space that is not served is refused in one line, which names it and says what is.
+A space that is not supported is refused in one line, which names it and says what is.
 """
 
 import sys
@@ -76,11 +76,13 @@ def sight_of(environment: Any, task: str) -> Sight:
         picture = PictureOf(shown)
         return Sight("image", picture.shape, lambda seen: picture(part(seen)))
     if (reason := _not_flattened(space)) is not None:
-        raise ValueError(f"{task}: the observation space {_told(space)} is not served{reason}; {_SERVED}")
+        raise ValueError(f"{task}: the observation space {_told(space)} is not supported{reason}; {_SERVED}")
     flat: Any = spaces.flatten_space(space)
     [size] = flat.shape
     if not 1 <= size <= MOST_NUMBERS:
-        raise ValueError(f"{task}: the observation space {_told(space)} of {size:,} numbers is not served; {_SERVED}")
+        raise ValueError(
+            f"{task}: the observation space {_told(space)} of {size:,} numbers is not supported; {_SERVED}"
+        )
     if isinstance(space, spaces.Box):
         return Sight("state", (size,), _of_box(space))
     flatten: Callable[[Any, Any], Any] = spaces.flatten
@@ -107,14 +109,14 @@ def acts_of(environment: Any, task: str) -> Acts:
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise ValueError(
-                f"{task}: the action space {_told(space)} is not served: its bounds must be finite, as those of "
+                f"{task}: the action space {_told(space)} is not supported: its bounds must be finite, as those of "
                 "gymnasium.wrappers.RescaleAction"
             )
         if space.shape and space.low.size:
             return Acts(0, int(space.low.size), Rescaled(space))
     raise ValueError(
-        f"{task}: the action space {_told(space)} is not served: Discrete of up to {MOST_ACTIONS} actions is, for a2c, "
-        "and a Box of floating-point numbers with finite bounds, for sac and drqv2"
+        f"{task}: the action space {_told(space)} is not supported: Discrete of up to {MOST_ACTIONS} actions is, for "
+        "a2c, and a Box of floating-point numbers with finite bounds, for sac and drqv2"
     )
 
 
