@@ -58,7 +58,8 @@ def test_help_keeps_the_lines_of_a_list(capsys):
     with pytest.raises(SystemExit):
         main(["bench", "--help"])
     lines = [line.strip("│ ") for line in capsys.readouterr().out.splitlines()]
-    assert [line.split()[1] for line in lines if line.startswith("- ")] == ["estimator:", "minigrid:", "sac:", "drqv2:"]
+    listed = [line.split()[1] for line in lines if line.startswith("- ")]
+    assert listed == ["estimator:", "minigrid:", "sac:", "drqv2:", "adapters:"]
 
 
 @pytest.mark.parametrize("command", [["report"], ["bench"], ["study", "run"], ["study", "pack"]])

@@ -5,13 +5,15 @@ from typing import Any
 
 from rich.table import Table
 
-from vcse.bench import drqv2, estimator, minigrid, sac
+from vcse.bench import adapters, drqv2, estimator, minigrid, sac
 
-Row = estimator.Row | minigrid.Row | sac.Row | drqv2.Row
+Row = estimator.Row | minigrid.Row | sac.Row | drqv2.Row | adapters.Row
 
 
 def line(row: Row) -> str:
     """Return the most important numbers of a row."""
+    if isinstance(row, adapters.Row):
+        return f"{row.algorithm}, {row.task}: {row.times_plain:.2f} times plain, {row.frames_per_s:,.0f} frames/s"
     if isinstance(row, drqv2.Row):
         return (
             f"{row.task}, {row.bonus}, {row.rendering}: {row.ms_per_update:,.4g} ms, {row.frames_per_s:,.0f} frames/s"
@@ -21,6 +23,18 @@ def line(row: Row) -> str:
     if isinstance(row, estimator.Row):
         return f"N={row.n} d={row.d} k={row.k}: {row.ms:.3g} ms"
     return f"{row.learners} learners, {row.bonus}: {row.frames_per_s:,.0f} frames/s"
+
+
+def _adapters_table(rows: Sequence[adapters.Row]) -> Table:
+    title = f"Agents of {rows[0].library} with the bonus, on one core; explained variance of the task's returns"
+    headings = ("algorithm", "task", "frames/s", "plain\nframes/s", "times\nplain", "explained", "plain\nexplained")
+    table = _empty(title, headings, words=(0, 1))
+    for row in rows:
+        table.add_row(
+            *(row.algorithm, row.task, f"{row.frames_per_s:,.0f}", f"{row.plain_frames_per_s:,.0f}"),
+            *(f"{row.times_plain:.2f}", f"{row.explained_variance:.2f}", f"{row.plain_explained_variance:.2f}"),
+        )
+    return table
 
 
 def _drqv2_table(rows: Sequence[drqv2.Row]) -> Table:
@@ -85,6 +99,7 @@ def _percent(*shares: float) -> list[str]:
 
 
 TABLES: dict[str, Callable[[Any], Table]] = {
+    "adapters": _adapters_table,
     "estimator": _estimator_table,
     "minigrid": _minigrid_table,
     "sac": _sac_table,
