@@ -1,5 +1,6 @@
 """The snippets of docs/other-libraries.md run, each with what its library has at that place."""
 
+import importlib
 import importlib.util
 import re
 import sys
@@ -28,8 +29,28 @@ def run(library, number, **given):
 
 def test_every_library_has_its_snippets():
     assert {name: len(snippets) for name, snippets in SNIPPETS.items()} == {
-        **{"TorchRL": 2, "skrl": 1, "rsl_rl": 1, "CleanRL": 2, "Anything else": 1},
+        **{"Stable-Baselines3": 1, "TorchRL": 2, "skrl": 1, "RLlib": 1},
+        **{"rsl_rl": 1, "CleanRL": 2, "Anything else": 1},
     }
+
+
+def test_stable_baselines3(monkeypatch):
+    sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
+    steps, learn = 120, sb3.SAC.learn
+    monkeypatch.setattr(sb3.SAC, "learn", lambda model, total, **known: learn(model, min(total, steps), **known))
+    model = run("Stable-Baselines3", 0)["model"]
+    assert model.num_timesteps == steps
+    assert model.vcse_bonus.part.bonus.k == 12
+
+
+def test_rl_zoo3_makes_the_callback_from_its_yaml():
+    pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
+    yaml = pytest.importorskip("yaml")
+    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    ((name, choices),) = yaml.safe_load(text)["CartPole-v1"]["callback"][0].items()
+    module, kind = name.rsplit(".", 1)
+    callback = getattr(importlib.import_module(module), kind)(**choices)  # as rl-zoo3 does
+    assert (callback.bonus.k, callback.beta) == (12, 0.02)
 
 
 @pytest.fixture
