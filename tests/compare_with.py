@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import torch
 
 # Words of the reference's command lines that the working tree has under another name: "--old-flag": "--new-flag".
-RENAMED_OPTIONS: dict[str, str] = {}
+RENAMED_OPTIONS = {"--normalize-reward=True": "--reward-normalization=mean"}
 
 ROOT = Path(__file__).resolve().parents[1]
 EVERYWHERE = "--device cpu --jobs 1 --threads 1 --quiet"
@@ -120,7 +120,7 @@ CASES = (
         "drqv2-deviations",
         f"--task dmc-pixels/walker_walk {DRQV2_SHORT} --bonus vcse rcse --bonus-batch-size 24 --beta-decay 0.01 "
         "--action-noise 1 0.1 40 --n-step 2 --value-critic target --curiosity-pair one-step --beta 0.2 "
-        "--return-injection every_step --normalize-reward True --value-normalization running --replay-capacity 30",
+        "--return-injection every_step --normalize-reward=True --value-normalization running --replay-capacity 30",
         100,
     ),
     Case("drqv2-resumed", f"{DRQV2} --bonus none vcse --action-noise 0.3", 60, more_frames=120),

@@ -51,6 +51,8 @@ class AgentSettings:
 
     # Names of settings in schema 1 of config.json, and theirs now.
     renamed: ClassVar[Mapping[str, str]] = {}
+    # Settings that came later, and what runs had before there was a choice.
+    added: ClassVar[Mapping[str, Any]] = {}
 
     bonus: BonusChoice
 
@@ -89,6 +91,11 @@ class AgentSettings:
         """
         del of_run
         return {cls.renamed.get(name, name): value for name, value in values.items()}
+
+    @classmethod
+    def renewed(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what any commit of schema 2 wrote, with the settings of today."""
+        return {**cls.added, **values}
 
     @classmethod
     def from_json(cls: type[S], content: Mapping[str, Any]) -> S:

@@ -179,7 +179,10 @@ DRQ_LEARNERS = {
     "no bonus": DRQ_NONE,
     "se": drqv2_settings("se", task="dmc-pixels/hopper_stand", batch_size=PICTURES, hidden_units=64),
     "vcse": DRQ_VCSE,
-    "vcse of a reward divided by its mean": dataclasses.replace(DRQ_VCSE, normalize_reward=True),
+    "vcse of a reward divided by its mean": dataclasses.replace(DRQ_VCSE, reward_normalization="mean"),
+    "vcse with every remedy of saturation": dataclasses.replace(
+        DRQ_VCSE, reward_normalization="centered", actor_normalization=True, pre_activation_penalty=0.1
+    ),
 }
 
 

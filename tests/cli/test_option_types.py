@@ -61,7 +61,7 @@ def test_every_option_that_counts_frames_says_how_they_are_written(tmp_path, mon
         ("--temperature", "hot", "it must be a number or learned, got 'hot'"),
         ("--rendering", "pretty", "it must be one of faithful, light, fast, got 'pretty'"),
         ("--value-critic", "None", "it must be one of online, target, got 'None'"),
-        ("--normalize-reward", "perhaps", "it must be True or False, got 'perhaps'"),
+        ("--extrinsic-entropy", "perhaps", "it must be True or False, got 'perhaps'"),
         ("--task", "", "it needs at least one name"),
         ("--bonus", "", "it needs at least one name"),
         ("--action-noise", "loud", "it must be a number, got 'loud'"),

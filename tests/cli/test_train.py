@@ -525,8 +525,8 @@ def test_what_is_asked_of_drqv2_is_what_is_configured(tmp_path, monkeypatch):
     sizes = ["--hidden-units", "16", "--batch-size", "32", "--seed-frames", "20", "--replay-capacity", "500"]
     deviations = ["--value-critic", "target", "--curiosity-pair", "one-step", "--return-injection", "every_step"]
     numbers = ["--k", "5", "--beta", "0.2", "--beta-decay", "0.001", "--action-noise", "0.4", "--n-step", "2"]
-    more = ["--bonus-batch-size", "64", "--normalize-reward", "True", "--rendering", "light"]
-    more += ["--encoder-precision", "bfloat16"]
+    more = ["--bonus-batch-size", "64", "--reward-normalization", "centered", "--rendering", "light"]
+    more += ["--encoder-precision", "bfloat16", "--actor-normalization", "--pre-activation-penalty", "0.1"]
     config = configured("--task", PENDULUM_SEEN, *sizes, *deviations, *numbers, *more)
     assert config.rendering == "light"
     assert config.settings == drqv2_settings(
@@ -539,7 +539,9 @@ def test_what_is_asked_of_drqv2_is_what_is_configured(tmp_path, monkeypatch):
         curiosity_pair="one-step",
         return_injection="every_step",
         action_noise=0.4,
-        normalize_reward=True,
+        reward_normalization="centered",
+        actor_normalization=True,
+        pre_activation_penalty=0.1,
         bonus_batch_size=64,
         n_step=2,
         batch_size=32,

@@ -38,6 +38,24 @@ def test_each_network_and_its_gradient_are_those_of_pytorchs_own_layers():
             torch.testing.assert_close(mine.T if mine.ndim == 2 else mine, parameter.grad)
 
 
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_the_last_hidden_layer_can_have_length_1(outputs):
+    net = Perceptrons(7, 24, outputs, normalized=True)
+    layers = [each.double().requires_grad_() for each in net.initial(generators(0, 1))]
+    inputs = drawn(2, 10, 7).double()
+    expected = []
+    for row in range(2):
+        weights, biases = [each[row] for each in layers[::2]], [each[row] for each in layers[1::2]]
+        hidden = ((inputs[row] @ weights[0] + biases[0]).relu() @ weights[1] + biases[1]).relu()
+        lengths = hidden.square().sum(1).sqrt()
+        expected.append(torch.stack([each / length for each, length in zip(hidden, lengths, strict=True)]) @ weights[2])
+    found = net(layers, inputs)
+    torch.testing.assert_close(found, torch.stack(expected))  # biases of the last layer begin at 0
+    gradients = [torch.autograd.grad(each.square().sum(), layers[:5]) for each in (found, torch.stack(expected))]
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
 @pytest.mark.parametrize("sizes", [(5, 16, 2), (40, 16, 1)])
 def test_weights_begin_orthogonal_and_biases_at_0(sizes):
     layers = Perceptrons(*sizes).initial(generators(0, 1))

@@ -10,6 +10,7 @@ from vcse.agents import read_config
 from vcse.reports.archive import write_archive
 from vcse.reports.loaded_runs import gather
 
+RESULTS = Path(__file__).parents[2] / "results"
 SCHEMA_1 = json.loads((Path(__file__).parents[1] / "runs" / "schema1.json").read_text())
 
 
@@ -101,6 +102,17 @@ def test_an_archive_of_an_earlier_release_is_read_under_the_names_of_this_one(tm
     runs, said = read(then | {"schema_version": 7})
     assert runs == []
     assert "is left out: it has schema version 7; this release reads 2 and 1." in said[0]
+
+
+@pytest.mark.parametrize(("name", "expected"), [("metaworld", "mean"), ("dmc-pixels", "none")])
+def test_published_runs_of_drqv2_have_the_settings_of_today(name, expected):
+    runs, problems = gather(RESULTS / name)
+    assert problems == []
+    for run in runs:
+        settings = run.config["drqv2"]
+        assert not {"normalize_reward", "normalizes_reward"} & set(settings)
+        assert settings["reward_normalization"] == expected
+        assert (settings["actor_normalization"], settings["pre_activation_penalty"]) == (False, 0.0)
 
 
 def test_an_archive_of_nothing_and_of_the_same_run_twice_is_refused(tmp_path):

@@ -17,6 +17,8 @@ from vcse.runs.directory import check_config
 
 # What releases whose schema was 1 wrote of these runs: not by what the library has for it now.
 SCHEMA_1 = json.loads((Path(__file__).parent / "schema1.json").read_text())
+# What commits of schema 2 wrote before `reward_normalization` took the place of `normalize_reward`.
+SCHEMA_2 = json.loads((Path(__file__).parent / "schema2.json").read_text())
 TABLE, WHOLE, HOPPER, DOOR = (
     "minigrid-table/SimpleCrossingS9N1",
     "minigrid-full/SimpleCrossingS9N1",
@@ -96,7 +98,7 @@ TODAY = {
             bonus_batch_size=1024,
             action_noise=0.2,
             return_injection="every_step",
-            normalize_reward=True,
+            reward_normalization="mean",
         ),
         backend="metaworld",
         rendering="light",
@@ -115,6 +117,35 @@ TODAY = {
         backend="metaworld",
         rendering="fast",
         goal_marker=False,
+    ),
+}
+SINCE = {
+    "drqv2 with rewards as they are": RunConfig(
+        HOPPER,
+        "drqv2",
+        "se",
+        0,
+        "clean",
+        250_000,
+        drqv2_settings("se", "clean", task=HOPPER, reward_normalization="none"),
+        backend="dm_control",
+        rendering="light",
+        keep_replay=False,
+        **LOOKS,
+    ),
+    "drqv2 with rewards divided by their mean": RunConfig(
+        DOOR,
+        "drqv2",
+        "vcse",
+        0,
+        "release",
+        250_000,
+        drqv2_settings("vcse", task=DOOR, reward_normalization="mean"),
+        backend="metaworld",
+        rendering="light",
+        goal_marker=True,
+        keep_replay=False,
+        **LOOKS,
     ),
 }
 OF_EVERY_AGENT = [
@@ -156,6 +187,20 @@ def test_what_schema_1_holds_has_the_names_of_today_once_it_is_upgraded(name):
     assert stored == before
     assert written(found) == written(TODAY[name].to_json())
     assert upgraded_content(stored) == found
+
+
+@pytest.mark.parametrize("name", SCHEMA_2)
+def test_what_schema_2_held_before_settings_were_replaced_is_the_same_run_today(tmp_path, name):
+    stored, config = SCHEMA_2[name], SINCE[name]
+    assert stored["schema_version"] == 2
+    assert "normalize_reward" in stored["drqv2"]
+    before = written(stored)
+    assert written(upgraded(stored, DrQv2Settings)) == upgraded_content(stored) == written(config.to_json())
+    assert stored == before
+    assert RunConfig.from_json(stored, DrQv2Settings) == config
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    (tmp_path / "DONE").write_text(f"{config.frames}\n")
+    assert check_config(tmp_path, config) == config
 
 
 def test_all_settings_that_have_another_name_now_are_in_a_sample():

@@ -19,10 +19,17 @@ class Perceptrons:
     """Linear, ReLU, linear, ReLU, linear. Weights begin orthogonal, biases at 0.
 
     The networks of a stack are alike and share nothing; what each computes does not depend on how many there are.
+
+    Args:
+        inputs: Of a network.
+        hidden: Units of each hidden layer.
+        outputs: Of a network.
+        normalized: Divide the last hidden layer by its Euclidean norm.
     """
 
-    def __init__(self, inputs: int, hidden: int, outputs: int) -> None:
+    def __init__(self, inputs: int, hidden: int, outputs: int, *, normalized: bool = False) -> None:
         self.sizes = ((inputs, hidden), (hidden, hidden), (hidden, outputs))
+        self.normalized = normalized
 
     @property
     def parameter_count(self) -> int:
@@ -40,10 +47,13 @@ class Perceptrons:
     def __call__(self, layers: Layers, inputs: Float[Tensor, "b n i"]) -> Float[Tensor, "b n o"]:
         """Apply each network to its own inputs."""
         hidden = _rectified(inputs, layers[0], layers[1])
-        if hidden.is_cuda and layers[4].shape[-1] == 1 and device_code("perceptrons") is not None:
+        has_kernel = layers[4].shape[-1] == 1 and not self.normalized  # that needs the last hidden layer itself
+        if hidden.is_cuda and has_kernel and device_code("perceptrons") is not None:
             before = torch.bmm(hidden, layers[2])
             return _RectifiedOutput.apply(before, layers[3], layers[4]) + layers[5].unsqueeze(1)  # type: ignore[no-any-return, no-untyped-call]
         hidden = _rectified(hidden, layers[2], layers[3])
+        if self.normalized:
+            hidden = nn.functional.normalize(hidden, dim=-1)
         return _linear(hidden, layers[4], layers[5])
 
 

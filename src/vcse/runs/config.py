@@ -87,15 +87,15 @@ def upgraded(content: Mapping[str, Any], settings: type[AgentSettings]) -> dict[
     if version not in (1, SCHEMA_VERSION):
         raise ValueError(f"it has schema version {version}; this release reads {SCHEMA_VERSION} and 1")
     fields = {**content, **_with_scaling(content)}
+    agent = fields["agent"]
     if version == SCHEMA_VERSION:
-        return fields
+        return {**fields, agent: settings.renewed(fields[agent])}
     fields["schema_version"] = SCHEMA_VERSION
     fields["keep_replay"] = fields.pop("keeps_replay", True)
     if "goal_marker" not in fields:  # there was no choice before there was a field
         fields["goal_marker"] = True if fields["task"].startswith("metaworld/") else None
-    agent = fields["agent"]
     of_run = {"values": fields.pop("values", "network")}
-    return {**fields, agent: settings.upgraded(fields[agent], of_run)}
+    return {**fields, agent: settings.renewed(settings.upgraded(fields[agent], of_run))}
 
 
 def _with_scaling(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,208 +1,28 @@
-import copy
 import dataclasses
 
 import jaxtyping
 import pytest
 import torch
 from agents.contract import DrQv2Kind, assert_same_state
-from torch import nn
-from torch.nn import functional
+from agents.drqv2.plain import PlainDrQv2, of_head
 
 from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
 from vcse.agents.drqv2.settings import DrQv2Settings
 from vcse.bonuses.registry import BonusChoice
-from vcse.estimators import kth_neighbor_distance, state_entropy_reward, value_conditional_reward
-from vcse.nets.random_shift import PAD, SHIFTS
+from vcse.nets.random_shift import SHIFTS
 from vcse.replay.images import PictureBatch
 
 KIND = DrQv2Kind()
 NONE, SE, VCSE, RCSE, MATCHED = (KIND.config(bonus) for bonus in ("none", "se", "vcse", "rcse", "se-matched"))
 # With the release's rates little happens in three updates; with these, mistakes show.
 FAST = {"learning_rate": 1e-3, "target_rate": 0.3, "beta": 0.5}
-
-
-class PlainDrQv2:
-    """The learner in plain PyTorch, written from the description of the algorithm."""
-
-    def __init__(self, agent, config):
-        self.config = config
-        self.encoder = copy.deepcopy(agent.encoder)
-        self.actor = nn.Sequential(copy.deepcopy(agent.actor.trunk), self.head(agent.actor.head, 0), nn.Tanh())
-        self.critic = self.twins(agent.critic.trunk, agent.critic.head)
-        self.targets = copy.deepcopy(self.critic)
-        self.extrinsic = self.extrinsic_targets = self.curiosity = None
-        if agent.extrinsic_critic is not None:
-            self.extrinsic = self.twins(agent.extrinsic_critic.trunk, agent.extrinsic_critic.head)
-            self.extrinsic_targets = copy.deepcopy(self.extrinsic)
-        if agent.curiosity is not None:
-            self.curiosity = copy.deepcopy(agent.curiosity)
-        networks = {
-            "encoder": self.encoder,
-            "actor": self.actor,
-            "critic": self.critic,
-            "extrinsic": self.extrinsic,
-            "curiosity": self.curiosity,
-        }
-        self.networks = {name: network for name, network in networks.items() if network is not None}
-        self.adams = {
-            name: torch.optim.Adam(network.parameters(), lr=config.learning_rate)
-            for name, network in self.networks.items()
-        }
-        self.bonuses = 0  # that were computed so far
-        self.reward_scale = 1.0
-
-    @staticmethod
-    def head(layers, row):
-        """Build a network of PyTorch's own layers with the parameters of one row of a stack."""
-        linears = []
-        for weight, bias in zip(layers[::2], layers[1::2], strict=True):
-            linear = nn.Linear(*weight.shape[1:])
-            linear.weight.data, linear.bias.data = weight[row].detach().T.clone(), bias[row].detach().clone()
-            linears += [linear, nn.ReLU()]
-        return nn.Sequential(*linears[:-1])
-
-    def twins(self, trunk, layers):
-        return nn.ModuleList([copy.deepcopy(trunk), self.head(layers, 0), self.head(layers, 1)])
-
-    @staticmethod
-    def both(critic, features, actions):
-        trunk, *heads = critic
-        inputs = torch.cat((trunk(features), actions), -1)
-        return torch.stack([head(inputs)[:, 0] for head in heads])
-
-    def lower(self, critic, features, actions):
-        return self.both(critic, features, actions).min(0).values
-
-    @staticmethod
-    def augmented(pictures, shifts):
-        """Pad by repeating the border, and cut out."""
-        padded = functional.pad(pictures.float(), [PAD] * 4, mode="replicate").to(torch.uint8)
-        side = pictures.shape[-1]
-        cut = [
-            picture[:, row : row + side, column : column + side]
-            for picture, (row, column) in zip(padded, shifts.tolist(), strict=True)
-        ]
-        return torch.stack(cut)
-
-    def noisy(self, features, noise, deviation):
-        """Clipped noise on the mean; what is cut off at the border has the gradient of what is not."""
-        action = self.actor(features) + (deviation * noise).clamp(-0.3, 0.3)
-        with torch.no_grad():
-            too_much = action - action.clamp(-1 + 1e-6, 1 - 1e-6)
-        return action - too_much
-
-    def bonus(self, features, rewards):
-        """Give the release's reward of each state, from the features of the curiosity module."""
-        name, k = self.config.bonus.name, self.config.bonus.k
-        if name == "none":
-            return torch.zeros(len(features))
-        self.bonuses += 1
-        known = self.curiosity.trunk(features)
-        match name:
-            case "se":
-                reward = state_entropy_reward(known, k=k, reading="release-drqv2")
-                return reward / (reward.mean() + 1 / self.bonuses)  # the release's wrong running mean
-            case "se-matched":
-                return torch.log(2 * kth_neighbor_distance(known, k=k, self_in_k=True) + 1e-5)
-            case "rcse":
-                condition = rewards
-            case "vcse":
-                critic = self.extrinsic_targets if self.config.value_critic == "target" else self.extrinsic
-                condition = self.lower(critic, features, self.actor(features))
-        standard = (condition - condition.mean()) / (condition.var(correction=0) + 1e-5).sqrt()
-        return value_conditional_reward(known, standard, k=k, reading="release-drqv2")
-
-    def update(self, batch, noise, shifts, step):
-        config, size = self.config, self.config.batch_size
-        first, last, steps = config.action_noise
-        deviation = first + (last - first) * min(step / steps, 1)
-        beta = config.beta * (1 - config.beta_decay) ** step if config.bonus.name != "none" else 0.0
-        first_rewards, scale = batch.first_rewards, 1.0
-        if config.normalize_reward:
-            self.reward_scale = 0.99 * self.reward_scale + 0.01 * first_rewards[:size].abs().mean().item()
-            scale = self.reward_scale + 1e-8
-        rewards, first_rewards = batch.rewards[:size] / scale, first_rewards / scale
-        actions, discounts = batch.actions[:size], batch.discounts[:size]
-
-        now = self.augmented(batch.observations, shifts[0])
-        with_gradient = self.encoder(now[:size])
-        seen = with_gradient.detach()
-        with torch.no_grad():
-            arrived = self.encoder(self.augmented(batch.arrived[:size], shifts[1][:size]))
-
-        curiosity_loss = torch.zeros(())
-        if self.curiosity is not None:
-            after = arrived
-            if config.curiosity_pair == "one-step":
-                with torch.no_grad():
-                    after = self.encoder(self.augmented(batch.next_observations[:size], shifts[2][:size]))
-            here, there = self.curiosity.trunk(seen), self.curiosity.trunk(after)
-            guess = self.curiosity.forward_net(torch.cat((here, actions), -1))
-            action_guess = self.curiosity.inverse_net(torch.cat((here, there), -1))
-            curiosity_loss = (there - guess).square().sum(-1).sqrt().mean()
-            curiosity_loss = curiosity_loss + (actions - action_guess).square().sum(-1).sqrt().mean()
-            self.step(curiosity_loss, "curiosity")
-
-        with torch.no_grad():
-            everyone = torch.cat((seen, self.encoder(now[size:]))) if len(now) > size else seen
-            paid = rewards + beta * self.bonus(everyone, first_rewards)[:size]
-            if config.return_injection == "every_step":
-                for pictures, their_rewards, their_discounts in zip(*batch.between, strict=True):
-                    later = self.encoder(self.augmented(pictures[:size], shifts[0][:size]))
-                    paid = paid + their_discounts[:size] * beta * self.bonus(later, their_rewards[:size] / scale)
-            value = self.lower(self.targets, arrived, self.noisy(arrived, noise[0], deviation))
-            target = paid + discounts * value
-            if self.extrinsic is not None:
-                value = self.lower(self.extrinsic_targets, arrived, self.noisy(arrived, noise[1], deviation))
-                extrinsic_target = rewards + discounts * value
-
-        judged = self.both(self.critic, with_gradient, actions)
-        critic_loss = sum((each - target).square().mean() for each in judged)
-        self.step(critic_loss, "critic", "encoder")
-
-        extrinsic_loss = torch.zeros(())
-        if self.extrinsic is not None:
-            guesses = self.both(self.extrinsic, seen, actions)
-            extrinsic_loss = sum((each - extrinsic_target).square().mean() for each in guesses)
-            self.step(extrinsic_loss, "extrinsic")
-
-        saturated_share = (self.actor(seen).abs() > 0.99).float().mean()
-        actor_loss = -self.lower(self.critic, seen, self.noisy(seen, noise[2], deviation)).mean()
-        self.step(actor_loss, "actor")
-
-        for slow, fast in ((self.targets, self.critic), (self.extrinsic_targets, self.extrinsic)):
-            for mine, theirs in zip(slow.parameters(), fast.parameters(), strict=True) if slow is not None else ():
-                mine.data += config.target_rate * (theirs.data - mine.data)
-        return {
-            "batch_reward": batch.rewards[:size].mean(),
-            "critic_loss": critic_loss,
-            "extrinsic_critic_loss": extrinsic_loss,
-            "critic_mean": judged.mean(),
-            "actor_loss": actor_loss,
-            "curiosity_loss": curiosity_loss,
-            "action_noise": torch.tensor(deviation),
-            "beta": torch.tensor(beta),
-            "reward_scale": torch.tensor(self.reward_scale),
-            "saturated_share": saturated_share,
-        }
-
-    def step(self, loss, *names):
-        for network in self.networks.values():
-            network.zero_grad()
-        loss.backward()
-        for name in names:
-            self.adams[name].step()
+REMEDIES = {"reward_normalization": "centered", "actor_normalization": True, "pre_activation_penalty": 0.1}
 
 
 def off(network, theirs):
     """Give how far a network is from the parameters of another."""
     pairs = zip(network.parameters(), theirs, strict=True)
     return torch.cat([(mine - other).detach().abs().flatten() for mine, other in pairs])
-
-
-def of_head(layers, row):
-    """Give one row of a stack as PyTorch's own layers have it."""
-    return [each[row].T if each.ndim == 3 else each[row] for each in layers]
 
 
 def of_twins(trunk, layers):
@@ -253,8 +73,14 @@ def check_against_plain(config, *, at_border=False):
         dataclasses.replace(VCSE, **FAST, curiosity_pair="one-step"),
         dataclasses.replace(VCSE, **FAST, return_injection="every_step"),
         dataclasses.replace(SE, **FAST, return_injection="every_step"),
-        dataclasses.replace(RCSE, **FAST, return_injection="every_step", normalize_reward=True),
-        dataclasses.replace(VCSE, **FAST, normalize_reward=True),
+        dataclasses.replace(RCSE, **FAST, return_injection="every_step", reward_normalization="mean"),
+        dataclasses.replace(VCSE, **FAST, reward_normalization="mean"),
+        dataclasses.replace(VCSE, **FAST, reward_normalization="n_step_mean"),
+        dataclasses.replace(VCSE, **FAST, reward_normalization="centered"),
+        dataclasses.replace(RCSE, **FAST, return_injection="every_step", reward_normalization="centered"),
+        dataclasses.replace(NONE, **FAST, actor_normalization=True),
+        dataclasses.replace(NONE, **FAST, pre_activation_penalty=0.1),
+        dataclasses.replace(VCSE, **FAST, **REMEDIES),
         dataclasses.replace(VCSE, **FAST, bonus_batch_size=10),
         dataclasses.replace(RCSE, **FAST, bonus_batch_size=10),
         dataclasses.replace(SE, **FAST, beta_decay=0.2),
@@ -273,6 +99,12 @@ def check_against_plain(config, *, at_border=False):
         "se at every step",
         "rcse at every step with normalised rewards",
         "normalised rewards",
+        "rewards normalised by returns",
+        "centred rewards",
+        "rcse at every step with centred rewards",
+        "a normalised actor",
+        "a penalty on the pre-activation",
+        "vcse with every remedy",
         "larger batch of the bonus",
         "larger batch of the bonus with rewards",
         "decay",
@@ -506,10 +338,11 @@ def test_a_policy_alone_comes_from_the_state_of_any_learner():
     "config",
     [
         dataclasses.replace(SE, beta_decay=0.1, action_noise=(1.0, 0.1, 10)),
-        dataclasses.replace(RCSE, normalize_reward=True),
+        dataclasses.replace(RCSE, reward_normalization="mean"),
+        dataclasses.replace(VCSE, **REMEDIES),
         KIND.config("vcse", bonus_batch_size=8, value_critic="target", curiosity_pair="one-step"),
     ],
-    ids=["schedules", "normalised rewards", "vcse with all else"],
+    ids=["schedules", "normalised rewards", "remedies", "vcse with all else"],
 )
 def test_saved_loaded_and_continued_equals_not_stopping_with_deviations_too(config):
     agent, other = (KIND.make([config], [seed]) for seed in (0, 1))

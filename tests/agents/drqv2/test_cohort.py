@@ -337,11 +337,14 @@ def test_stopped_in_its_first_evaluation_a_run_goes_on_to_the_same_end(done, tmp
     assert_same_run(tmp_path / NONE.name, done / NONE.name)
 
 
+REMEDIES = {"reward_normalization": "centered", "actor_normalization": True, "pre_activation_penalty": 0.1}
+
+
 @pytest.mark.parametrize(
     ("bonus", "changes"),
     [
         ("se", {"replay_capacity": 20, "beta_decay": 0.01, "action_noise": (1.0, 0.1, 40)}),
-        ("vcse", {"return_injection": "every_step", "normalize_reward": True, "bonus_batch_size": 10, "n_step": 2}),
+        ("vcse", {"return_injection": "every_step", "bonus_batch_size": 10, "n_step": 2, **REMEDIES}),
     ],
     ids=["forgetful se with schedules", "vcse at every step"],
 )

@@ -94,7 +94,7 @@ class DrQv2:
         generator = torch_generator(seed, "parameters")
         sizes = (config.features, config.hidden_units, spec.action_size, generator, self.device)
         self.encoder = PictureEncoder(spec.channels, generator, precision=config.encoder_precision).to(self.device)
-        self.actor = Actor(*sizes)
+        self.actor = Actor(*sizes, normalized=config.actor_normalization)
         self.critic = TwinCritic(*sizes)
         self.extrinsic_critic = TwinCritic(*sizes) if "values" in self.bonus.needs else None
         self.curiosity: Curiosity | None = None
@@ -126,7 +126,7 @@ class DrQv2:
         # What changes from update to update, in memory that a CUDA graph can read.
         self.action_noise = torch.tensor(config.noise(0), device=self.device)
         self.beta = torch.tensor(config.weight(0) if self.is_paid else 0.0, device=self.device)
-        self.reward_scale = RewardScale(self.device, is_on=config.normalize_reward)
+        self.reward_scale = RewardScale(config.reward_normalization, config.discount, self.device)
         self.side_stream = SideStream(self.device)
         self._captured_update: Captured[UpdateOutput] | None = None
         self._captured_acts: dict[int, CapturedCall[Tensor]] = {}  # by how many are chosen at once
@@ -195,8 +195,9 @@ class DrQv2:
     def _update(self, batch: PictureBatch, noise: Noise, shifts: Shifts) -> UpdateOutput:
         learned = slice(self.config.batch_size)
         actions = batch.actions[learned]
-        self.reward_scale.take(batch.first_rewards[learned])
-        first_rewards, returns = self.reward_scale(batch.first_rewards), self.reward_scale(batch.rewards)
+        self.reward_scale.take(batch.first_rewards[learned], batch.rewards[learned])
+        first_rewards = self.reward_scale.scaled(batch.first_rewards)
+        returns = self.reward_scale.returns(batch.rewards[learned], batch.discounts[learned])
         pictures = shifted(batch.observations, shifts[0])
         encoded = self.encoder(pictures[learned])
         features = encoded.detach()
@@ -204,7 +205,8 @@ class DrQv2:
             next_features = self.encoder(shifted(batch.arrived[learned], shifts[1, learned]))
 
         # The policy at o_t, once: its mean for the value, and again for the actor's loss, which comes last.
-        mean = self.actor(features)
+        pre_activation = self.actor.pre_activation(features)
+        mean = pre_activation.tanh()
 
         # What only a bonus needs runs beside the rest: the curiosity module takes a step, and gives its features.
         with self.side_stream:
@@ -230,18 +232,14 @@ class DrQv2:
                     )
                 assert extrinsic_seen is not None
                 extrinsic = self.extrinsic_critic.q_values(extrinsic_seen, actions)
-                extrinsic_loss = (extrinsic - (returns[learned] + extrinsic_future)).square().mean(-1).sum()
+                extrinsic_loss = (extrinsic - (returns + extrinsic_future)).square().mean(-1).sum()
                 descend(extrinsic_loss, [self.adams["extrinsic_critic"]])
 
         # The bonus of o_t joins the return, weighted by beta. The critic takes a step, and the encoder with it.
-        critic_loss = (q_values - (returns[learned] + bonus + future)).square().mean(-1).sum()
+        critic_loss = (q_values - (returns + bonus + future)).square().mean(-1).sum()
         descend(critic_loss, [self.adams["encoder"], self.adams["critic"]])
 
-        # The actor goes where the critic, as it is now, sees most.
-        with torch.no_grad():
-            seen = self.critic.trunk(features)
-        actor_loss = -self.critic.q_values(seen, self._noisy(mean, noise[2]), frozen=True).amin(0).mean()
-        descend(actor_loss, [self.adams["actor"]])
+        actor_loss = self._learn_policy(features, pre_activation, self._noisy(mean, noise[2]))
         self.side_stream.wait()
         with torch.no_grad():  # the target critics go part of the way to the critics
             torch._foreach_lerp_(self._targets, self._sources, self.config.target_rate)
@@ -266,9 +264,24 @@ class DrQv2:
             "curiosity_loss": curiosity_loss,
             "action_noise": self.action_noise,
             "beta": self.beta,
-            "reward_scale": self.reward_scale.mean,
+            "reward_scale": self.reward_scale.size,
             "saturated_share": (mean.detach().abs() > SATURATED).float().mean(),
         }
+
+    def _learn_policy(
+        self,
+        features: Float[Tensor, "n f"],
+        pre_activation: Float[Tensor, "n a"],
+        actions: Float[Tensor, "n a"],
+    ) -> Tensor:
+        """Take a step of the actor towards actions in which the critic, as it is now, sees most."""
+        with torch.no_grad():
+            seen = self.critic.trunk(features)
+        loss = -self.critic.q_values(seen, actions, frozen=True).amin(0).mean()
+        if self.config.pre_activation_penalty > 0:
+            loss = loss + self.config.pre_activation_penalty * pre_activation.square().mean()
+        descend(loss, [self.adams["actor"]])
+        return loss
 
     def _learn_curiosity(
         self,
@@ -316,7 +329,7 @@ class DrQv2:
             features = self.encoder(shifted(pictures[: len(total)], shifts))
             mean = self.actor(features)
             seen = None if self.extrinsic_critic is None else self.extrinsic_critic.trunk(features)
-            divided = self.reward_scale(rewards[: len(total)])
+            divided = self.reward_scale.scaled(rewards[: len(total)])
             played = batch.actions[: len(total)]
             _, bonus = self.weighted_bonus(features, mean, seen, divided, played, learns=False)
             total = total + discounts[: len(total)] * bonus
@@ -369,7 +382,7 @@ class DrQv2:
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that a restart needs."""
-        state: dict[str, Any] = {"updates": self.updates, "reward_scale": self.reward_scale.mean.cpu().clone()}
+        state: dict[str, Any] = {"updates": self.updates, **self.reward_scale.state_dict()}
         for name, tensors in self._tensors().items():
             state[name] = [each.detach().cpu().clone() for each in tensors]
         if self.is_paid:
@@ -383,7 +396,7 @@ class DrQv2:
         if mine != theirs:
             raise ValueError(f"the learner has {mine}, but the checkpoint holds {theirs}")
         self.updates = state["updates"]
-        self.reward_scale.mean.copy_(state["reward_scale"])
+        self.reward_scale.load_state_dict(state)
         for name, tensors in self._tensors().items():
             for each, saved in zip(tensors, state[name], strict=True):
                 each.copy_(saved)

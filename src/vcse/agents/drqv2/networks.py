@@ -69,12 +69,28 @@ class Trunk(nn.Module):
 
 
 class Actor:
-    """From the features of an image to the mean of the actions."""
+    """From the features of an image to the mean of the actions.
+
+    Args:
+        features: Of the trunk.
+        hidden: Units of each hidden layer.
+        action_size: Numbers of an action.
+        generator: Of the weights.
+        device: Where they live.
+        normalized: Divide the last hidden layer by its norm (Bjorck, Gomes and Weinberger, ICLR 2022).
+    """
 
     def __init__(
-        self, features: int, hidden: int, action_size: int, generator: torch.Generator, device: torch.device
+        self,
+        features: int,
+        hidden: int,
+        action_size: int,
+        generator: torch.Generator,
+        device: torch.device,
+        *,
+        normalized: bool = False,
     ) -> None:
-        self.net = Perceptrons(features, hidden, action_size)
+        self.net = Perceptrons(features, hidden, action_size, normalized=normalized)
         self.trunk = Trunk(features, generator).to(device)
         self.head = [each.to(device).requires_grad_() for each in self.net.initial([generator])]
 
@@ -84,7 +100,11 @@ class Actor:
 
     def __call__(self, features: Float[Tensor, "n f"]) -> Float[Tensor, "n a"]:
         """Return the mean of the actions."""
-        return self.net(self.head, self.trunk(features)[None])[0].tanh()
+        return self.pre_activation(features).tanh()
+
+    def pre_activation(self, features: Float[Tensor, "n f"]) -> Float[Tensor, "n a"]:
+        """Return the mean of the actions before tanh."""
+        return self.net(self.head, self.trunk(features)[None])[0]
 
 
 class TwinCritic:

@@ -36,6 +36,7 @@ class DrQv2Player(ContinuousPlayer):
             features=trained.features,
             hidden_units=trained.hidden_units,
             encoder_precision=trained.encoder_precision,
+            actor_normalization=trained.actor_normalization,
         )
         agent = DrQv2(spec, settings, saved.config.seed, device=device)
         with fitting(saved.path):

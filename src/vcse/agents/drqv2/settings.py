@@ -1,10 +1,12 @@
 """Settings of DrQ-v2, and what each reading says of them."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from vcse.agents.drqv2.networks import Precision
+from vcse.agents.drqv2.reward_scale import RewardNormalization
 from vcse.agents.presets import NORMALIZER_OF_SE, Preset, check_reading, of_reading, with_deviations
 from vcse.bonuses.registry import bonus_entry
 from vcse.settings import AgentSettings, Reading, ValueCritic, check_holds_batch, check_neighbors, setting
@@ -26,6 +28,7 @@ class DrQv2Settings(AgentSettings):
         "injection": "return_injection",
         "normalizes_reward": "normalize_reward",
     }
+    added: ClassVar = {"actor_normalization": False, "pre_activation_penalty": 0.0}
 
     beta: float = setting(0.1, "Weight of the bonus.", range="not negative", heeded_by="paying")
     beta_decay: float = setting(0.0, "Share of its weight that the bonus loses at every step.", heeded_by="paying")
@@ -55,8 +58,19 @@ class DrQv2Settings(AgentSettings):
         heeded_by="paying",
         otherwise="once in release, else every_step",
     )
-    normalize_reward: bool = setting(
-        False, "Divide the task's reward by a running mean of its size.", otherwise="True in Meta-World, else False"
+    reward_normalization: RewardNormalization = setting(
+        "none",
+        "Divide the task's reward by a running mean of its size: that of one step (mean) or of n-step returns "
+        "(n_step_mean); centered takes its running mean off besides.",
+        otherwise="mean in Meta-World, else none",
+    )
+    actor_normalization: bool = setting(
+        False, "Divide the actor's last hidden layer by its norm, against actions stuck at the ends of their range."
+    )
+    pre_activation_penalty: float = setting(
+        0.0,
+        "Weight of the mean square of the actor's output before tanh in its loss, against the same; 0.1 was tried.",
+        range="not negative",
     )
     bonus_batch_size: int | None = setting(
         None,
@@ -92,7 +106,17 @@ class DrQv2Settings(AgentSettings):
             raise ValueError(f"action_noise must change over at least 1 step, got {steps}")
         if not 0 <= self.beta_decay < 1:
             raise ValueError(f"beta_decay must be from 0 to below 1, got {self.beta_decay}")
+        if self.reward_normalization == "centered" and self.discount == 1:
+            raise ValueError("discount must be below 1 with reward_normalization centered, got 1")
         self._check_batches()
+
+    @classmethod
+    def renewed(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return them with what took the place of `normalize_reward`."""
+        found = super().renewed(values)
+        if "normalize_reward" in found:
+            found["reward_normalization"] = "mean" if found.pop("normalize_reward") else "none"
+        return found
 
     @property
     def _schedule(self) -> NoiseSchedule:
@@ -171,7 +195,7 @@ def drqv2_settings(bonus: str, reading: Reading = "release", *, task: str, **dev
     explores = bonus_entry(bonus).pays or family == "metaworld"
     settings = {
         "action_noise": BONUS_NOISE if explores else (1.0, 0.1, _noise_steps(name)),
-        "normalize_reward": family == "metaworld",
+        "reward_normalization": "mean" if family == "metaworld" else "none",
         **_OF_READING[reading],
         **_of_task(name),
     }
