@@ -26,7 +26,7 @@ from runs.small import (
     train,
 )
 
-from vcse.agents import read_config
+from vcse.agents import agent_entry, read_config
 from vcse.agents.a2c.cohort import A2CCohort
 from vcse.agents.a2c.settings import a2c_settings
 from vcse.launch.cohorts import StoppedError, train_runs, warn_of
@@ -34,6 +34,7 @@ from vcse.runs import checkpoint, directory, loop
 from vcse.runs.directory import RunDirectory
 from vcse.runs.divergence import DivergedError
 from vcse.runs.progress import TrainingProgress
+from vcse.runs.remarks import Remark
 
 CONFIGS = [make_config(EMPTY, "none"), make_config(EMPTY, "vcse", 1), make_config(LAVA, "se", 2)]
 
@@ -365,6 +366,18 @@ class Noting(TrainingProgress):
 
     def note(self, text):
         self.notes.append(text)
+
+
+def test_what_rows_show_to_be_wrong_is_noted_once_and_after_a_stop_no_more(tmp_path, monkeypatch):
+    def few(config, rows):
+        return f"{len(rows)} rows by frame {rows[-1]['frame']:.0f}" if len(rows) > 1 else ""
+
+    entry = dataclasses.replace(agent_entry("a2c"), remark=few)
+    monkeypatch.setattr("vcse.launch.cohorts.agent_entry", lambda name: entry)
+    config, progress = make_config(EMPTY, row_every_frames=32), Noting()
+    train([config], tmp_path, progress=progress)
+    train([dataclasses.replace(config, frames=config.frames + 96)], tmp_path, progress=progress)
+    assert [note for note in progress.notes if isinstance(note, Remark)] == [f"{config.name}: 2 rows by frame 64"]
 
 
 def poisoned(monkeypatch, name, frame):

@@ -4,6 +4,7 @@ import signal
 import threading
 from dataclasses import replace
 from functools import partial
+from multiprocessing import Pipe
 
 import jaxtyping
 import pytest
@@ -13,9 +14,11 @@ from runs.small import LAVA, assert_same_run, make_config, train
 
 from vcse.agents.a2c.settings import a2c_settings
 from vcse.launch.cohorts import StoppedError
+from vcse.launch.processes import Job
 from vcse.runs.directory import RunDirectory, done_frame
+from vcse.runs.remarks import Remark
 from vcse.studies import local
-from vcse.studies.local import StudyProgress, check_out, form_cohorts, run_locally, take_out
+from vcse.studies.local import CohortJob, StudyProgress, check_out, form_cohorts, run_locally, take_out
 from vcse.studies.manifest import StudyFile, read_study_file
 from vcse.studies.status import locked, read_failures, study_status
 
@@ -119,6 +122,16 @@ def test_a_process_that_is_killed_is_started_again(tmp_path, configs, monkeypatc
     assert "was killed by signal 9; trying once more" in capsys.readouterr().err
     train(longer, tmp_path / "alone")
     assert_same_run(tmp_path / "study" / longer[0].name, tmp_path / "alone" / longer[0].name)
+
+
+def test_of_what_processes_say_remarks_on_a_run_are_passed_on(configs, capsys):
+    mine, theirs = Pipe()
+    job = Job(None, mine)
+    for message in ("drawn by egl", Remark("Empty-5x5/vcse/seed0: it is stuck"), None):
+        theirs.send(message)
+    local._listen(CohortJob(configs), job)
+    assert job.is_over
+    assert capsys.readouterr().err == "vcse: Empty-5x5/vcse/seed0: it is stuck\n"
 
 
 class TestOut:

@@ -13,6 +13,7 @@ from vcse.runs.checkpoint import Checkpoint
 from vcse.runs.cohort import Cohort
 from vcse.runs.config import RunConfig
 from vcse.runs.evaluation import Evaluation
+from vcse.runs.remarks import Judge
 from vcse.runs.resources import Needs
 from vcse.settings import AgentSettings
 
@@ -110,6 +111,7 @@ class AgentEntry:
     observes_too: tuple[ObservationKind, ...] = ()  # in tasks of families that show several, if the actions are its own
     check: Callable[[RunConfig], None] = lambda config: None  # refuses settings that do not go with the task
     warning: Callable[[RunConfig], str] = lambda config: ""  # why hardly anybody wants a run; empty where all is well
+    remark: Judge | None = None  # what the rows of a run show to be wrong with it; empty where all is well
 
     def making(self, config: RunConfig) -> Making:
         """Return how the environments of a run are made."""

@@ -19,6 +19,7 @@ from vcse.runs.directory import RunDirectory, bytes_on_disk, check_config, check
 from vcse.runs.divergence import Diverged, DivergedError
 from vcse.runs.formatting import counted
 from vcse.runs.progress import TrainingProgress
+from vcse.runs.remarks import Remarks
 from vcse.runs.resources import Needs, Room, check_files, find_room, together
 from vcse.runs.stopping import StoppedError as StoppedError  # noqa: PLC0414 (others import it from here)
 
@@ -208,8 +209,15 @@ def _train(
         raise
     if said := cohort.describe():
         progress.note(said)
+    remarks = Remarks(plan.directories, agent_entry(configs[0].agent).remark, progress.note)
     try:
-        finished = loop.train(cohort, frames, report=progress.report, should_stop=lambda: stopped() != 0)
+        finished = loop.train(
+            cohort,
+            frames,
+            report=progress.report,
+            should_stop=lambda: stopped() != 0,
+            take_rows=remarks.take,
+        )
     except OSError as error:  # a full disk, most of all
         raise RuntimeError(
             f"{error}; stopped at frame {cohort.frame:,}: once that is mended, the same command, or vcse resume, goes "

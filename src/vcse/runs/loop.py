@@ -1,15 +1,31 @@
 """The training loop, of every agent: rows, evaluations, checkpoints, stopping and resuming."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from vcse.runs.cohort import Cohort
 from vcse.runs.progress import Status, Stopwatch
 from vcse.runs.schedule import MOST_SECONDS_UNSAVED, SECONDS_BETWEEN_REPORTS, is_due
 
 
-def train(cohort: Cohort, frames: int, *, report: Callable[[Status], None], should_stop: Callable[[], bool]) -> bool:
-    """Train a cohort until every run has had so many frames. False: stopped before, with a checkpoint."""
+def train(
+    cohort: Cohort,
+    frames: int,
+    *,
+    report: Callable[[Status], None],
+    should_stop: Callable[[], bool],
+    take_rows: Callable[[Sequence[Mapping[str, Any]]], None] = lambda rows: None,
+) -> bool:
+    """Train a cohort until every run has had so many frames. False: stopped before, with a checkpoint.
+
+    Args:
+        cohort: The runs.
+        frames: Of each.
+        report: Is told where they are.
+        should_stop: Asked before every step.
+        take_rows: Is given a row of train.csv for every run, once it is written.
+    """
     config = cohort.directories[0].config  # all runs of a cohort have the same intervals
 
     def due(every_frames: int) -> bool:
@@ -20,7 +36,7 @@ def train(cohort: Cohort, frames: int, *, report: Callable[[Status], None], shou
             cohort.begin()
             if cohort.evaluates_at_start and config.eval_every_frames > 0:
                 _evaluate(cohort)
-                _write_rows(cohort, is_evaluated=True)
+                take_rows(_write_rows(cohort, is_evaluated=True))
         # Not before: to evaluate a policy that has learned nothing is no pace.
         watch = row_watch = Stopwatch(cohort.frame)
         last_report = last_save = time.monotonic()
@@ -36,7 +52,7 @@ def train(cohort: Cohort, frames: int, *, report: Callable[[Status], None], shou
                 _evaluate(cohort)
             has_row = due(config.row_every_frames) or is_last or (is_evaluated and cohort.rows_show_evaluations)
             if has_row:
-                _write_rows(cohort, is_evaluated=is_evaluated)
+                take_rows(_write_rows(cohort, is_evaluated=is_evaluated))
             if due(cohort.timing_every_frames) or is_last:
                 _write_timing(cohort, row_speed)
                 row_watch = Stopwatch(cohort.frame)  # what was done for this row is not of the time of the next
@@ -67,9 +83,11 @@ def _evaluate(cohort: Cohort) -> None:
             directory.append_row("eval.csv", row)
 
 
-def _write_rows(cohort: Cohort, *, is_evaluated: bool) -> None:
-    for directory, row in zip(cohort.directories, cohort.rows(is_evaluated=is_evaluated), strict=True):
+def _write_rows(cohort: Cohort, *, is_evaluated: bool) -> list[dict[str, Any]]:
+    rows = cohort.rows(is_evaluated=is_evaluated)
+    for directory, row in zip(cohort.directories, rows, strict=True):
         directory.append_row("train.csv", row)
+    return rows
 
 
 def _write_timing(cohort: Cohort, frames_per_s: float) -> None:

@@ -25,6 +25,7 @@ from vcse.runs.directory import check_config, check_no_file, has_saved
 from vcse.runs.divergence import DivergedError
 from vcse.runs.formatting import counted
 from vcse.runs.progress import Status
+from vcse.runs.remarks import Remark
 from vcse.studies.manifest import ARCHIVED_CURVES, STUDY_FILE, StudyFile, read_study_file
 from vcse.studies.status import StudyStatus, add_failures, forget_failures, locked, study_status, wait_until_free
 
@@ -165,6 +166,8 @@ def _listen(cohort: CohortJob, job: Job) -> None:
             cohort.has_diverged = isinstance(message, DivergedError)
             cohort.problem = str(message) if cohort.has_diverged else f"{_what(cohort.configs)}: {message}"
             job.is_over = True
+        elif isinstance(message, Remark):
+            print(f"vcse: {message}", file=sys.stderr, flush=True)
         elif not isinstance(message, Status | str):
             job.is_over = True
 

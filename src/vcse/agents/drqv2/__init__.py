@@ -4,6 +4,7 @@ from vcse.agents.drqv2.agent import DrQv2
 from vcse.agents.drqv2.cohort import DrQv2Cohort, check, warning
 from vcse.agents.drqv2.costs import expected_seconds, needs
 from vcse.agents.drqv2.player import DrQv2Player
+from vcse.agents.drqv2.saturation import remark
 from vcse.agents.drqv2.settings import ACTION_REPEAT, IMAGE_SHAPE, DrQv2Settings, drqv2_settings
 from vcse.agents.entry import AgentEntry
 from vcse.replay.images import STACK
@@ -19,6 +20,7 @@ ENTRY = AgentEntry(
     gives=DrQv2.GIVES,
     check=check,
     warning=warning,
+    remark=remark,
     expected_seconds=expected_seconds,
     needs=needs,
     on_gpu=Arithmetic("high", cudnn_benchmark=True),
