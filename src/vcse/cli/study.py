@@ -17,7 +17,7 @@ from rich.table import Table
 from vcse.agents import agent_entry
 from vcse.cli.dry_run import all_done, say_what_would_run
 from vcse.cli.flags import check_least, flag
-from vcse.cli.option_types import FramesIfGiven, NamesIfGiven, PathIfGiven, Whole, WholeIfGiven, if_given, one_of
+from vcse.cli.option_types import FramesIfGiven, NamesIfGiven, PathIfGiven, WholeIfGiven, if_given, one_of
 from vcse.cli.pack import pack_study
 from vcse.cli.verbs import Verb, run_verb
 from vcse.envs.interface import Rendering
@@ -44,7 +44,7 @@ def study() -> int:
 
 def run_study_command(arguments: list[str]) -> int:
     """Run what follows `vcse study`."""
-    description = "Every figure of the paper, and four of our own, as one command."
+    description = "Every figure of the paper, and six of our own, as one command."
     return run_verb(VERBS, arguments or ["--help"], prog="vcse study", description=description)
 
 
@@ -83,10 +83,12 @@ def show_study(name: Name, /) -> int:
     print("\ntasks")
     for task in entry.tasks:
         print(f"  {task.name:34} {task.frames:>11,} frames")
-    print(f"\nmethods, {entry.seeds} runs each per task")
+    seeds = f", seeds from {entry.first_seed}" if entry.first_seed else ""
+    print(f"\nmethods, {counted(entry.seeds, 'run')} each per task{seeds}")
     for method in entry.methods:
-        print(f"  {method.name:34} {method.explanation}")
-    print("\nclaims")
+        more = f", {method.more_seeds} more" if method.more_seeds else ""
+        print(f"  {method.name:34} {method.explanation}{more}")
+    print("\nclaims" if entry.claims else "\nno claims: it looks for what is worth one")
     for claim in entry.claims:
         whose = "ours: " if claim.ours else ""
         print(textwrap.fill(f"{whose}{claim.says}", width=100, initial_indent="  ", subsequent_indent="    "))
@@ -105,7 +107,7 @@ class StudyRun:
     Attributes:
         name: One of vcse study list.
         seeds: Runs of each method on each task; the study's own number if not given.
-        first_seed: The seed of the first; the others follow.
+        first_seed: The seed of the first, the others follow; the study's own, which is mostly 0, if not given.
         frames: How long every run is; the study's own lengths if not given.
         tasks: Only these tasks; all of the study if not given.
         bonuses: Only these methods, by label or by bonus; all of the study if not given.
@@ -126,7 +128,7 @@ class StudyRun:
 
     name: Name
     seeds: WholeIfGiven = None
-    first_seed: Whole = 0
+    first_seed: WholeIfGiven = None
     frames: FramesIfGiven = None
     tasks: NamesIfGiven = ()
     bonuses: NamesIfGiven = ()
@@ -183,7 +185,8 @@ def run_study(asked: Annotated[StudyRun, tyro.conf.arg(name="")]) -> int:
     entry, configs = asked.runs()
     place = asked.out or Path("runs") / entry.name
     tasks, methods = list(entry.task_names), list(entry.method_names)
-    file = StudyFile(entry.name, entry.seeds, asked.first_seed, asked.frames, tasks, methods, asked.command)
+    first_seed = entry.first_seed if asked.first_seed is None else asked.first_seed
+    file = StudyFile(entry.name, entry.seeds, first_seed, asked.frames, tasks, methods, asked.command)
     unfinished = check_out(file, configs, place)
     # The cluster may have GPUs where this machine has none.
     is_theirs = asked.ray is not None and asked.device == "cuda"
@@ -274,11 +277,11 @@ def _row(entry: Study) -> dict[str, object]:
 
 
 def _runs(entry: Study) -> int:
-    return len(entry.tasks) * len(entry.methods) * entry.seeds
+    return len(entry.tasks) * entry.runs_per_task
 
 
 def _frames(entry: Study) -> int:
-    return sum(task.frames for task in entry.tasks) * len(entry.methods) * entry.seeds
+    return sum(task.frames for task in entry.tasks) * entry.runs_per_task
 
 
 VERBS: dict[str, Verb] = {

@@ -24,6 +24,7 @@ class Method:
     explanation: str
     reading: Reading = "release"
     settings: dict[str, Any] = field(default_factory=dict)  # deviations: settings of the agent, by name
+    more_seeds: int = 0  # runs beyond those that every method of the study has
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,12 @@ class Study:
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what the paper leaves open and how it was decided
     visits_every_frames: int = 0  # between counts of where the agents were; 0: they are not counted
+    first_seed: int = 0
+
+    @property
+    def runs_per_task(self) -> int:
+        """Return the runs of all methods on each task."""
+        return sum(self.seeds + method.more_seeds for method in self.methods)
 
     @property
     def is_runnable(self) -> bool:
@@ -149,15 +156,19 @@ def narrowed(
 def run_configs(
     entry: Study,
     *,
-    first_seed: int = 0,
+    first_seed: int | None = None,
     eval_every_frames: int | None = None,
     eval_episodes: int | None = None,
     rendering: Rendering = "faithful",
     keep_replay: bool = True,
 ) -> list[RunConfig]:
-    """Give the runs of a study, in the order of its figure; rendering is for those that look at pictures."""
+    """Give the runs of a study, in the order of its figure; rendering is for those that look at pictures.
+
+    Without a first seed, they begin with the study's own.
+    """
     if not entry.is_runnable:
         raise ValueError(f"study {entry.name} cannot be run yet; it needs {', '.join(entry.missing)}")
+    first = entry.first_seed if first_seed is None else first_seed
     return [
         config
         for task in entry.tasks
@@ -166,7 +177,7 @@ def run_configs(
             task.name,
             method.bonus,
             agent=entry.agent,
-            seeds=range(first_seed, first_seed + entry.seeds),
+            seeds=range(first, first + entry.seeds + method.more_seeds),
             frames=task.frames,
             reading=method.reading,
             method=method.name,

@@ -30,10 +30,14 @@ PAPERS = {  # every experiment of the paper: runs per method and task
 }
 
 
-OURS = {"minigrid-readings", "minigrid-controls", "dmc-states-controls", "dmc-pixels-controls"}
+OURS = {
+    *("minigrid-readings", "minigrid-controls", "dmc-states-controls", "dmc-pixels-controls"),
+    *("metaworld-remedies", "metaworld-clean"),
+}
+EXPLORATORY = {"metaworld-remedies"}  # without a claim
 
 
-def test_every_experiment_of_the_paper_is_there_and_four_of_our_own():
+def test_every_experiment_of_the_paper_is_there_and_six_of_our_own():
     assert {*PAPERS, *OURS} == set(CATALOG)
     assert {name: CATALOG[name].seeds for name in PAPERS} == PAPERS
 
@@ -42,7 +46,7 @@ def test_every_experiment_of_the_paper_is_there_and_four_of_our_own():
 def test_claims_are_about_methods_and_tasks_that_the_study_has(entry):
     assert len(set(entry.method_names)) == len(entry.methods)
     assert len(set(entry.task_names)) == len(entry.tasks)
-    assert entry.claims
+    assert bool(entry.claims) == (entry.name not in EXPLORATORY)
     for claim in entry.claims:
         named = (claim.better, claim.than) if isinstance(claim, Claim) else (claim.method,)
         assert set(named) <= set(entry.method_names)
@@ -53,7 +57,8 @@ def test_claims_are_about_methods_and_tasks_that_the_study_has(entry):
 @pytest.mark.parametrize("entry", RUNNABLE, ids=[entry.name for entry in RUNNABLE])
 def test_what_can_be_run_has_tasks_and_bonuses_that_exist(entry):
     configs = run_configs(entry)
-    assert len(configs) == len(entry.tasks) * len(entry.methods) * entry.seeds
+    assert len(configs) == len(entry.tasks) * entry.runs_per_task
+    assert {config.seed for config in configs} >= set(range(entry.first_seed, entry.first_seed + entry.seeds))
     assert len({config.name for config in configs}) == len(configs)
     for task in entry.task_names:
         check_task(task)
@@ -117,6 +122,44 @@ def test_values_are_exact_where_the_label_says_so():
     }
 
 
+def test_the_trial_of_remedies_is_nine_runs_from_seed_20():
+    runs = {
+        (config.method, config.seed): (
+            config.reading,
+            config.settings.pre_activation_penalty,
+            config.settings.actor_normalization,
+            config.settings.reward_normalization,
+        )
+        for config in run_configs(study("metaworld-remedies"))
+    }
+    assert runs == {
+        ("clean-penalty-centered", 20): ("clean", 0.1, False, "centered"),
+        ("clean-penalty-centered", 21): ("clean", 0.1, False, "centered"),
+        ("clean-normalized-centered", 20): ("clean", 0.0, True, "centered"),
+        ("clean-normalized-centered", 21): ("clean", 0.0, True, "centered"),
+        ("clean-penalty-mean", 20): ("clean", 0.1, False, "mean"),
+        ("clean-normalized-mean", 20): ("clean", 0.0, True, "mean"),
+        ("clean-penalty-n-step", 20): ("clean", 0.1, False, "n_step_mean"),
+        ("release-penalty-centered", 20): ("release", 0.1, False, "centered"),
+        ("recommended-penalty-centered", 20): ("recommended", 0.1, False, "centered"),
+    }
+    assert {config.frames for config in run_configs(study("metaworld-remedies"))} == {100_000}
+
+
+def test_clean_on_door_open_differs_in_the_bonus_alone():
+    configs = run_configs(study("metaworld-clean"))
+    assert [(config.method, config.seed) for config in configs] == [
+        (method, seed) for method in ("none", "se", "vcse", "se-matched") for seed in range(5)
+    ]
+    assert {(config.task, config.frames, config.reading) for config in configs} == {
+        ("metaworld/door-open", 150_000, "clean")
+    }
+    for config in configs:
+        settings = config.settings
+        assert (settings.pre_activation_penalty, settings.reward_normalization) == (0.1, "centered")
+        assert settings.bonus.name == config.method
+
+
 def test_sac_from_states_has_the_numbers_of_the_release():
     assert study("dmc-states").is_runnable
     configs = run_configs(study("dmc-states"))
@@ -145,7 +188,7 @@ def test_sac_from_states_has_the_numbers_of_the_release():
 
 
 def test_an_unknown_study_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match=r"'dmc-state' does not exist; nearest are dmc-states, .*list lists all 19\)"):
+    with pytest.raises(ValueError, match=r"'dmc-state' does not exist; nearest are dmc-states, .*list lists all 21\)"):
         study("dmc-state")
 
 

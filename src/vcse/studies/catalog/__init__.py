@@ -1,4 +1,4 @@
-"""Every experiment of the paper, and four of our own, as data: what is run, how it is drawn, which claims it answers.
+"""Every experiment of the paper, and six of our own, as data: what is run, how it is drawn, which claims it answers.
 
 An entry whose agent or environments do not exist yet is listed all the same, and says what is missing.
 """
