@@ -13,6 +13,13 @@ class TestNarrowed:
         ]
         assert {config.frames for config in run_configs(small)} == {1000}
 
+    def test_seeds_begin_with_the_studys_own_and_some_methods_have_more(self):
+        entry = narrowed(study("metaworld-remedies"), bonuses=["clean-penalty-centered", "clean-penalty-mean"])
+        assert [config.seed for config in run_configs(entry)] == [20, 21, 20]
+        assert [config.seed for config in run_configs(entry, first_seed=3)] == [3, 4, 3]
+        assert [config.seed for config in run_configs(narrowed(entry, seeds=2))] == [20, 21, 22, 20, 21]
+        assert entry.runs_per_task == 3
+
     def test_a_bonus_names_its_methods_where_none_has_its_name(self):
         assert narrowed(study("minigrid-k"), bonuses=["vcse"]).method_names == ("vcse-k3", "vcse-k5", "vcse-k7")
         assert narrowed(study("minigrid-controls"), bonuses=["vcse"]).method_names == ("vcse",)

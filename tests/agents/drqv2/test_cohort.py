@@ -774,12 +774,14 @@ STUDIES = {
     "dmc-pixels-beta-se": "walker_walk",
     "dmc-pixels-decay": "hopper_stand",
     "metaworld": "door-open",
+    "metaworld-remedies": "door-open",
+    "metaworld-clean": "door-open",
 }
 
 
 @pytest.mark.parametrize(("name", "task"), STUDIES.items())
 def test_a_study_of_the_catalogue_runs_from_end_to_end(tmp_path, name, task):
-    if name == "metaworld":
+    if name.startswith("metaworld"):
         pytest.importorskip("metaworld")
     frames, last_update = 200, 100  # steps
     entry = narrowed(study(name), seeds=1, frames=frames, tasks=[task])
@@ -787,7 +789,7 @@ def test_a_study_of_the_catalogue_runs_from_end_to_end(tmp_path, name, task):
         dataclasses.replace(config, settings=smaller(config.settings, seed_frames=100))
         for config in run_configs(entry, eval_episodes=1, rendering="fast")
     ]
-    file = StudyFile(entry.name, 1, 0, frames, list(entry.task_names), list(entry.method_names), "vcse study run")
+    file = StudyFile(entry.name, 1, entry.first_seed, frames, list(entry.task_names), list(entry.method_names), "vcse study run")
     take_out(file, configs, tmp_path)
     train(configs, tmp_path)
     critics = []
@@ -799,9 +801,9 @@ def test_a_study_of_the_catalogue_runs_from_end_to_end(tmp_path, name, task):
         assert math.isfinite(row[entry.metric])
         assert (row["bonus_mean"] != 0) == config.settings.has_bonus
         assert row["beta"] == pytest.approx(config.settings.weight(last_update) if config.settings.has_bonus else 0)
-    assert [config.method for config in configs] == list(entry.method_names)
+    assert list(dict.fromkeys(config.method for config in configs)) == list(entry.method_names)
     assert len(set(critics)) == len(configs)  # no method is another under its name
-    if name == "metaworld":
+    if name.startswith("metaworld"):
         assert main(["report", str(tmp_path)]) == 0
 
 
