@@ -286,6 +286,20 @@ def test_a_policy_at_the_end_of_its_range_is_told():
     assert metrics["saturated_share"].item() == pytest.approx(1 / agent.spec.action_size)
 
 
+@pytest.mark.parametrize("penalty", [0.0, 0.1])
+def test_a_penalty_on_the_pre_activation_moves_a_policy_that_has_no_other_gradient(penalty):
+    agent = KIND.make([KIND.config("none", pre_activation_penalty=penalty)], [0])
+    with torch.no_grad():
+        agent.actor.head[-1].fill_(12.0)  # the last biases: its tanh is 1, and passes nothing on
+    before = snapshot(agent.actor.parameters())
+    metrics = agent.update(KIND.material(0), KIND.noise(0), KIND.shifts(0), step=0).metrics
+    assert metrics["saturated_share"] == 1
+    after = agent.actor.parameters()
+    assert all_equal(before, after) == (penalty == 0)
+    if penalty:
+        torch.testing.assert_close(after[-1], before[-1] - NONE.learning_rate)  # Adam's first step
+
+
 def test_the_weight_of_the_bonus_decays():
     config = KIND.config("se", beta=0.1, beta_decay=1e-3)
     agent = KIND.make([config], [0])

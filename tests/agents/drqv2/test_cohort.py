@@ -789,7 +789,8 @@ def test_a_study_of_the_catalogue_runs_from_end_to_end(tmp_path, name, task):
         dataclasses.replace(config, settings=smaller(config.settings, seed_frames=100))
         for config in run_configs(entry, eval_episodes=1, rendering="fast")
     ]
-    file = StudyFile(entry.name, 1, entry.first_seed, frames, list(entry.task_names), list(entry.method_names), "vcse study run")
+    asked = list(entry.task_names), list(entry.method_names), "vcse study run"
+    file = StudyFile(entry.name, 1, entry.first_seed, frames, *asked)
     take_out(file, configs, tmp_path)
     train(configs, tmp_path)
     critics = []

@@ -88,6 +88,14 @@ def test_readings_of_drqv2_differ_in_formula_critic_pair_and_injection(reading, 
         assert found.bonus.normalizer == (normalizer if bonus == "se" else None)
 
 
+@pytest.mark.parametrize("reading", ["release", "paper", "clean", "recommended"])
+@pytest.mark.parametrize(("task", "rewards"), [("dmc-pixels/hopper_stand", "none"), ("metaworld/door-open", "mean")])
+def test_what_is_against_saturation_is_off_in_every_reading(reading, task, rewards):
+    found = drqv2_settings("vcse", reading, task=task)
+    assert (found.pre_activation_penalty, found.actor_normalization) == (0.0, False)
+    assert found.reward_normalization == rewards
+
+
 def test_the_noise_of_actions_may_stay_or_follow_a_schedule_of_ones_own():
     task = "dmc-pixels/hopper_stand"
     assert drqv2_settings("none", task=task, action_noise=0.4).action_noise == (0.4, 0.4, 1)
