@@ -27,12 +27,12 @@ def line(row: Row) -> str:
 
 def _adapters_table(rows: Sequence[adapters.Row]) -> Table:
     title = f"Agents of {rows[0].library} with the bonus, on one core; explained variance of the task's returns"
-    headings = ("algorithm", "task", "frames/s", "plain\nframes/s", "times\nplain", "explained", "plain\nexplained")
+    headings = ("algorithm", "task", "frames/s", "plain\nframes/s", "times\nplain", "explained", "own\nexplained")
     table = _empty(title, headings, words=(0, 1))
     for row in rows:
         table.add_row(
             *(row.algorithm, row.task, f"{row.frames_per_s:,.0f}", f"{row.plain_frames_per_s:,.0f}"),
-            *(f"{row.times_plain:.2f}", f"{row.explained_variance:.2f}", f"{row.plain_explained_variance:.2f}"),
+            *(f"{row.times_plain:.2f}", f"{row.explained_variance:.2f}", f"{row.own_explained_variance:.2f}"),
         )
     return table
 

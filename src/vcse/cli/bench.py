@@ -44,13 +44,15 @@ def bench(
             it, those of the four agents and some larger ones.
         threads: minigrid, sac and drqv2: threads, or processes, for the environments; all cores if not given.
         seconds: minigrid: how long each cohort trains, 10 if not given; sac and drqv2: how long each of the
-            measurements of a case takes, 4 if not given; adapters: how long each plain agent trains, 25 if not given.
+            measurements of a case takes, 4 if not given.
         rendering: drqv2: pictures of this quality alone; if not given, of all three on a GPU, and fast ones on a CPU.
     """
     if rendering is not None and name != "drqv2":
         raise ValueError(f"--rendering is for drqv2, got {name}")
     if name == "adapters" and device == "cuda":
         raise ValueError("adapters are measured on one core: leave --device out")
+    if name in ("adapters", "estimator") and seconds is not None:
+        raise ValueError(f"--seconds is for minigrid, sac and drqv2, got {name}")
     resolved = resolve_device(device)
     if seconds is not None and not seconds > 0:
         raise ValueError(f"--seconds must be above 0, got {seconds}")
@@ -66,7 +68,7 @@ def bench(
         rows: Iterator[tables.Row] = estimator.measure(resolved, cases, repeats=repeats)
     elif name == "adapters":
         cases = adapters.CASES
-        rows = adapters.measure(cases, seconds=seconds or adapters.SECONDS)
+        rows = adapters.measure(cases)
     else:
         training = {"minigrid": minigrid, "sac": sac, "drqv2": drqv2}[name]
         cases = training.CUDA_CASES if resolved == "cuda" else training.CPU_CASES
