@@ -1,9 +1,10 @@
 """What the bonus costs in agents of Stable-Baselines3, and how well its extrinsic critic explains returns.
 
 A plain agent and one with `ValueConditionalBonus(beta=0)` take turns at training, in one process on one core, with the
-library's default hyper-parameters but for those that a row names. At beta = 0 all of the bonus is computed and the agents
-stay equal bit for bit, so that both do the same work but for the bonus. Time is the processor time of this process,
-which depends little on what else the machine does; the cost is the median, over all turns, of the ratio of the times.
+library's default hyper-parameters but for those that a row names. At beta = 0 all of the bonus is computed and the
+agents stay equal bit for bit, so that both do the same work but for the bonus. Time is the processor time of this
+process, which depends little on what else the machine does; the cost is the median, over all turns, of the ratio of
+the times.
 
 In the second half of training both critics of the agent with the bonus, its own and the extrinsic one, are held against
 returns in fresh environments, by their explained variance. For on-policy agents these are λ-returns, on which both are
