@@ -67,6 +67,14 @@ def test_every_bonus_pays_one_standard_deviation(sb3, bonus, paid, capsys):
     capsys.readouterr()
 
 
+def test_the_bonus_does_not_pay_for_dying(sb3, capsys):
+    pytest.importorskip("minigrid", reason="MiniGrid is not installed")
+    # With the raw formula, whose mean is negative, episodes are three steps long by now: lava ends what costs.
+    _, episodes = sb3.main(sb3.Args(task="MiniGrid-LavaGapS5-v0", steps=10_240))
+    assert np.mean([each.length for each in episodes[-100:]]) > 10
+    capsys.readouterr()
+
+
 def test_minigrid_is_seen_as_a_grid_at_scale_1(sb3):
     pytest.importorskip("minigrid", reason="MiniGrid is not installed")
     envs = sb3.make_environments(sb3.Args())
