@@ -260,7 +260,7 @@ def test_too_few_states_are_refused_with_the_numbers_and_change_nothing():
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"beta": float("inf")}, "beta must be finite, got inf"),
+        ({"beta": float("inf")}, "beta must be finite and not negative, got inf"),
         ({"shape": None}, "critic is needed where shape and action_size are not given"),
         ({"action_size": None}, "critic is needed where shape and action_size are not given"),
         ({"shape": None, "critic": nn.Linear(4, 1)}, "encoder is needed where observations are of no single shape"),

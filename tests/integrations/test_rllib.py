@@ -330,7 +330,7 @@ REFUSED = {
         r"learner_config_dict\['bonus'\] has 'betta'; options are k, beta, bonus",
     ),
     "k and bonus": ({"k": 3}, "k=3 belongs to the default bonus, and bonus is given: pass one of the two$"),
-    "infinite beta": ({"beta": float("inf")}, "beta must be finite, got inf$"),
+    "infinite beta": ({"beta": float("inf")}, "beta must be finite and not negative, got inf$"),
     "no steps": ({"decay_steps": 0}, "decay_steps must be at least 1, got 0$"),
     "pieces of episodes": (
         {"bonus": EpisodicCounts()},

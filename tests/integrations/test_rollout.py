@@ -364,7 +364,8 @@ def test_too_few_states_are_refused_with_the_numbers(without_type_checks):
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"beta": float("nan")}, "beta must be finite, got nan"),
+        ({"beta": float("nan")}, "beta must be finite and not negative, got nan"),
+        ({"beta": -1.0}, "beta must be finite and not negative, got -1.0"),
         ({"shape": None}, "critic is needed where observations are of no single shape"),
         ({"shape": None, "critic": nn.Linear(4, 1)}, "encoder is needed where observations are of no single shape"),
         ({"bonus": NoBonus(learners=2)}, "the bonus must be made with learners=None, got learners=2"),
@@ -374,6 +375,31 @@ def test_too_few_states_are_refused_with_the_numbers(without_type_checks):
 def test_bad_choices_are_named(choices, message, without_type_checks):
     with pytest.raises(ValueError, match=message):
         RolloutBonus(**({"shape": (4,)} | choices))
+
+
+@pytest.mark.parametrize("beta", [float("nan"), -0.1])
+def test_a_weight_that_is_set_later_is_checked_too(beta):
+    part = make()
+    with pytest.raises(ValueError, match=f"^beta must be finite and not negative, got {beta}$"):
+        part.beta = beta
+    part.beta = 0.5
+    assert part.beta == 0.5
+
+
+def test_an_episode_that_terminates_ends():
+    observations, rewards, next_observations, terminated, ended = rollout()
+    terminated, ended = torch.zeros_like(terminated), torch.zeros_like(ended)
+    terminated[3, 1] = True
+    part = make()
+    with pytest.raises(ValueError, match=r"^ended must be True wherever terminated is, but is False at 1 of 48 steps"):
+        part(observations, rewards, next_observations, terminated, ended)
+    part(observations, rewards, next_observations, terminated, ended, valid=~terminated)  # that step is not real
+
+
+def test_numpy_arrays_are_refused_with_the_remedy(without_type_checks):
+    given = [each.numpy() for each in rollout()]
+    with pytest.raises(ValueError, match=r"^RolloutBonus takes tensors, got a NumPy array: pass torch.from_numpy"):
+        make()(*given)
 
 
 @pytest.mark.parametrize("actions", [torch.arange(48).view(16, 3), torch.rand(16, 3, 2)])

@@ -297,7 +297,7 @@ def test_what_is_not_served_is_named(model, callback, message):
 def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match=r"^pass k or bonus, not both: got k=3 and NoBonus"):
         ValueConditionalBonus(k=3, bonus=NoBonus())
-    with pytest.raises(ValueError, match=r"^beta must be finite, got nan"):
+    with pytest.raises(ValueError, match=r"^beta must be finite and not negative, got nan"):
         ValueConditionalBonus(beta=float("nan"))
     with pytest.raises(ValueError, match=r"^the bonus is built when training starts: pass this callback to learn\(\)"):
         _ = ValueConditionalBonus().part

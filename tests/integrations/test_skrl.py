@@ -294,7 +294,7 @@ REFUSED = {
         lambda: make("sac", batch_size=40),
         r"k=48 needs more than 48 states, and a batch of SAC has 40 \(batch_si",
     ),
-    "twice": (lambda: make("ppo", 1.0), "this PPO is paid a bonus already: one is served"),
+    "twice": (lambda: make("ppo", 1.0), "this PPO already has a bonus: attach only one"),
     "space": (
         lambda: make("ppo", space=spaces.Discrete(5)),
         "the observation space is Discrete; served are Box, and Dict of Box",

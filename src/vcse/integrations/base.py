@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -41,8 +42,7 @@ class BonusPart(nn.Module):
         seed: int,
     ) -> None:
         super().__init__()
-        if not math.isfinite(beta):
-            raise ValueError(f"beta must be finite, got {beta}")
+        check_beta(beta)
         if encoder is None:
             if shape is None:
                 raise ValueError("encoder is needed where observations are of no single shape")
@@ -54,7 +54,7 @@ class BonusPart(nn.Module):
         check_served(type(self.bonus).__name__, self.needs, type(self).__name__, gives)
         if "episode_starts" not in gives:
             check_order(self.bonus, None)
-        self.encoder, self.critic, self.beta = encoder, critic, beta
+        self.encoder, self.critic, self._beta = encoder, critic, beta
         learned = [each for each in critic.parameters() if each.requires_grad]
         self.optimizer = torch.optim.Adam(learned, lr=learning_rate, fused=True)
         self.generator = torch.Generator().manual_seed(seed)
@@ -65,9 +65,21 @@ class BonusPart(nn.Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return beta times the bonus; also where the agent collects and computes in inference mode."""
+        if any(isinstance(each, np.ndarray) for each in (*args, *kwargs.values())):
+            raise ValueError(f"{type(self).__name__} takes tensors, got a NumPy array: pass torch.from_numpy(array)")
         with torch.inference_mode(mode=False):  # in which no critic could learn
             paid: Tensor = super().__call__(*args, **kwargs)
         return paid
+
+    @property
+    def beta(self) -> float:
+        """The weight of the bonus, which a training loop may change at any time."""
+        return self._beta
+
+    @beta.setter
+    def beta(self, beta: float) -> None:
+        check_beta(beta)
+        self._beta = beta
 
     def metrics(self) -> dict[str, float]:
         """Return numbers to log of the last call. Waits for the device on CUDA."""
@@ -84,7 +96,7 @@ class BonusPart(nn.Module):
                 learned = self.bonus.learn(BonusBatch(features, **needed))
             self._critic_metrics |= learned
         if self._calls % self.check_every == 0:
-            self.monitor.beta = self.beta  # which a loop may change at any time
+            self.monitor.beta = self.beta
             self.monitor(self.output, rewards=rewards)
         self._calls += 1
         return self.beta * self.output.reward.to(rewards.dtype)
@@ -105,6 +117,12 @@ class BonusPart(nn.Module):
         # A copy, since the optimiser would go on in the very tensors that it is given.
         self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
         self.generator.set_state(state["generator"].cpu())
+
+
+def check_beta(beta: float) -> None:
+    """Raise ValueError for a weight that no bonus can have."""
+    if not 0 <= beta < math.inf:
+        raise ValueError(f"beta must be finite and not negative, got {beta}")
 
 
 def detached(tensor: Tensor) -> Tensor:

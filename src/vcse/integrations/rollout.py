@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from vcse.bonuses.base import Bonus, check_order
+from vcse.estimators.checks import checks_run
 from vcse.integrations.base import (
     BETA,
     BonusPart,
@@ -117,7 +118,7 @@ class RolloutBonus(BonusPart):
         shape = rewards.shape[0], rewards.shape[1]
         given = {"terminated": terminated, "ended": ended, "valid": valid, "actions": actions}
         check_shaped(shape, observations, next_observations, **given)
-        self._check(rewards, valid, actions)
+        self._check(rewards, terminated, ended, valid, actions)
         # Environment by environment, so that what follows a state in its episode follows it here.
         flat, flat_next = (apply(_by_environment, each) for each in (observations, next_observations))
         with torch.no_grad():
@@ -145,13 +146,22 @@ class RolloutBonus(BonusPart):
         self._train_critic(inputs, kept(returns.flatten()))
         return _by_step(paid, valid, shape)
 
-    def _check(self, rewards: Tensor, valid: Tensor | None, actions: Tensor | None) -> None:
+    def _check(
+        self, rewards: Tensor, terminated: Tensor, ended: Tensor, valid: Tensor | None, actions: Tensor | None
+    ) -> None:
         """Raise ValueError for a rollout that cannot be paid."""
         if "actions" in self.needs and actions is None:
             raise ValueError(f"actions is needed by {type(self.bonus).__name__}")
         if valid is not None and not valid.any():
             raise ValueError("valid is False everywhere: there is no transition to pay")
         check_rewards(rewards, valid=valid)
+        if checks_run(True, rewards):
+            goes_on = terminated & ~ended & (True if valid is None else valid)
+            if goes_on.any():
+                raise ValueError(
+                    f"ended must be True wherever terminated is, but is False at {int(goes_on.sum())} of "
+                    f"{goes_on.numel()} steps: pass terminated | truncated"
+                )
         check_order(self.bonus, rewards.shape[1])
 
     def _episode_starts(

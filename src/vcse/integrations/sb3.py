@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vcse.bonuses.base import Bonus
 from vcse.bonuses.value_conditional import ValueConditionalStateEntropy
 from vcse.extras import install
-from vcse.integrations.base import BETA, BonusPart
+from vcse.integrations.base import BETA, BonusPart, check_beta
 from vcse.integrations.networks import DiscreteQNetwork, QNetwork, ValueNetwork, encoder_for
 from vcse.integrations.replay import ReplayBonus
 from vcse.integrations.rollout import RolloutBonus
@@ -77,8 +77,7 @@ class BonusCallback(BaseCallback):
         verbose: int = 0,
     ) -> None:
         super().__init__(verbose)
-        if not math.isfinite(beta):
-            raise ValueError(f"beta must be finite, got {beta}")
+        check_beta(beta)
         self.bonus = ValueConditionalStateEntropy.recommended() if bonus is None else bonus
         self.beta, self.decays, self.encoder, self.seed = beta, decays, encoder, seed
         self.learning_rate, self.epochs, self.batch_size = learning_rate, epochs, batch_size

@@ -118,7 +118,7 @@ class AgentBonus:
             served = ", ".join(each.__name__ for each in (*ON_POLICY, *OFF_POLICY))
             raise ValueError(f"{name} is not supported; supported are {served}, and what derives from them")
         if "bonus" in agent.checkpoint_modules:
-            raise ValueError(f"this {name} is paid a bonus already: one is served")
+            raise ValueError(f"this {name} already has a bonus: attach only one")
         if agent.memory is None:
             raise ValueError(f"this {name} has no memory, and so nothing to be paid for")
         if skrl.config.torch.is_distributed:

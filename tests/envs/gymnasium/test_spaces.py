@@ -184,7 +184,7 @@ class TestActions:
         [
             (spaces.MultiDiscrete([3, 3]), r"the action space MultiDiscrete\(\[3 3\]\) is not supported: Discrete "),
             (spaces.Discrete(300), r"Discrete\(300\) is not supported: Discrete of up to 256 actions is, for a2c"),
-            (spaces.Box(-np.inf, np.inf, (2,)), "its bounds must be finite, as those of gymnasium.wrappers.Rescale"),
+            (spaces.Box(-np.inf, np.inf, (2,)), "its bounds must be finite; gymnasium.wrappers.Transform"),
             (spaces.Box(0, 3, (2,), np.int64), r"Box\(0, 3, \(2,\), int64\) is not supported: "),
         ],
     )

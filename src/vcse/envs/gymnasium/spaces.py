@@ -109,8 +109,8 @@ def acts_of(environment: Any, task: str) -> Acts:
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise ValueError(
-                f"{task}: the action space {_told(space)} is not supported: its bounds must be finite, as those of "
-                "gymnasium.wrappers.RescaleAction"
+                f"{task}: the action space {_told(space)} is not supported: its bounds must be finite; "
+                "gymnasium.wrappers.TransformAction takes an action space that has them"
             )
         if space.shape and space.low.size:
             return Acts(0, int(space.low.size), Rescaled(space))
