@@ -1,6 +1,6 @@
 """PPO with an exploration bonus, in one file.
 
-All that the bonus adds are the line marked VCSE in `main` and its construction above the loop; without them this is
+All the bonus adds is the line marked VCSE in `main` and its construction above the loop; without them this is
 plain PPO (Schulman et al. 2017). Actions are discrete; observations are vectors, or grids of cells as in MiniGrid.
 
     python examples/ppo.py --task MiniGrid-LavaGapS5-v0 --bonus vcse

@@ -1,6 +1,6 @@
 """SAC with an exploration bonus, in one file.
 
-All that the bonus adds are the line marked VCSE in `update` and its construction in `main`; without them this is plain
+All the bonus adds is the line marked VCSE in `update` and its construction in `main`; without them this is plain
 SAC (Haarnoja et al. 2018) with a learned temperature. Actions are continuous; observations are vectors.
 
     python examples/sac.py --task MountainCarContinuous-v0 --bonus vcse

@@ -83,10 +83,11 @@ def show_study(name: Name, /) -> int:
     print("\ntasks")
     for task in entry.tasks:
         print(f"  {task.name:34} {task.frames:>11,} frames")
+    extra = ", if no other number is given" if any(method.more_seeds for method in entry.methods) else ""
     seeds = f", seeds from {entry.first_seed}" if entry.first_seed else ""
-    print(f"\nmethods, {counted(entry.seeds, 'run')} each per task{seeds}")
+    print(f"\nmethods, {counted(entry.seeds, 'run')} each per task{extra}{seeds}")
     for method in entry.methods:
-        more = f", {method.more_seeds} more" if method.more_seeds else ""
+        more = f" ({entry.seeds + method.more_seeds} runs)" if method.more_seeds else ""
         print(f"  {method.name:34} {method.explanation}{more}")
     print("\nclaims" if entry.claims else "\nno claims: it looks for what is worth one")
     for claim in entry.claims:
