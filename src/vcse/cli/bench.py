@@ -47,15 +47,8 @@ def bench(
             measurements of a case takes, 4 if not given.
         rendering: drqv2: pictures of this quality alone; if not given, of all three on a GPU, and fast ones on a CPU.
     """
-    if rendering is not None and name != "drqv2":
-        raise ValueError(f"--rendering is for drqv2, got {name}")
-    if name == "adapters" and device == "cuda":
-        raise ValueError("adapters are measured on one core: leave --device out")
-    if name in ("adapters", "estimator") and seconds is not None:
-        raise ValueError(f"--seconds is for minigrid, sac and drqv2, got {name}")
+    _check_options(name, device, seconds, rendering)
     resolved = resolve_device(device)
-    if seconds is not None and not seconds > 0:
-        raise ValueError(f"--seconds must be above 0, got {seconds}")
     if name == "estimator":
         check_least(repeats=(repeats, 1))
     # Imported here because they take seconds, which other commands need not wait for.
@@ -81,6 +74,18 @@ def bench(
     else:
         Console().print(tables.TABLES[name](measured))
     return 0
+
+
+def _check_options(name: str, device: Device, seconds: float | None, rendering: Rendering | None) -> None:
+    """Raise ValueError for options that a benchmark does not have."""
+    if rendering is not None and name != "drqv2":
+        raise ValueError(f"--rendering is for drqv2, got {name}")
+    if name == "adapters" and device == "cuda":
+        raise ValueError("adapters are measured on one core: leave --device out")
+    if name in ("adapters", "estimator") and seconds is not None:
+        raise ValueError(f"--seconds is for minigrid, sac and drqv2, got {name}")
+    if seconds is not None and not seconds > 0:
+        raise ValueError(f"--seconds must be above 0, got {seconds}")
 
 
 def _measured(name: str, rows: Iterator[Any], count: int) -> list[Any]:

@@ -115,8 +115,8 @@ def acts_of(environment: Any, task: str) -> Acts:
         if space.shape and space.low.size:
             return Acts(0, int(space.low.size), Rescaled(space))
     raise ValueError(
-        f"{task}: the action space {_told(space)} is not supported: Discrete of up to {MOST_ACTIONS} actions is, for "
-        "a2c, and a Box of floating-point numbers with finite bounds, for sac and drqv2"
+        f"{task}: the action space {_told(space)} is not supported; supported are Discrete of "
+        f"up to {MOST_ACTIONS} actions, and a Box of floating-point numbers with finite bounds"
     )
 
 
