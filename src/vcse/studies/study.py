@@ -162,7 +162,7 @@ def run_configs(
     rendering: Rendering = "faithful",
     keep_replay: bool = True,
 ) -> list[RunConfig]:
-    """Give the runs of a study, in the order of its figure; rendering is for those that look at pictures.
+    """Return the runs of a study, in the order of its figure; rendering is for those that look at pictures.
 
     Without a first seed, they begin with the study's own.
     """

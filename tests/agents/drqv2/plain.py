@@ -95,7 +95,7 @@ class PlainDrQv2:
         return action - too_much
 
     def bonus(self, features, rewards):
-        """Give the release's reward of each state, from the features of the curiosity module."""
+        """Compute the release's reward of each state, from the features of the curiosity module."""
         name, k = self.config.bonus.name, self.config.bonus.k
         if name == "none":
             return torch.zeros(len(features))
@@ -116,7 +116,7 @@ class PlainDrQv2:
         return value_conditional_reward(known, standard, k=k, reading="release-drqv2")
 
     def normalized(self, rewards, first_rewards, discounts):
-        """Give n-step returns as the settings divide and centre them, and what they are divided by."""
+        """Return n-step returns as the settings divide and centre them, and what they are divided by."""
         kind, gamma, later = self.config.reward_normalization, self.config.discount, discounts
         if kind == "none":
             return rewards, 1.0
@@ -213,12 +213,12 @@ class PlainDrQv2:
 
 
 def of_head(layers, row):
-    """Give one row of a stack as PyTorch's own layers have it."""
+    """Return one row of a stack as PyTorch's own layers have it."""
     return [each[row].T if each.ndim == 3 else each[row] for each in layers]
 
 
 def gradients_of(agent):
-    """Give the gradients of an agent's last update in the order of the plain networks."""
+    """Return the gradients of an agent's last update in the order of the plain networks."""
 
     def of(parameters):
         return [each.grad.cpu() for each in parameters]

@@ -14,7 +14,7 @@ def uniform(*shape, seed=0):
 
 
 def summed(rewards):
-    """Give the discounted sum of a list of rewards."""
+    """Compute the discounted sum of a list of rewards."""
     return sum(GAMMA**step * reward for step, reward in enumerate(rewards))
 
 

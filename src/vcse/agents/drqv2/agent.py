@@ -290,7 +290,7 @@ class DrQv2:
         features: Float[Tensor, "n f"],
         next_features: Float[Tensor, "n f"],
     ) -> Tensor:
-        """Let the curiosity module take a step, where there is one, on features that it cannot change."""
+        """Take a gradient step of the curiosity module, where there is one, on features that it cannot change."""
         if self.curiosity is None:
             return torch.zeros((), device=self.device)
         learned = slice(self.config.batch_size)
