@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from vcse.nets.cuda.graphs import Captured
-from vcse.replay.images import STACK, Between, Chosen, FrameReplay, frame_bytes, frame_slots, step_record
+from vcse.replay.images import STACK, Between, Chosen, FrameReplay, frame_bytes, frame_slots
+from vcse.replay.storage import step_record
 from vcse.replay.transitions import distinct_places, uniforms_for
 
 SHAPE, ACTIONS, DISCOUNT = (3, 4, 5), 2, 0.9
@@ -213,12 +214,6 @@ def test_what_is_restored_is_what_was_added_one_by_one(n_step, capacity, count):
             else:
                 each.add(step.action, step.reward, step.terminated, step.frame)
         assert_same_draws(again, replay)
-
-
-def test_a_step_on_disk_is_its_action_and_three_more_numbers():
-    steps = [([0.5, -0.25], 2.0, True, 7), ([0.1, 1.0], 0.0, False, 8)]
-    plain = np.array([[0.5, -0.25, 2, 1, 7], [0.1, 1, 0, 0, 8]], dtype=np.float32)
-    assert np.array(steps, dtype=step_record(ACTIONS)).tobytes() == plain.tobytes()
 
 
 def test_frames_in_a_file_are_those_in_memory(tmp_path):

@@ -68,6 +68,24 @@ class Fake:
         self.closed += 1
 
 
+class LearningAlone(Fake):
+    """One that, once it has had 20 frames, learns for so many steps before it acts again."""
+
+    def __init__(self, directories, *, alone, learned_alone=0, **promises):
+        super().__init__(directories, **promises)
+        self.alone, self.learned_alone = alone, learned_alone
+
+    def step(self):
+        if self.frame == 20 and self.learned_alone < self.alone:
+            self.learned_alone += 1
+            self.note("learn")
+        else:
+            super().step()
+
+    def states(self):
+        return [state | {"learned_alone": self.learned_alone} for state in super().states()]
+
+
 class Clock:
     """Time that only passes when it is told to, in the place of the module."""
 
@@ -100,12 +118,12 @@ def make(tmp_path):
     """Make cohorts, of one run if no more are asked for, with intervals of a configuration."""
     directories = {}
 
-    def make(*, runs=1, promises=None, **intervals):
+    def make(*, runs=1, promises=None, kind=Fake, **intervals):
         lengths = {"frames": 100, "row_every_frames": NEVER, "eval_every_frames": 0, "checkpoint_every_frames": NEVER}
         configs = [make_config(seed=seed, **{**lengths, **intervals}) for seed in range(runs)]
         mine = [directories.get(config.name) or RunDirectory(tmp_path / config.name, config) for config in configs]
         directories.update(zip((config.name for config in configs), mine, strict=True))
-        return Fake(mine, **(promises or {}))
+        return kind(mine, **(promises or {}))
 
     yield make
     for directory in directories.values():
@@ -244,6 +262,50 @@ def test_stopped_and_gone_on_with_rows_are_those_of_one_go(make):
     whole = make(promises={"step_frames": 2}, **every)
     train(whole, 100)
     assert asked == whole.asked
+
+
+def test_rows_evaluations_and_checkpoints_come_once_at_a_frame_at_which_several_steps_learn_alone(make):
+    every = {"row_every_frames": 10, "eval_every_frames": 20, "checkpoint_every_frames": 20}
+    promises = {"alone": 7, "timing_every_frames": 5, "step_frames": 5, "rows_show_evaluations": True}
+    cohort = make(kind=LearningAlone, promises=promises, **every)
+    assert train(cohort, 40) is True
+    assert cohort.frames_of("learn") == [20] * 7
+    assert cohort.frames_of("step") == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert cohort.frames_of("rows") == frames_in(cohort, "train.csv") == [10, 20, 30, 40]
+    assert cohort.frames_of("evaluate") == frames_in(cohort, "eval.csv") == [20, 40]
+    assert frames_in(cohort, "timing.csv") == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert cohort.frames_of("states") == [20, 40]
+    # All of it comes when the frame is reached, and not when the learning is over.
+    assert cohort.asked.index(("learn", 20)) == cohort.asked.index(("states", 20)) + 1
+
+
+@pytest.mark.parametrize("learned", [0, 1, 6, 7])
+def test_stopped_while_it_learns_alone_a_cohort_is_saved_and_goes_on_from_there(make, learned):
+    every = {"row_every_frames": 10, "eval_every_frames": 20, "checkpoint_every_frames": 20}
+    cohort = make(kind=LearningAlone, promises={"alone": 7}, **every)
+    stops = {"should_stop": lambda: cohort.frame == 20 and cohort.learned_alone == learned}
+    assert loop.train(cohort, 40, report=lambda status: None, **stops) is False
+    saved = newest_state(cohort.directories[0].path)
+    assert (saved.frame, saved.state) == (20, {"frame": 20, "run": 0, "learned_alone": learned})
+    assert cohort.frames_of("states") == [20, 20]  # as is due there, and because it is stopped
+    assert cohort.closed == 1
+
+    again = make(kind=LearningAlone, promises={"alone": 7, "frame": 20, "learned_alone": learned}, **every)
+    assert train(again, 40) is True
+    assert again.asked[: 8 - learned] == [("learn", 20)] * (7 - learned) + [("step", 21)]
+    assert frames_in(again, "train.csv") == [10, 20, 30, 40]
+    assert frames_in(again, "eval.csv") == [20, 40]
+    assert done_frame(again.directories[0].path) == 40
+
+
+def test_steps_that_learn_alone_are_reported_and_saved_as_time_passes(make, clock):
+    cohort = make(kind=LearningAlone, promises={"alone": 7, "learn": clock.taking(250)})  # and 600 is the most
+    heard = []
+    train(cohort, 30, report=heard.append)
+    assert [status.frame for status in heard] == [20] * 7 + [30]
+    assert cohort.frames_of("states") == [20, 20, 30]
+    asked = [name for name, frame in cohort.asked if frame == 20 and name != "step"]
+    assert asked == ["learn"] * 3 + ["states"] + ["learn"] * 3 + ["states", "learn"]
 
 
 def test_where_steps_are_slow_what_is_unsaved_for_too_long_is_saved(make, clock):

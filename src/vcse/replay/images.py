@@ -5,7 +5,6 @@ known there without waiting for the device, which then gathers the pictures.
 """
 
 import math
-import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 
 from vcse.replay.staging import Staging
+from vcse.replay.storage import image_memory, image_slots, in_words, restore_images
 
 STACK = 3  # frames that an agent sees at once
 
@@ -50,18 +50,6 @@ class Between(NamedTuple):
     observations: UInt8[Tensor, "s n c h w"]  # at which the step begins
     rewards: Float[Tensor, "s n"]  # of the step
     discounts: Float[Tensor, "s n"]  # what the step counts
-
-
-def step_record(action_size: int) -> np.dtype[np.void]:
-    """Give the record of what led to a frame, all of it zeros where an episode begins, as it is kept on disk."""
-    return np.dtype(
-        [
-            ("action", np.float32, (action_size,)),
-            ("reward", np.float32),
-            ("terminated", np.float32),  # 1 where that ended the task
-            ("position", np.float32),  # of the frame in its episode; the first is 0
-        ]
-    )
 
 
 class FrameReplay:
@@ -111,8 +99,8 @@ class FrameReplay:
         slots = frame_slots(capacity, most_steps)
         self.slots = slots
         self.count = 0  # frames that were ever added
-        self.frames = _frames((slots, *frame_shape), storage, path)
-        self._words = _in_words(self.frames)
+        self.frames = image_memory((slots, *frame_shape), storage, path)
+        self._words = in_words(self.frames)
         self._staging = Staging(frame_shape, torch.uint8, storage)
         # Arrays of NumPy, which looks a few hundred numbers up in half of the time that a tensor takes.
         self.actions = np.zeros((slots, action_size), dtype=np.float32)
@@ -168,8 +156,7 @@ class FrameReplay:
         self.count = len(steps)
         oldest = max(0, self.count - self.slots)
         index = np.arange(oldest, self.count)
-        for some in np.array_split(index, max(1, len(index) // 1000)):
-            self.frames[torch.from_numpy(some % self.slots)] = torch.from_numpy(frames[some]).to(self.frames.device)
+        restore_images(self.frames, frames, index)
         slots, kept = index % self.slots, steps[oldest:]
         self.actions[slots] = kept["action"]
         self.rewards[slots] = kept["reward"]
@@ -260,23 +247,4 @@ def frame_bytes(capacity: int, most_steps: int, frame_shape: tuple[int, int, int
 
 def frame_slots(capacity: int, most_steps: int) -> int:
     """Give how many frames so many steps have, at least, with those at which episodes begin, and those before."""
-    return capacity + -(-capacity // most_steps) + STACK
-
-
-def _frames(shape: tuple[int, ...], device: torch.device, path: Path | None) -> UInt8[Tensor, "s c h w"]:
-    if path is None:
-        return torch.zeros(shape, dtype=torch.uint8, device=device)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w+b") as file:
-        path.unlink()
-        # All of it is taken now, where that can be refused: to write to a map that the disk has no room for is fatal.
-        if hasattr(os, "posix_fallocate"):  # which macOS has not
-            os.posix_fallocate(file.fileno(), 0, math.prod(shape))
-        return torch.from_numpy(np.memmap(file, dtype=np.uint8, mode="r+", shape=shape))
-
-
-def _in_words(frames: UInt8[Tensor, "s c h w"]) -> Shaped[Tensor, "s b"]:
-    """Give the same memory as few large numbers for each frame, which are gathered faster than many small ones."""
-    flat = frames.flatten(1)
-    fits = (dtype for dtype in (torch.int64, torch.int32, torch.int16) if flat.shape[1] % dtype.itemsize == 0)
-    return flat.view(next(fits, torch.uint8))
+    return image_slots(capacity, most_steps) + STACK

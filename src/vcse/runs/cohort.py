@@ -50,7 +50,12 @@ class Cohort(Protocol):
         """Begin the first episodes, where no checkpoint is gone back to."""
 
     def step(self) -> None:
-        """Act, see what the actions led to, and learn what is due."""
+        """Act, see what the actions led to, and learn what is due.
+
+        Once there are frames, a step may also learn alone, and have no frames. Then no row, evaluation or checkpoint of
+        `checkpoint_every_frames` is due, but the loop reports, can be stopped, and saves what was unsaved for too long:
+        as `frame` does not say how far such learning is, the states must.
+        """
 
     def rows(self, *, is_evaluated: bool) -> list[dict[str, Any]]:
         """Return a row of train.csv for every run, all numbers of which are finite."""

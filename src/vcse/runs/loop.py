@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from vcse.runs.cohort import Cohort
@@ -28,9 +29,6 @@ def train(
     """
     config = cohort.directories[0].config  # all runs of a cohort have the same intervals
 
-    def due(every_frames: int) -> bool:
-        return is_due(every_frames, frame=cohort.frame, step_frames=cohort.step_frames)
-
     try:
         if cohort.frame == 0:
             cohort.begin()
@@ -44,6 +42,7 @@ def train(
             if should_stop():
                 save(cohort)
                 return False
+            due = partial(_is_due_since, cohort, cohort.frame)
             cohort.step()
             is_last = cohort.frame >= frames
             speed, row_speed = watch.frames_per_s(cohort.frame), row_watch.frames_per_s(cohort.frame)
@@ -75,6 +74,11 @@ def save(cohort: Cohort) -> None:
     """Write a checkpoint of every run."""
     for directory, state in zip(cohort.directories, cohort.states(), strict=True):
         directory.save_checkpoint(cohort.frame, state)
+
+
+def _is_due_since(cohort: Cohort, frame: int, every_frames: int) -> bool:
+    """Return whether something is due after a step from a frame: nothing after one that learned alone, and had none."""
+    return cohort.frame > frame and is_due(every_frames, frame=cohort.frame, step_frames=cohort.step_frames)
 
 
 def _evaluate(cohort: Cohort) -> None:

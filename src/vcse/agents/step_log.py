@@ -1,4 +1,4 @@
-"""The logs of a run of DrQ-v2: every image, and what led to it."""
+"""The logs of a run that learns from images: every image, and what led to it."""
 
 import math
 from typing import NamedTuple
@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from vcse.replay.images import step_record
+from vcse.replay.storage import step_record
 from vcse.runs.directory import RunDirectory
 
-MOST_UNWRITTEN = 1000  # images, 21 MB, that wait in memory for the run's files
+MOST_UNWRITTEN = 1000  # images, 21 MB of 84 x 84, that wait in memory for the run's files
 
 
 class Outcome(NamedTuple):
