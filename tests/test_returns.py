@@ -1,6 +1,7 @@
+import pytest
 import torch
 
-from vcse.returns import gae
+from vcse.returns import gae, lambda_returns
 
 
 def plain_gae(rewards, values, next_values, terminated, ended, discount, gae_lambda):
@@ -46,3 +47,56 @@ def test_with_lambda_one_advantage_and_value_are_the_discounted_return():
     never = torch.zeros(3, dtype=torch.bool)
     advantages = gae(rewards, values, next_values, never, never, discount=0.5, gae_lambda=1.0)
     torch.testing.assert_close(advantages + values, torch.tensor([4.0, 6.0, 8.0]))
+
+
+def plain_lambda_returns(rewards, values, discounts, bootstrap, decay):
+    """Mix the returns of 1, 2, ... steps, each written out."""
+    steps, values = len(rewards), [*values, bootstrap]
+
+    def return_of(start, length):
+        total, discount = 0.0, 1.0
+        for t in range(start, start + length):
+            total += discount * rewards[t]
+            discount *= discounts[t]
+        return total + discount * values[start + length]
+
+    returns = []
+    for start in range(steps):
+        longest = steps - start
+        weights = [(1 - decay) * decay ** (length - 1) for length in range(1, longest)] + [decay ** (longest - 1)]
+        returns.append(sum(weight * return_of(start, 1 + number) for number, weight in enumerate(weights)))
+    return returns
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5, 0.95, 1.0])
+def test_lambda_returns_mix_the_returns_of_all_lengths(decay):
+    generator = torch.Generator().manual_seed(0)
+    rewards, values = torch.randn(2, 7, 3, generator=generator, dtype=torch.float64)
+    discounts = torch.rand(7, 3, generator=generator, dtype=torch.float64)
+    discounts[4, 1] = 0  # nothing comes after
+    bootstrap = torch.randn(3, generator=generator, dtype=torch.float64)
+    found = lambda_returns(rewards, values, discounts, bootstrap, decay)
+    for column in range(3):
+        series = [each[:, column].tolist() for each in (rewards, values, discounts)]
+        expected = plain_lambda_returns(*series, bootstrap[column].item(), decay)
+        torch.testing.assert_close(found[:, column], torch.tensor(expected, dtype=torch.float64))
+
+
+def test_lambda_returns_are_values_plus_generalised_advantages():
+    generator = torch.Generator().manual_seed(1)
+    rewards, values = torch.randn(2, 6, 4, generator=generator, dtype=torch.float64)
+    bootstrap = torch.randn(4, generator=generator, dtype=torch.float64)
+    found = lambda_returns(rewards, values, torch.full_like(rewards, 0.9), bootstrap, 0.7)
+    next_values, never = torch.cat((values[1:], bootstrap[None])), torch.zeros(4, 6, dtype=torch.bool)
+    given = (rewards.T, values.T, next_values.T.contiguous(), never, never)
+    torch.testing.assert_close(found.T, values.T + gae(*given, discount=0.9, gae_lambda=0.7))
+
+
+def test_gradients_of_lambda_returns_reach_rewards_and_values_that_come_later():
+    rewards, values = torch.ones(3, 1, requires_grad=True), torch.zeros(3, 1, requires_grad=True)
+    bootstrap = torch.zeros(1, requires_grad=True)
+    returns = lambda_returns(rewards, values, torch.full((3, 1), 0.5), bootstrap, 0.5)
+    of_rewards, of_values, of_bootstrap = torch.autograd.grad(returns[0].sum(), (rewards, values, bootstrap))
+    assert of_rewards.flatten().tolist() == [1, 0.25, 0.0625]
+    assert of_values.flatten().tolist() == [0, 0.25, 0.0625]
+    assert of_bootstrap.tolist() == [0.03125]

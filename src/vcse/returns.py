@@ -54,3 +54,32 @@ def _summed(deltas: Float[Tensor, "*envs t"], decay: Float[Tensor, "*envs t"]) -
 
 def _last_axis(number: Float[Tensor, "..."] | float) -> Float[Tensor, "..."] | float:
     return number.unsqueeze(-1) if isinstance(number, Tensor) else number
+
+
+def lambda_returns(
+    rewards: Float[Tensor, "t n"],
+    values: Float[Tensor, "t n"],
+    discounts: Float[Tensor, "t n"],
+    bootstrap: Float[Tensor, " n"],
+    decay: float,
+) -> Float[Tensor, "t n"]:
+    """λ-returns of trajectories, over the first axis, differentiable in all but λ.
+
+    R_t = r_t + γ_t ((1 − λ) V(s_{t+1}) + λ R_{t+1}), and V(s_T) = R_T is the bootstrap.
+
+    Args:
+        rewards: r_t.
+        values: V(s_t).
+        discounts: γ_t; 0 where nothing comes after.
+        bootstrap: V(s_T).
+        decay: λ.
+    """
+    next_values = torch.cat((values[1:], bootstrap[None]))
+    one_step = rewards + (1 - decay) * discounts * next_values
+    kept = decay * discounts
+    following = bootstrap
+    returns = []
+    for reward, weight in zip(reversed(one_step.unbind()), reversed(kept.unbind()), strict=True):
+        following = reward + weight * following
+        returns.append(following)
+    return torch.stack(returns[::-1])

@@ -10,7 +10,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-Purpose = Literal["parameters", "random encoder", "actions", "evaluation", "episodes", "updates", "bonus"]
+# New ones come last: what a run draws depends on the place of its purpose.
+Purpose = Literal[
+    "parameters",
+    "random encoder",
+    "actions",
+    "evaluation",
+    "episodes",
+    "updates",
+    "bonus",
+    "autoencoder",
+    "latent states",
+    "acting",
+]
 _PURPOSES: dict[Purpose, int] = {name: number for number, name in enumerate(get_args(Purpose), start=1)}
 
 

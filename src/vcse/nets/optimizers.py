@@ -11,10 +11,23 @@ from vcse.nets.stacked import Stack
 ADAM_AVERAGES = 2  # that the optimiser keeps of each parameter
 
 
-def make_adam(parameters: Iterable[Tensor], rate: float, device: torch.device) -> torch.optim.Adam:
+def make_adam(
+    parameters: Iterable[Tensor], rate: float, device: torch.device, *, epsilon: float = 1e-8
+) -> torch.optim.Adam:
     """Make an optimiser; on CUDA one whose step is a few kernels, and can be captured."""
     on_cuda = device.type == "cuda"
-    return torch.optim.Adam(list(parameters), lr=rate, foreach=False, fused=on_cuda, capturable=on_cuda)
+    return torch.optim.Adam(list(parameters), lr=rate, eps=epsilon, foreach=False, fused=on_cuda, capturable=on_cuda)
+
+
+def set_rate(adam: torch.optim.Adam, rate: float) -> None:
+    """Set the learning rate; on CUDA in memory that a captured step reads, where it was set before the capture."""
+    for group in adam.param_groups:
+        if not adam.defaults["capturable"]:
+            group["lr"] = rate
+        elif isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = torch.tensor(rate, device=group["params"][0].device)
 
 
 def adam_state(adam: torch.optim.Adam, parameter: Tensor) -> dict[str, Tensor]:
@@ -34,6 +47,29 @@ def descend(loss: Float[Tensor, ""], optimizers: Sequence[torch.optim.Optimizer]
         parameter.grad = gradient
     for optimizer in optimizers:
         optimizer.step()
+
+
+@torch.no_grad()
+def descend_bounded(
+    loss: Float[Tensor, ""], adam: torch.optim.Adam, *, most_norm: float, decay: float, decays: Sequence[Tensor]
+) -> None:
+    """Take a step down the gradient of a loss, whose norm is bounded.
+
+    Args:
+        loss: A scalar.
+        adam: The optimiser, with all its parameters.
+        most_norm: Norm of the gradient of all parameters together, above which it is scaled down.
+        decay: Share of themselves that some parameters lose before the step, whatever the learning rate.
+        decays: These parameters.
+    """
+    parameters = [each for group in adam.param_groups for each in group["params"]]
+    with torch.enable_grad():
+        gradients = torch.autograd.grad(loss, parameters)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient
+    torch.nn.utils.clip_grad_norm_(parameters, most_norm)
+    torch._foreach_mul_(list(decays), 1 - decay)
+    adam.step()
 
 
 def rms_step(

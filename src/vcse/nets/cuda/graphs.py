@@ -17,11 +17,17 @@ class Captured(Generic[Output]):
 
     It must read from and write to memory that stays where it is, wait for nothing, and have run before, so that
     libraries and kernels are loaded. What it gives is overwritten by the next call.
+
+    Args:
+        function: What is captured.
+        generators: Of the device, from which it samples; a seed that they are given before a call counts in that call.
     """
 
-    def __init__(self, function: Callable[[], Output]) -> None:
+    def __init__(self, function: Callable[[], Output], generators: Sequence[torch.Generator] = ()) -> None:
         torch.cuda.synchronize()
         self._graph = torch.cuda.CUDAGraph()
+        for each in generators:
+            self._graph.register_generator_state(each)
         # Of its own: matrix products have scratch memory by stream, and two graphs may run at the same time.
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         with torch.cuda.graph(self._graph, stream=stream):
