@@ -24,6 +24,7 @@ from vcse.envs.moments import Moment
 from vcse.envs.mujoco.dmc import DMCStates
 from vcse.envs.mujoco.recording import FilmedStep, Sight
 from vcse.envs.tasks import task_spec
+from vcse.play.imagination import Imagination
 from vcse.play.video import OUTCOME_COLOURS, caption, write_film
 from vcse.play.watch import record
 from vcse.runs.config import RunConfig
@@ -251,6 +252,35 @@ def test_the_two_ways_to_act_are_flags(tmp_path):
         tyro.cli(watch, args=[str(path), "--sampled", "--likeliest"])
 
 
+def test_what_a_world_model_imagines_is_filmed_with_a_flag(tmp_path, monkeypatch, capsys):
+    path, asked = make_run(tmp_path), {}
+    images = np.zeros((3, 3, 4, 4), dtype=np.uint8)
+    parts = [Imagination(1, start, 1, images, images + np.uint8(51 * start)) for start in (0, 2)]
+
+    def imagine_run(run, film, **settings):
+        asked.update(run=run, film=film, **settings)
+        return parts
+
+    monkeypatch.setattr("vcse.cli.watch.imagine_run", imagine_run)
+    tyro.cli(watch, args=[str(path), "--imagine", "--likeliest", "--device", "cpu", "--seed", "4"])
+    told = capsys.readouterr()
+    assert told.out.split() == [str(path / f"imagination.{suffix}") for suffix in ("gif", "png")]
+    assert told.err == f"{path}: difference of what is imagined from step 0, 2: 0.0 %, 40.0 %\n"
+    settings = {"episodes": None, "sampled": False, "seed": 4, "frames_per_second": None, "device": "cpu"}
+    assert asked == {"run": path, "film": path / "imagination.gif", **settings}
+    watch(path, imagine=True, out=tmp_path / "film.mp4")
+    assert capsys.readouterr().out.split() == [str(tmp_path / "film.mp4"), str(tmp_path / "film.png")]
+
+
+def test_an_agent_without_a_world_model_imagines_nothing(tmp_path):
+    path = make_run(tmp_path)
+    with pytest.raises(ValueError, match="a2c has no world model that imagines; agents that have one: "):
+        watch(path, imagine=True)
+    with pytest.raises(ValueError, match="--episodes must be at least 1, got 0"):
+        watch(path, imagine=True, episodes=0)
+    assert not list(path.glob("imagination.*"))
+
+
 def test_an_mp4_needs_its_package_and_gets_every_picture(tmp_path, monkeypatch):
     path = make_run(tmp_path)
     with monkeypatch.context() as without:
@@ -266,11 +296,8 @@ def test_an_mp4_needs_its_package_and_gets_every_picture(tmp_path, monkeypatch):
             written.append((yield))
 
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", SimpleNamespace(write_frames=write_frames))
-    moments = [
-        Moment(np.zeros((2, 2, 3), dtype=np.uint8), 1, step, 0.0, "" if step < 2 else "failed") for step in range(3)
-    ]
     images = [Image.new("RGB", (4, 2), (step, 0, 0)) for step in range(3)]
-    write_film(tmp_path / "film.mp4", images, moments, 5)
+    write_film(tmp_path / "film.mp4", images, [False, False, True], 5)
     assert (opened["size"], opened["fps"]) == ((4, 2), 5)
     assert written == [bytes([0, 0, 0] * 8), bytes([1, 0, 0] * 8), *[bytes([2, 0, 0] * 8)] * 6]  # the end stays 1.2 s
 

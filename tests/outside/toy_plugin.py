@@ -240,8 +240,15 @@ class ClimberPlayer:
     def load(self, group: Sequence[Saved], device: str) -> np.ndarray:
         return group[0].checkpoint.state["agent"]["best"].numpy()
 
-    def act(self, policies: Policies, observations: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
-        return act(policies.agent, observations)
+    def act(
+        self,
+        policies: Policies,
+        observations: np.ndarray,
+        generator: np.random.Generator | None,
+        state: Any = None,
+        episode_start: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, None]:
+        return act(policies.agent, observations), None
 
     def evaluate(self, policies: Policies, *, episodes: int, threads: int) -> list[list[Evaluation]]:
         return 2 * [[play(policies.agent, policies.configs[0], frame=policies.frame, episodes=episodes)]]

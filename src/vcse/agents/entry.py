@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Bool, Float, UInt8
 
 from vcse.envs.interface import Making, ObservationKind
 from vcse.runs.arithmetic import EXACT, Arithmetic
@@ -59,6 +60,12 @@ class Policies(NamedTuple):
     device: str = "cpu"
 
 
+# From images of an episode, the actions that led to each (zeros to the first) and how many images the model observes,
+# to its images: reconstructions of those observed, and open-loop predictions, from the actions alone, of all others.
+Images = UInt8[np.ndarray, "t 3 s s"]
+Imagine = Callable[[Policies, Images, Float[np.ndarray, "t a"], int], Images]
+
+
 @runtime_checkable
 class Player(Protocol):
     """How the trained policies of an agent are loaded and played."""
@@ -69,8 +76,24 @@ class Player(Protocol):
     def load(self, group: Sequence[Saved], device: str) -> Any:
         """Return an agent with the policies of runs, and nothing that only training needs."""
 
-    def act(self, policies: Policies, observations: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
-        """Return actions of the first policy: sampled by a generator, or the likeliest, the mean, without."""
+    def act(
+        self,
+        policies: Policies,
+        observations: np.ndarray,
+        generator: np.random.Generator | None,
+        state: Any = None,
+        episode_start: Bool[np.ndarray, " n"] | None = None,
+    ) -> tuple[np.ndarray, Any]:
+        """Return actions of the first policy, and its state, which is passed back in the next step.
+
+        Args:
+            policies: Of which the first acts.
+            observations: One of each environment.
+            generator: Samples the actions; without one they are the likeliest, or the mean.
+            state: As it was returned in the step before; None where the episodes begin. A policy without memory returns
+                None.
+            episode_start: Environments whose episodes begin here, the state of which is reset; None: none of them.
+        """
 
     def evaluate(self, policies: Policies, *, episodes: int, threads: int) -> list[list[Evaluation]]:
         """Play episodes of every run with sampled actions, and again with the likeliest."""
@@ -103,7 +126,7 @@ class AgentEntry:
         default_factory=lambda: {"cpu": 1, "cuda": 1}
     )  # of a cohort: more gain nothing
     on_gpu: Arithmetic = EXACT  # in training and evaluation; neighbours are exact either way
-    image_size: int = 84  # of what it sees, where that are images
+    image_size: int = 84  # of what it sees, where that are images and its settings do not say
     stacked_images: int = 1  # that it sees at once
     action_repeat: int = 1  # frames for which it plays an action
     ends_at_goal: bool = False  # episodes end before their time limit, and those of successes first
@@ -111,6 +134,7 @@ class AgentEntry:
     observes_too: tuple[ObservationKind, ...] = ()  # in tasks of families that show several, if the actions are its own
     check: Callable[[RunConfig], None] = lambda config: None  # refuses settings that do not go with the task
     warning: Callable[[RunConfig], str] = lambda config: ""  # why hardly anybody wants a run; empty where all is well
+    imagine: Imagine | None = None  # what its world model predicts of an episode, where it has one
     remark: Judge | None = None  # what the rows of a run show to be wrong with it; empty where all is well
 
     def making(self, config: RunConfig) -> Making:
@@ -119,9 +143,14 @@ class AgentEntry:
             backend=config.backend,
             rendering=config.image_quality,
             goal_marker=config.shows_goal,
-            image_size=self.image_size,
+            image_size=self.image_size_of(config),
             action_repeat=self.action_repeat,
         )
+
+    def image_size_of(self, config: RunConfig) -> int:
+        """Return the side of the images that a run sees: a setting of some agents."""
+        size: int = getattr(config.settings, "image_size", self.image_size)
+        return size
 
     def arithmetic(self, device: str) -> Arithmetic:
         """Return how exactly products are computed on a device."""

@@ -82,7 +82,7 @@ class Lockstep(Generic[S]):
 
     def check_finite(self) -> None:
         """Refuse to write down what has become NaN, so that the last checkpoint is still good."""
-        for name in self.must_be_finite if self.output.metrics else ():
+        for name in (each for each in self.must_be_finite if each in self.output.metrics):
             numbers = self.output.metrics[name].reshape(-1).tolist()
             check_finite(name.removesuffix("_norm"), numbers, self.names, frame=self.frame)
 

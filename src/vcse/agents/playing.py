@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from vcse.agents.entry import Policies
@@ -31,17 +31,30 @@ class ContinuousPlayer(ABC):
         """Return what chooses at a frame, from observations and noise of every learner, at the start of episodes."""
 
     @abstractmethod
-    def first(self, policies: Policies, observations: Tensor, noise: Noise) -> Tensor:
-        """Choose actions of the first policy."""
+    def first(self, policies: Policies, observations: Tensor, noise: Noise, state: Any) -> tuple[Tensor, Any]:
+        """Choose actions of the first policy, and return its state.
 
-    def act(self, policies: Policies, observations: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
-        """Return actions of the first policy, for any number of observations."""
+        A state is None in the first step of episodes, and in all steps of a policy without memory. Otherwise it is
+        tensors with a row for each environment, alone or in tuples, in which rows of zeros begin an episode.
+        """
+
+    def act(
+        self,
+        policies: Policies,
+        observations: np.ndarray,
+        generator: np.random.Generator | None,
+        state: Any = None,
+        episode_start: Bool[np.ndarray, " n"] | None = None,
+    ) -> tuple[np.ndarray, Any]:
+        """Return actions of the first policy, for any number of observations, and its state."""
         noise = None
         if generator is not None:
             shape = (len(observations), policies.agent.spec.action_size)
             noise = torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
-        actions: np.ndarray = self.first(policies, torch.from_numpy(observations), noise).cpu().numpy()
-        return actions
+        if state is not None and episode_start is not None:
+            state = None if episode_start.all() else restarted(state, torch.from_numpy(episode_start))
+        actions, state = self.first(policies, torch.from_numpy(observations), noise, state)
+        return actions.cpu().numpy(), state
 
     def evaluate(self, policies: Policies, *, episodes: int, threads: int) -> list[list[Evaluation]]:
         """Play episodes of every run with sampled actions, and again with the mean."""
@@ -77,3 +90,13 @@ class ContinuousPlayer(ABC):
         found = play_episodes(environments, act, seeds)
         mine = [slice(first, first + episodes) for first in range(0, len(seeds), episodes)]
         return [found.part(each) for each in mine]
+
+
+def restarted(state: Any, starts: Bool[Tensor, " n"]) -> Any:
+    """Return a state in which the rows of environments that begin an episode are zero; what is no tensor stays."""
+    if isinstance(state, Tensor):
+        return state.masked_fill(starts.to(state.device).view(-1, *[1] * (state.ndim - 1)), 0)
+    if isinstance(state, tuple):
+        parts = [restarted(part, starts) for part in state]
+        return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+    return state

@@ -13,8 +13,8 @@ import torch
 from vcse.agents import agent_entry
 from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
 from vcse.agents.drqv2.cohort import DrQv2Cohort
-from vcse.agents.drqv2.environments import gl_backend
 from vcse.agents.drqv2.settings import IMAGE_SHAPE, DrQv2Settings, drqv2_settings
+from vcse.agents.image_environments import gl_backend
 from vcse.bench.training import begun, duration, speed
 from vcse.envs.interface import Rendering
 from vcse.envs.tasks import task_spec

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import tyro
@@ -11,11 +11,13 @@ from vcse.agents import read_config
 from vcse.cli.option_types import PathIfGiven, Whole, WholeIfGiven
 from vcse.cli.options import naming_options
 from vcse.launch.devices import Device, resolve_device
+from vcse.play.imagination import imagine_run
 from vcse.play.watch import watch_run
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import has_saved, run_directories
 
 Way = Annotated[bool, tyro.conf.create_mutex_group(required=False, title="actions"), tyro.conf.FlagCreatePairsOff]
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 def watch(
@@ -25,6 +27,7 @@ def watch(
     out: PathIfGiven = None,
     sampled: Way = False,
     likeliest: Way = False,
+    imagine: Flag = False,
     seed: Whole = 0,
     frames_per_second: WholeIfGiven = None,
     device: Device = "auto",
@@ -40,6 +43,8 @@ def watch(
         out: The film, .gif or .mp4 (which needs imageio-ffmpeg).
         sampled: Draw actions from the policy, as in training; this is what happens in MiniGrid without a flag.
         likeliest: Take the likeliest action, or the mean; this is what happens otherwise without a flag.
+        imagine: Film what the world model of an agent that has one imagines instead: imagination.gif, with a contact
+            sheet (.png) beside it.
         seed: Of the layouts and the draws of actions.
         frames_per_second: Pictures that are shown in a second; 8 in MiniGrid and 12 otherwise if not given.
         device: Where the network lives; auto takes the GPU where there is one.
@@ -53,22 +58,36 @@ def watch(
             f"--out is for one film, but {directory} holds {len(runs)} methods to watch: name one of {arms}"
         )
     for path in runs:
-        film = out or path / "watch.gif"
+        film = out or path / ("imagination.gif" if imagine else "watch.gif")
+        settings: dict[str, Any] = {
+            "episodes": episodes,
+            "sampled": True if sampled else False if likeliest else None,
+            "seed": seed,
+            "frames_per_second": frames_per_second,
+            "device": resolve_device(device),
+        }
         with naming_options(("episodes", "frames_per_second")):
-            endings = watch_run(
-                path,
-                film,
-                episodes=episodes,
-                sampled=True if sampled else False if likeliest else None,
-                seed=seed,
-                frames_per_second=frames_per_second,
-                device=resolve_device(device),
-            )
-        told = ", ".join(f"{ending.outcome} after {ending.step} steps" for ending in endings)
-        returns = ", ".join(f"{ending.return_so_far:.2f}" for ending in endings)
-        print(f"{path}: {told}; return {returns}", file=sys.stderr)
+            summary = (_film_imagination if imagine else _film_episodes)(path, film, settings)
+        print(f"{path}: {summary}", file=sys.stderr)
         print(film)
+        if imagine:
+            print(film.with_suffix(".png"))
     return 0
+
+
+def _film_episodes(path: Path, film: Path, settings: dict[str, Any]) -> str:
+    """Film episodes of a run, and return how they ended."""
+    endings = watch_run(path, film, **settings)
+    told = ", ".join(f"{ending.outcome} after {ending.step} steps" for ending in endings)
+    returns = ", ".join(f"{ending.return_so_far:.2f}" for ending in endings)
+    return f"{told}; return {returns}"
+
+
+def _film_imagination(path: Path, film: Path, settings: dict[str, Any]) -> str:
+    """Film what the model of a run imagines, and return how far that is from what happened."""
+    found = imagine_run(path, film, **settings)
+    errors = ", ".join(f"{100 * each.prediction_error:.1f} %" for each in found)
+    return f"difference of what is imagined from step {', '.join(str(each.start) for each in found)}: {errors}"
 
 
 def first_runs(paths: list[Path]) -> list[Path]:

@@ -1,8 +1,10 @@
 """`vcse.load_policy`: a trained policy that acts, from Python."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from jaxtyping import Bool
 
 from vcse.agents import agent_entry
 from vcse.agents.entry import Policies
@@ -39,14 +41,27 @@ class Policy:
     @property
     def observation_shape(self) -> tuple[int, ...]:
         """The shape of one observation; images of the last steps are stacked along the first axis, the newest last."""
-        size, stacked = self._entry.image_size, self._entry.stacked_images
+        size, stacked = self._entry.image_size_of(self.config), self._entry.stacked_images
         return task_spec(self.config.task).observation_shape or (3 * stacked, size, size)
 
-    def predict(self, observation: np.ndarray, *, deterministic: bool = True) -> tuple[np.ndarray, None]:
-        """Return the action for one observation, or the actions for a batch of them, and None for a state.
+    def predict(
+        self,
+        observation: np.ndarray,
+        state: Any = None,
+        episode_start: bool | Bool[np.ndarray, " n"] | None = None,
+        *,
+        deterministic: bool = True,
+    ) -> tuple[np.ndarray, Any]:
+        """Return the action for one observation, or the actions for a batch of them, and the state of the policy.
+
+        The state of a policy without memory is None. That of one with a memory is passed back with the next
+        observations of the same environments; without it their episodes begin.
 
         Args:
             observation: Of `observation_shape`, with or without an axis of several before.
+            state: As it was returned for the observations before; None where the episodes begin.
+            episode_start: Whether these observations are the first of an episode, for all or for each environment: the
+                state of those is reset.
             deterministic: Take the likeliest action, or the mean, instead of sampling from the policy.
         """
         shape = self.observation_shape
@@ -54,8 +69,18 @@ class Policy:
         if not is_single and observation.shape[1:] != shape:
             raise ValueError(f"observation must be of shape {shape}, or several of them, got {observation.shape}")
         batch = observation[None] if is_single else observation
-        actions = self._entry.player.act(self._policies, batch, None if deterministic else self._generator)
-        return (actions.squeeze(0) if is_single else actions), None
+        starts = None if episode_start is None else _starts(episode_start, len(batch))
+        generator = None if deterministic else self._generator
+        actions, state = self._entry.player.act(self._policies, batch, generator, state, starts)
+        return (actions.squeeze(0) if is_single else actions), state
+
+
+def _starts(episode_start: bool | Bool[np.ndarray, " n"], count: int) -> Bool[np.ndarray, " n"]:
+    """Return which environments begin an episode."""
+    starts = np.array(episode_start, dtype=np.bool_)
+    if starts.shape not in ((), (count,)):
+        raise ValueError(f"episode_start must be one bool, or one for each of {count}, got shape {starts.shape}")
+    return np.full(count, starts)
 
 
 def load_policy(path: str | Path, *, device: str = "cpu", seed: int = 0) -> Policy:

@@ -35,9 +35,9 @@ def caption(moment: Moment, config: RunConfig, episodes: int) -> "Image":
     pen = ImageDraw.Draw(canvas)
     progress = f"episode {moment.episode} of {episodes}   step {moment.step}   return {moment.return_so_far:.2f}"
     whose = f"{config.method}, seed {config.seed}"
-    _write_line(pen, 20, config.task, whose, COLOURS["text"], COLOURS["text"])
+    write_line(pen, 20, config.task, whose, COLOURS["text"], COLOURS["text"])
     ending = OUTCOME_COLOURS.get(moment.outcome, COLOURS["faint"])
-    _write_line(pen, 43, progress, moment.outcome, COLOURS["faint"], ending)
+    write_line(pen, 43, progress, moment.outcome, COLOURS["faint"], ending)
     return canvas
 
 
@@ -57,22 +57,29 @@ def check_film(path: Path) -> None:
         raise RuntimeError(f"imageio-ffmpeg, which writes .mp4, is not installed: {INSTALL_MP4}, or take a .gif")
 
 
-def write_film(path: Path, images: Sequence["Image"], moments: Sequence[Moment], frames_per_second: int) -> None:
-    """Write images as a film, in which the end of an episode stays for a moment."""
+def write_film(path: Path, images: Sequence["Image"], ends: Sequence[bool], frames_per_second: int) -> None:
+    """Write images as a film.
+
+    Args:
+        path: The film, which ends in .gif or .mp4.
+        images: Of one size.
+        ends: Which of them are the last of an episode, or of a part of one: these stay for a moment.
+        frames_per_second: Images that are shown in a second.
+    """
     if path.suffix == ".mp4":
-        _write_mp4(path, images, moments, frames_per_second)
+        _write_mp4(path, images, ends, frames_per_second)
         return
     from PIL import Image
 
     # One palette for all, from a few pictures of which some are ends: only those show how an episode came out.
-    ends = [image for image, moment in zip(images, moments, strict=True) if moment.outcome]
-    few = [*ends[:4], *images[:: max(1, len(images) // 12)]]
+    last = [image for image, is_end in zip(images, ends, strict=True) if is_end]
+    few = [*last[:4], *images[:: max(1, len(images) // 12)]]
     sample = Image.new("RGB", (few[0].width, sum(each.height for each in few)))
     for place, each in enumerate(few):
         sample.paste(each, (0, place * each.height))
     palette = sample.quantize(128)
     pictures = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
-    shown_ms = [1000 * (LAST_PICTURE_S if moment.outcome else 1 / frames_per_second) for moment in moments]
+    shown_ms = [1000 * (LAST_PICTURE_S if is_end else 1 / frames_per_second) for is_end in ends]
     content = io.BytesIO()
     pictures[0].save(
         content,
@@ -86,18 +93,18 @@ def write_film(path: Path, images: Sequence["Image"], moments: Sequence[Moment],
     write_atomically(path, content.getvalue())
 
 
-def _write_mp4(path: Path, images: Sequence["Image"], moments: Sequence[Moment], frames_per_second: int) -> None:
+def _write_mp4(path: Path, images: Sequence["Image"], ends: Sequence[bool], frames_per_second: int) -> None:
     ffmpeg: Any = importlib.import_module("imageio_ffmpeg")
     path.parent.mkdir(parents=True, exist_ok=True)
     film = ffmpeg.write_frames(str(path), images[0].size, fps=frames_per_second, macro_block_size=2)
     film.send(None)
-    for image, moment in zip(images, moments, strict=True):
-        for _ in range(max(1, round(LAST_PICTURE_S * frames_per_second)) if moment.outcome else 1):
+    for image, is_end in zip(images, ends, strict=True):
+        for _ in range(max(1, round(LAST_PICTURE_S * frames_per_second)) if is_end else 1):
             film.send(image.tobytes())
     film.close()
 
 
-def _write_line(pen: Any, y: int, left: str, right: str, left_colour: str, right_colour: str) -> None:
+def write_line(pen: Any, y: int, left: str, right: str, left_colour: str, right_colour: str) -> None:
     """Write at both ends of a line, as large as there is room."""
     from PIL import ImageFont
 

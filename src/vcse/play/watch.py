@@ -47,7 +47,8 @@ def watch_run(
     sampled = habit.sampled if sampled is None else sampled
     moments = list(record(policies, episodes=episodes, sampled=sampled, seed=seed))
     pictures = [caption(moment, config, episodes) for moment in moments]
-    write_film(out, pictures, moments, frames_per_second or habit.frames_per_second)
+    ends = [bool(moment.outcome) for moment in moments]
+    write_film(out, pictures, ends, frames_per_second or habit.frames_per_second)
     return [moment for moment in moments if moment.outcome]
 
 
@@ -65,10 +66,15 @@ def record(policies: Policies, *, episodes: int, sampled: bool, seed: int) -> It
     if family.record is None:
         raise ValueError(f"{config.task} cannot be filmed: its family renders nothing for people")
 
-    def choose(recent: Sequence[np.ndarray], generator: np.random.Generator) -> Any:
-        return entry.player.act(policies, np.concatenate(recent)[None], generator if sampled else None)[0]
+    state: Any = None
 
-    return family.record(
+    def choose(recent: Sequence[np.ndarray], generator: np.random.Generator) -> Any:
+        nonlocal state
+        observations = np.concatenate(recent)[None]
+        actions, state = entry.player.act(policies, observations, generator if sampled else None, state)
+        return actions[0]
+
+    moments = family.record(
         config.task.partition("/")[2],
         choose,
         episodes=episodes,
@@ -76,3 +82,7 @@ def record(policies: Policies, *, episodes: int, sampled: bool, seed: int) -> It
         recent=entry.stacked_images,
         making=entry.making(config),
     )
+    for moment in moments:
+        if moment.step == 0:
+            state = None
+        yield moment

@@ -34,13 +34,11 @@ from runs.small_pixels import (
     train_short,
 )
 
-from vcse.agents import read_config
+from vcse.agents import read_config, step_log
 from vcse.agents.drqv2 import cohort as cohort_module
-from vcse.agents.drqv2 import step_log
 from vcse.agents.drqv2.agent import DrQv2, DrQv2Spec
 from vcse.agents.drqv2.cohort import DrQv2Cohort, warning
 from vcse.agents.drqv2.costs import needs
-from vcse.agents.drqv2.environments import make_images
 from vcse.agents.drqv2.player import DrQv2Player
 from vcse.agents.drqv2.settings import IMAGE_SHAPE, DrQv2Settings
 from vcse.agents.drqv2.transfer import Delivery
@@ -187,7 +185,7 @@ def test_every_frame_is_kept_once_with_what_led_to_it(done):
     assert row["return_mean"] == pytest.approx(returned)
     # The second episode, played again, shows the same.
     state = newest_state(done / VCSE.name).state
-    environments = make_images(VCSE, 1, device="cpu", processes=1)
+    environments = DrQv2Player().make([VCSE], 1, device="cpu", threads=1)
     shown = environments.reset([int(cohort_module.numbers(VCSE.seed, "episodes", EPISODE).integers(2**31 - 1))])
     assert np.array_equal(shown[0], kept.frames[begins[1]])
     for index in range(begins[1] + 1, len(kept.frames)):
@@ -830,13 +828,6 @@ def test_a_study_runs_from_the_command_line_with_whole_episodes(tmp_path, monkey
     assert main(["study", "status", str(tmp_path)]) == 0
     assert main(["report", str(tmp_path)]) == 0
     assert "2 runs: 1 task, 2 methods, 1 seed each" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("device", "threads", "spins"), [("cpu", 16, False), ("cuda", 2, False), ("cuda", 3, True), ("cuda:1", 16, True)]
-)
-def test_processes_spin_beside_a_gpu_where_there_are_cores_for_it(device, threads, spins):
-    assert cohort_module._spins(torch.device(device), threads) == spins
 
 
 @pytest.mark.parametrize(("precision", "is_warned"), [("float32", False), ("bfloat16", True)])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Bool
 
 from vcse.agents.a2c.agent import A2C, A2CSpec
 from vcse.agents.a2c.settings import A2CSettings
@@ -43,15 +44,23 @@ class A2CPlayer:
                 agent.load_learner_state(learner, {name: state[name] for name in agent.learner_state(learner)})
         return agent
 
-    def act(self, policies: Policies, observations: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
-        """Return actions of the first policy, for any number of observations."""
+    def act(
+        self,
+        policies: Policies,
+        observations: np.ndarray,
+        generator: np.random.Generator | None,
+        state: Any = None,
+        episode_start: Bool[np.ndarray, " n"] | None = None,
+    ) -> tuple[np.ndarray, None]:
+        """Return actions of the first policy, for any number of observations; it has no state."""
+        del state, episode_start
         agent: A2C = policies.agent
         shown = torch.from_numpy(observations)[None].to(agent.device)
         noise = None
         if generator is not None:
             noise = torch.from_numpy(generator.random((1, len(observations)), dtype=np.float32)).to(agent.device)
         actions: np.ndarray = agent.act(shown, noise, slice(0, 1))[0].cpu().numpy()
-        return actions
+        return actions, None
 
     def evaluate(self, policies: Policies, *, episodes: int, threads: int) -> list[list[Evaluation]]:
         """Play episodes of every run with sampled actions, and again with the likeliest."""

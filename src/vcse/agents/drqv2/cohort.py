@@ -21,12 +21,12 @@ from torch import Tensor
 
 from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
 from vcse.agents.drqv2.costs import capacity_of, most_steps, needs, steps_of
-from vcse.agents.drqv2.environments import gl_backend, make_images
 from vcse.agents.drqv2.player import DrQv2Player
 from vcse.agents.drqv2.settings import ACTION_REPEAT, IMAGE_SHAPE, DrQv2Settings
-from vcse.agents.drqv2.step_log import Outcome, StepLog
 from vcse.agents.drqv2.transfer import Delivered, Delivery
+from vcse.agents.image_environments import gl_backend, make_images, replay_episode, spins
 from vcse.agents.lockstep import OffPolicy
+from vcse.agents.step_log import Outcome, StepLog
 from vcse.nets.cuda.side_stream import SideStream
 from vcse.nets.random_shift import SHIFTS
 from vcse.replay.images import STACK, Chosen, FrameReplay
@@ -39,8 +39,6 @@ from vcse.runs.noise import ActionDraws
 from vcse.runs.resources import DISK, find_room
 from vcse.runs.schedule import EAGER_UPDATES, few_transitions, nothing_learned
 from vcse.streams import episode_seed, numbers
-
-LEAST_CORES_TO_SPIN = 3  # for each run: one that learns, one that simulates, and one for all else
 
 
 def check(config: RunConfig) -> None:
@@ -119,7 +117,13 @@ class DrQv2Cohort(OffPolicy[DrQv2Settings]):
         self.updating = SideStream(self.agent.device)
         self.action_draws = ActionDraws(self.seeds, self.action_size, self.agent.device)
         self.environment = make_images(
-            self.config, 1, device=device, processes=1, spins=_spins(self.agent.device, threads)
+            self.config,
+            1,
+            image_size=IMAGE_SHAPE[-1],
+            action_repeat=ACTION_REPEAT,
+            device=device,
+            processes=1,
+            spins=spins(device, threads),
         )
         self.directory.add_to_meta("drawn_by", gl_backend(self.environment))
         self.observation = torch.zeros(STACK * IMAGE_SHAPE[0], *IMAGE_SHAPE[1:], dtype=torch.uint8)
@@ -282,21 +286,10 @@ class DrQv2Cohort(OffPolicy[DrQv2Settings]):
         self.bonus_mean.load_learner_state(0, state)
         frames, steps = self.log.read(state["frames_kept"])
         self.replay.restore(frames, steps)
-        # The environment cannot be saved: the same actions from the same seed bring it to where it was.
-        frame = self.environment.reset([episode_seed(self.config.seed, self.episode_begin)])[0]
         taken = self.step_count - self.episode_begin
-        for action in steps["action"][len(steps) - taken :]:
-            self.environment.send(action[None])
-            told = self.environment.receive()
-            frame = told.next_observations[0]
-            if told.ended[0]:  # of an environment that is not deterministic, and shows something else now
-                break
+        actions = steps["action"][len(steps) - taken :]
+        image = replay_episode(self.environment, episode_seed(self.config.seed, self.episode_begin), actions)
         self.observation = state["observation"]
         newest = self.observation[-IMAGE_SHAPE[0] :]
         other_cause = ", or does another library draw now"
-        self.check_replayed(0, torch.from_numpy(frame), newest, other_cause=other_cause)
-
-
-def _spins(device: torch.device, threads: int) -> bool:
-    """Whether learner and simulator wait for each other without sleeping: a CPU that learns needs all of its cores."""
-    return device.type == "cuda" and threads >= LEAST_CORES_TO_SPIN
+        self.check_replayed(0, image, newest, other_cause=other_cause)

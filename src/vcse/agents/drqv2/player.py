@@ -1,14 +1,15 @@
 """How trained policies of DrQ-v2 are loaded and played."""
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vcse.agents.drqv2.agent import DrQv2, DrQv2Spec
-from vcse.agents.drqv2.environments import make_images
 from vcse.agents.drqv2.settings import ACTION_REPEAT, IMAGE_SHAPE, DrQv2Settings
 from vcse.agents.entry import Policies, Saved
+from vcse.agents.image_environments import make_images
 from vcse.agents.playing import ContinuousPlayer, Noise
 from vcse.bonuses.registry import NO_BONUS
 from vcse.envs.interface import Environments
@@ -45,7 +46,14 @@ class DrQv2Player(ContinuousPlayer):
 
     def make(self, configs: Sequence[RunConfig], count: int, *, device: str, threads: int) -> Environments:
         """Make so many environments of the run."""
-        return make_images(configs[0], count, device=device, processes=min(threads, count))
+        return make_images(
+            configs[0],
+            count,
+            image_size=IMAGE_SHAPE[-1],
+            action_repeat=ACTION_REPEAT,
+            device=device,
+            processes=min(threads, count),
+        )
 
     def policy(self, agent: DrQv2, frame: int) -> Callable[[Tensor, Noise], Tensor]:
         """Return what chooses actions from the newest images, with the noise of a frame."""
@@ -60,7 +68,8 @@ class DrQv2Player(ContinuousPlayer):
 
         return act
 
-    def first(self, policies: Policies, observations: Tensor, noise: Noise) -> Tensor:
-        """Choose actions of the policy, for any number of stacks of images."""
+    def first(self, policies: Policies, observations: Tensor, noise: Noise, state: Any) -> tuple[Tensor, None]:
+        """Choose actions of the policy, for any number of stacks of images; it has no state."""
+        del state
         actions: Tensor = policies.agent.act(observations, noise, step=policies.frame // ACTION_REPEAT)
-        return actions
+        return actions, None

@@ -1,6 +1,7 @@
 """How trained policies of SAC are loaded and played."""
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -45,10 +46,11 @@ class SACPlayer(ContinuousPlayer):
         del frame
         return agent.act
 
-    def first(self, policies: Policies, observations: Tensor, noise: Noise) -> Tensor:
-        """Choose actions of the first policy: all learners choose at once."""
+    def first(self, policies: Policies, observations: Tensor, noise: Noise, state: Any) -> tuple[Tensor, None]:
+        """Choose actions of the first policy, which has no state: all learners choose at once."""
+        del state
         everyone = (policies.agent.learners, -1, -1)
         actions: Tensor = policies.agent.act(
             observations.expand(everyone), None if noise is None else noise.expand(everyone)
         )
-        return actions[0]
+        return actions[0], None
