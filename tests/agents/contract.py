@@ -1,6 +1,7 @@
 """What all agents promise, told apart by as little as can be: how one is made, and what it learns from."""
 
 import dataclasses
+from typing import ClassVar
 
 import torch
 
@@ -8,12 +9,15 @@ from vcse.agents.a2c.agent import A2C, A2CSpec
 from vcse.agents.a2c.settings import A2CSettings
 from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
 from vcse.agents.drqv2.settings import DrQv2Settings
+from vcse.agents.mwm.agent import MWM, MWMSpec
+from vcse.agents.mwm.settings import MWMSettings
 from vcse.agents.sac.agent import DRAWS, SAC, SACSpec
 from vcse.agents.sac.settings import SACSettings
 from vcse.bonuses.registry import BonusChoice
 from vcse.nets.random_shift import SHIFTS
 from vcse.replay.images import Between, PictureBatch
 from vcse.replay.rollouts import Rollout
+from vcse.replay.sequences import SequenceBatch
 from vcse.replay.transitions import Batch
 
 BONUSES = ("none", "se", "vcse", "se-matched")
@@ -213,6 +217,83 @@ class DrQv2Kind:
         if agent.extrinsic_critic is None:
             return []
         return [*agent.extrinsic_critic.trunk.parameters(), *agent.extrinsic_critic.head]
+
+    def state(self, agent):
+        return agent.state_dict()
+
+    def load(self, agent, state):
+        agent.load_state_dict(state)
+
+
+class MWMKind:
+    """MWM with one learner and small networks, on random images."""
+
+    spec = MWMSpec(2)
+    bonuses = (*BONUSES, "rcse", "rnd")
+    small: ClassVar = {
+        "image_size": 16,
+        "batch_size": 4,
+        "sequence_length": 5,
+        "autoencoder_batch_size": 3,
+        "autoencoder_sequence_length": 4,
+        "horizon": 4,
+        "token_dimensions": 16,
+        "encoder_blocks": 1,
+        "decoder_blocks": 1,
+        "model_dimensions": 16,
+        "model_blocks": 1,
+        "heads": 2,
+        "deterministic": 8,
+        "variables": 3,
+        "classes": 4,
+        "hidden_units": 12,
+        "projection_size": 6,
+        "precision": "float32",
+        # A common bound of the gradient would let the bonus' head, where there is one, change the world model's step.
+        "most_gradient_norm": 1e9,
+    }
+
+    def config(self, bonus, **changes):
+        return MWMSettings(BonusChoice(bonus, "release-mwm", 3), **{**self.small, **changes})
+
+    def make(self, configs, seeds):
+        [config], [seed] = configs, seeds
+        return MWM(self.spec, config, seed)
+
+    def material(self, seed, *, sequences=4, length=5):
+        generator = torch.Generator().manual_seed(seed)
+        shape, side = (sequences, length), self.small["image_size"]
+        is_first = (torch.arange(length) == 0).expand(shape)
+        actions = 2 * torch.rand(*shape, self.spec.action_size, generator=generator) - 1
+        return SequenceBatch(
+            images=torch.randint(0, 256, (*shape, 3, side, side), dtype=torch.uint8, generator=generator),
+            actions=actions,
+            rewards=3 * torch.rand(shape, generator=generator),
+            is_first=is_first,
+        )
+
+    def images(self, seed, count=4):
+        return self.material(seed, sequences=count).images[:, 0]
+
+    def uniforms(self, seed, count=4):
+        generator = torch.Generator().manual_seed(seed + 10_000)
+        sizes = self.small["variables"], self.spec.action_size
+        return [torch.rand(count, size, generator=generator) for size in sizes]
+
+    def update(self, agent, seeds):
+        [seed] = seeds
+        metrics = agent.update_autoencoder(self.material(seed + 500, sequences=3, length=4))
+        return agent.update(self.material(seed)).metrics | metrics
+
+    def act(self, agent, seeds):
+        [seed] = seeds
+        return agent.act(self.images(seed), agent.acting.memory(4), *self.uniforms(seed))[0]
+
+    def policy(self, agent):
+        return list(agent.policy.parameters())
+
+    def extrinsic(self, agent):
+        return [] if agent.extrinsic_critic is None else list(agent.extrinsic_critic.parameters())
 
     def state(self, agent):
         return agent.state_dict()

@@ -172,7 +172,10 @@ def test_a_process_that_is_killed_goes_on_to_the_same_curves(module, tmp_path):
         (["--task", "gymnasium/Pendulum-v1", "--agent", "a2c"], "agent a2c does not train on gymnasium/Pendulum-v1"),
         (["--task", "gymnasium/CartPole-v1", "--rendering", "fast"], "--rendering is for dmc-pixels/..., metaworld/"),
         (["--task", "gymnasium/CartPole-v1", "--no-keep-replay"], "--keep-replay is for dmc/..., dmc-pixels/"),
-        (["--task", "gymnasium/CartPole-v1", "--hidden-units", "8"], "--hidden-units is for the agent sac or drqv2"),
+        (
+            ["--task", "gymnasium/CartPole-v1", "--hidden-units", "8"],
+            "--hidden-units is for the agent sac, drqv2 or mwm",
+        ),
         (["--task", "gymnasium/CartPole-v1", "--values", "exact"], "--values exact needs a task that is enumerated"),
     ],
 )

@@ -59,7 +59,7 @@ def test_help_keeps_the_lines_of_a_list(capsys):
         main(["bench", "--help"])
     lines = [line.strip("│ ") for line in capsys.readouterr().out.splitlines()]
     listed = [line.split()[1] for line in lines if line.startswith("- ")]
-    assert listed == ["estimator:", "minigrid:", "sac:", "drqv2:", "adapters:"]
+    assert listed == ["estimator:", "minigrid:", "sac:", "drqv2:", "mwm:", "adapters:"]
 
 
 @pytest.mark.parametrize("command", [["report"], ["bench"], ["study", "run"], ["study", "pack"]])
