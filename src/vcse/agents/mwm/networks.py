@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from vcse.agents.mwm.settings import PADDED_ACTIONS, MWMSettings
 from vcse.nets.feature_transformers import FeatureDecoder, FeatureEncoder
 from vcse.nets.heads import Head, symexp
+from vcse.nets.initializers import linear
 from vcse.nets.masked_autoencoder import PATCH, MaskedAutoencoder
 from vcse.nets.rssm import RSSM, State
 from vcse.nets.truncated_normal import mean_and_std, truncated_normal_sample
 
-OUTPUT_SCALE = 0.1  # of the last layer of rewards and actor, whose outputs begin near 0
+OUTPUT_SCALE = 0.1  # of the last layers of rewards, values and mean actions, which begin near 0
 
 
 def autocast(config: MWMSettings, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
@@ -50,12 +51,23 @@ class Critic(nn.Module):
 
     def __init__(self, config: MWMSettings, generator: torch.Generator) -> None:
         super().__init__()
-        self.head = Head(config.feature_size, 1, generator, units=config.hidden_units)
+        self.head = Head(config.feature_size, 1, generator, units=config.hidden_units, output_scale=OUTPUT_SCALE)
 
     def forward(self, features: Float[Tensor, "*b f"]) -> Float[Tensor, "*b"]:
         """Return the value, in float32."""
         outputs: Tensor = self.head(features)
         return outputs[..., 0]
+
+
+class Actor(Head):
+    """The outputs that `mean_and_std` turns into a policy, of a latent state."""
+
+    def __init__(self, config: MWMSettings, action_size: int, generator: torch.Generator) -> None:
+        super().__init__(config.feature_size, 2 * action_size, generator, units=config.hidden_units)
+        # Side by side, the weights of two layers: only the means begin near 0.
+        layers = [linear(config.hidden_units, action_size, generator, scale=scale) for scale in (OUTPUT_SCALE, 1.0)]
+        with torch.no_grad():
+            self.output.weight.copy_(torch.cat([each.weight for each in layers]))
 
 
 class WorldModel(nn.Module):
@@ -118,8 +130,7 @@ class Policy(nn.Module):
             reads_reward=config.reward_token,
         )
         self.model = WorldModel(config, action_size, generator)
-        outputs = 2 * action_size  # those of `mean_and_std`
-        self.actor = Head(config.feature_size, outputs, generator, units=config.hidden_units, output_scale=OUTPUT_SCALE)
+        self.actor = Actor(config, action_size, generator)
         self.precision = autocast(config, device)
         self.to(device)
 
