@@ -19,19 +19,26 @@ EPISODE = 8  # steps
 FRAMES, SEED_FRAMES, PRETRAINING = 60, 20, 6
 STEPS, SEED_STEPS = FRAMES // ACTION_REPEAT, SEED_FRAMES // ACTION_REPEAT
 UPDATES = (STEPS - SEED_STEPS) // 2  # one at every second step, but not after the last
-SIDE, DOT = 16, 3
+SIDE, DOT, LARGE_DOT = 16, 3, 5
 CLOSE = 0.3  # to the goal, where that is success
+GOAL = (0.4, -0.4)  # of `reach`
 FILES = ("train.csv", "eval.csv", "frames.bin", "steps.bin", "DONE")
 DOTS, ENDING, FOREIGN = "toy-images/dots", "toy-images/ending", "toy-images/foreign"
+REACH = "toy-images/reach"
 
 
 class Dots:
-    """A dot on a plane, which actions move; the fourth step of `ending` ends the task."""
+    """A dot on a plane, which actions move; the fourth step of `ending` ends the task.
+
+    `reach` can be learned soon: its dots are larger, the goal is always at the same place, and rewards are around 0.
+    Success there is to be close when the episode ends, not on the way.
+    """
 
     def __init__(self, names, making):
         assert (making.image_size, making.action_repeat) == (SIDE, ACTION_REPEAT)
         self.count, self.most_steps = len(names), EPISODE
         self.ends_at = np.array([4 if name == "ending" else EPISODE + 1 for name in names])
+        self.is_reach = np.array([name == "reach" for name in names])
         self.places, self.goals = np.zeros((2, self.count, 2))
         self.steps = np.zeros(self.count, dtype=np.int64)
         self.needs_reset = np.ones(self.count, dtype=np.bool_)
@@ -39,16 +46,18 @@ class Dots:
     def reset(self, seeds):
         for each, seed in enumerate(seeds):
             if seed is not None:
-                self.places[each], self.goals[each] = np.random.default_rng(seed).uniform(-1, 1, (2, 2))
+                self.places[each], goal = np.random.default_rng(seed).uniform(-1, 1, (2, 2))
+                self.goals[each] = GOAL if self.is_reach[each] else goal
                 self.steps[each], self.needs_reset[each] = 0, False
         return self.images()
 
     def images(self):
         shown = np.full((self.count, 3, SIDE, SIDE), 30, dtype=np.uint8)
-        for image, *places in zip(shown, self.goals, self.places, strict=True):
+        dots = np.where(self.is_reach, LARGE_DOT, DOT)
+        for image, dot, *places in zip(shown, dots, self.goals, self.places, strict=True):
             for channel, place in enumerate(places):
-                left, top = ((place + 1) / 2 * (SIDE - DOT)).round().astype(int)
-                image[channel, top : top + DOT, left : left + DOT] = 250
+                left, top = ((place + 1) / 2 * (SIDE - dot)).round().astype(int)
+                image[channel, top : top + dot, left : left + dot] = 250
         return shown
 
     def send(self, actions):
@@ -63,8 +72,9 @@ class Dots:
         terminated = self.steps >= self.ends_at
         truncated = ~terminated & (self.steps >= EPISODE)
         self.needs_reset = terminated | truncated
-        images, rewards = self.images(), (2 - apart).astype(np.float32)
-        return Step(images, images, rewards, terminated, truncated, success=apart < CLOSE)
+        success = (apart < CLOSE) & (truncated | ~self.is_reach)
+        images, rewards = self.images(), (np.where(self.is_reach, 1, 2) - apart).astype(np.float32)
+        return Step(images, images, rewards, terminated, truncated, success=success)
 
     def close(self):
         self.needs_reset[:] = True
@@ -74,7 +84,7 @@ FAMILY = Family(
     "toy-images",
     shows="image",
     about="a dot and its goal",
-    tasks=lambda: ("dots", "ending", "foreign"),
+    tasks=lambda: ("dots", "ending", "foreign", "reach"),
     spec=lambda name: TaskSpec(ACTION_REPEAT * EPISODE, action_size=2, has_success=True, is_foreign=name == "foreign"),
     make=Dots,
 )
