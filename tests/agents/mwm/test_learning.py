@@ -21,7 +21,7 @@ SETTINGS = {
     "pretraining_updates": PRETRAINING,
     "steps_per_update": 1,
     # Networks that learn in some hundreds of updates, of an update that takes a few hundredths of a second.
-    "batch_size": 24,
+    "batch_size": 16,
     "sequence_length": 5,
     "autoencoder_batch_size": 4,
     "autoencoder_sequence_length": 9,
