@@ -40,7 +40,8 @@ def check(config: RunConfig) -> None:
     """Refuse maps that are too small for the encoder, and what a task has no use for."""
     spec, settings = task_spec(config.task), A2CSettings.of(config.settings)
     trunk_for(observation_kind(config.task), spec.observation_shape)
-    if spec.is_foreign and (settings.bonus_features == "position" or config.visits_every_frames > 0):
+    shows_no_map = spec.is_foreign or observation_kind(config.task) == "state"
+    if shows_no_map and (settings.bonus_features == "position" or config.visits_every_frames > 0):
         asked = "visits_every_frames" if config.visits_every_frames > 0 else "bonus_features position"
         raise ValueError(f"{asked} needs the agent's position on a map, of which {config.task} says nothing")
     if settings.bonus.needs_rewards and spec.rewards_only_the_goal:
@@ -106,6 +107,7 @@ class A2CCohort(Lockstep[A2CSettings]):
             device=self.agent.device,
             dtype=torch.float32 if seen == "state" else torch.uint8,
         )
+        self.success_is_said = self.spec.has_success or self.spec.is_foreign
         self.update = 0
         self.step_frames = self.common.frames_per_update
         self.timing_every_frames = self.configs[0].row_every_frames
@@ -252,15 +254,15 @@ class A2CCohort(Lockstep[A2CSettings]):
                 **self.bonus_mean.learner_state(learner),
                 "observations": torch.from_numpy(self._observations(learner).copy()),
                 "visits": torch.from_numpy(self.visits[learner].copy()),
-                **self._foreign_state(learner),
+                **self._environment_state(learner),
             }
             for learner in range(len(self.configs))
         ]
 
-    def _foreign_state(self, learner: int) -> dict[str, Any]:
-        """Return what else there is of a foreign task: its episodes have seeds of their own, and may say success."""
+    def _environment_state(self, learner: int) -> dict[str, Any]:
+        """Return what else there is of a task whose episodes have seeds of their own, or say success."""
         group, mine = self._place_of(learner)
-        found: dict[str, Any] = self.episodes.success_state(learner) if self.spec.is_foreign else {}
+        found: dict[str, Any] = self.episodes.success_state(learner) if self.success_is_said else {}
         if isinstance(group.environments, SeededEpisodes):
             found["progress"] = torch.from_numpy(group.environments.progress()[mine])
         return found
@@ -279,7 +281,7 @@ class A2CCohort(Lockstep[A2CSettings]):
                 self.agent.load_learner_state(learner, state["agent"])
             self.episodes.load_learner_state(learner, state["episodes"])
             self.bonus_mean.load_learner_state(learner, state)
-            if self.spec.is_foreign:
+            if self.success_is_said:
                 self.episodes.load_success_state(learner, state)
         self.visits = np.stack([state["visits"].numpy() for state in states])
         self._replay(states)

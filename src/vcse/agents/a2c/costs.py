@@ -11,7 +11,7 @@ from vcse.runs.config import RunConfig
 from vcse.runs.resources import CHECKPOINT_COPIES, Needs
 
 FRAMES_PER_S = {"cpu": 17_000, "cuda": 500_000}  # per job
-SLOWDOWN = {"minigrid-full": 8.0, "minigrid-table": 1.5}  # families that are stepped in Python
+SLOWDOWN = {"minigrid-full": 8.0, "minigrid-table": 1.5, "fork": 0.6}  # families that EnvPool does not step
 # Of tasks from outside, whose simulators may be fast or slow.
 SLOWDOWN_OF_KIND: dict[ObservationKind, float] = {"state": 1.5, "grid": 8.0, "image": 30.0}
 EXACT_SLOWDOWN = 12.0
