@@ -4,8 +4,8 @@ import pytest
 
 from vcse.bonuses.registry import make_bonus
 from vcse.cli import main
-from vcse.envs.tasks import check_task, task_spec
-from vcse.nets.encoders import GridEncoder
+from vcse.envs.tasks import check_task, observation_kind, task_spec
+from vcse.nets.observers import trunk_for
 from vcse.studies.catalog import CATALOG, study
 from vcse.studies.catalog.minigrid import CROSSED_MAP, CROSSED_WALL
 from vcse.studies.study import Claim, narrowed, run_configs
@@ -31,12 +31,12 @@ PAPERS = {  # every experiment of the paper: runs per method and task
 
 OURS = {
     *("minigrid-readings", "minigrid-controls", "dmc-states-controls", "dmc-pixels-controls"),
-    *("metaworld-remedies", "metaworld-clean", "metaworld-mwm-controls"),
+    *("metaworld-remedies", "metaworld-clean", "metaworld-mwm-controls", "value-fork"),
 }
 EXPLORATORY = {"metaworld-remedies"}  # without a claim
 
 
-def test_every_experiment_of_the_paper_is_there_and_seven_of_our_own():
+def test_every_experiment_of_the_paper_is_there_and_eight_of_our_own():
     assert {*PAPERS, *OURS} == set(CATALOG)
     assert {name: CATALOG[name].seeds for name in PAPERS} == PAPERS
 
@@ -62,7 +62,7 @@ def test_runs_have_tasks_and_bonuses_that_exist(entry):
     for task in entry.task_names:
         check_task(task)
         if entry.agent == "a2c":
-            GridEncoder(*task_spec(task).observation_shape)
+            trunk_for(observation_kind(task), task_spec(task).observation_shape)
     for choice in {config.settings.bonus for config in configs}:
         make_bonus(choice, learners=2, dimensions=2)
 
@@ -210,7 +210,7 @@ def test_the_control_of_masked_world_models_differs_from_vcse_in_the_bonus_alone
 
 
 def test_an_unknown_study_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match=r"'dmc-state' does not exist; nearest are dmc-states, .*list lists all 22\)"):
+    with pytest.raises(ValueError, match=r"'dmc-state' does not exist; nearest are dmc-states, .*list lists all 23\)"):
         study("dmc-state")
 
 
