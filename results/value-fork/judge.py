@@ -189,7 +189,9 @@ def drawn(rows: Sequence[Difference]) -> Figure:
             panel.tick_params(colors=look.faint, length=0)
             panel.spines[:].set_visible(False)
         panels = figure.axes
-        panels[3].sharey(panels[2])
+        bounds = [panel.get_ylim() for panel in panels[2:]]
+        for panel in panels[2:]:  # halves of one measure
+            panel.set_ylim(min(low for low, _ in bounds), max(high for _, high in bounds))
         for panel in panels[::2]:
             panel.set_ylabel("VCSE less se-matched", color=look.faint)
         handles, names = panels[0].get_legend_handles_labels()
