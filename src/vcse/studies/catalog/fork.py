@@ -1,4 +1,4 @@
-"""A2C on the fork: when conditioning on the value helps."""
+"""A2C on the fork: does conditioning on the value help, and when?"""
 
 import dataclasses
 
