@@ -1,4 +1,4 @@
-"""A2C on the fork: does conditioning on the value help, and when?"""
+"""A2C on the fork: whether conditioning on the value helps, and when."""
 
 import dataclasses
 
