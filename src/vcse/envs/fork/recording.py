@@ -9,7 +9,7 @@ from jaxtyping import UInt8
 from vcse.envs.fork.world import Fork, ForkMap
 from vcse.envs.moments import Moment, Outcome
 
-LONGER_SIDE = 480  # pixels of a picture
+LONGER_SIDE = 480  # pixels of an image
 WALL, ROOM, UNPAID, PAID, AGENT = (40, 42, 48), (96, 110, 140), (130, 130, 130), (70, 190, 110), (245, 200, 70)
 
 
@@ -35,17 +35,17 @@ def record_fork(
     seen = fork.reset()
     for episode in range(1, episodes + 1):
         return_so_far, has_succeeded = 0.0, False
-        yield Moment(picture(fork.map, fork.place), episode, 0, return_so_far, "")
+        yield Moment(image(fork.map, fork.place), episode, 0, return_so_far, "")
         for number in range(1, fork.most_steps + 1):
             fork.send(np.array([choose(list(seen), generator)]))
             place, step = fork.place, fork.receive()
             seen, return_so_far = step.observations, return_so_far + float(step.rewards[0])
             has_succeeded |= bool(step.success is not None and step.success[0])
             outcome: Outcome = "" if number < fork.most_steps else "goal" if has_succeeded else "out of time"
-            yield Moment(picture(fork.map, place), episode, number, return_so_far, outcome)
+            yield Moment(image(fork.map, place), episode, number, return_so_far, outcome)
 
 
-def picture(world: ForkMap, agent: int) -> UInt8[np.ndarray, "h w 3"]:
+def image(world: ForkMap, agent: int) -> UInt8[np.ndarray, "h w 3"]:
     """Draw a map from above: the more a cell pays, the greener it is.
 
     Args:

@@ -119,12 +119,12 @@ class Fork:
 
     def receive(self) -> Step:
         """Return where the moves led, and begin new episodes where the time is over."""
-        arrived, places = self._observations, self._places
+        next_observations, places = self._observations, self._places
         is_over = self._steps == EPISODE_STEPS
-        shown = self.reset() if is_over else arrived
+        shown = self.reset() if is_over else next_observations
         return Step(
             shown,
-            arrived,
+            next_observations,
             self.map.rewards[places],
             terminated=np.zeros(self.count, dtype=np.bool_),
             truncated=np.full(self.count, is_over),
