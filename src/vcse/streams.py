@@ -22,6 +22,7 @@ Purpose = Literal[
     "autoencoder",
     "latent states",
     "acting",
+    "value order",
 ]
 _PURPOSES: dict[Purpose, int] = {name: number for number, name in enumerate(get_args(Purpose), start=1)}
 

@@ -9,6 +9,7 @@ from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
 from vcse.agents.drqv2.settings import drqv2_settings
 from vcse.agents.sac.agent import DRAWS, SAC, SACSpec
 from vcse.agents.sac.settings import SACSettings
+from vcse.agents.value_order import ValueOrder
 from vcse.bonuses.registry import BonusChoice
 from vcse.nets.perceptrons import Perceptrons
 from vcse.nets.random_shift import SHIFTS
@@ -27,6 +28,12 @@ COHORTS = {
     "with and without": [NONE, VCSE, dataclasses.replace(VCSE, injection="reward")],
     "bonuses that learn or count": [
         dataclasses.replace(VCSE, bonus=BonusChoice(bonus, "clean", 1)) for bonus in ("rnd", "icm", "counts")
+    ],
+    "controls": [
+        dataclasses.replace(NONE, step_cost=0.02, injection="reward"),
+        dataclasses.replace(VCSE, values="permuted"),
+        dataclasses.replace(VCSE, values="frozen", step_cost=0.02),
+        VCSE,
     ],
     "time limits bootstrap": [dataclasses.replace(NONE, time_limit="bootstraps"), VCSE, CLEAN],
 }
@@ -58,15 +65,17 @@ def test_captured_updates_and_actions_are_those_of_an_eager_agent(name):
     learners = len(configs)
     eager, captured = (A2C(SPEC, configs, range(learners), device="cuda") for _ in range(2))
     memory = make_rollout(0, learners, arrived=eager.needs_arrived)
+    orders = ValueOrder([config.values for config in configs], range(learners), 16 * 8, torch.device("cuda"))
     for seed in range(UPDATES):
+        order = orders.of_update(seed)
         fresh = make_rollout(seed, learners, arrived=eager.needs_arrived)
         for mine, theirs in zip(memory, fresh, strict=True):
             if mine is not None:
                 mine.copy_(theirs)
         if seed == EAGER_UPDATES:
-            captured.capture(memory)
-        metrics = captured.update(memory).metrics
-        expected = eager.update(fresh).metrics
+            captured.capture(memory, order)
+        metrics = captured.update(memory, order=order).metrics
+        expected = eager.update(fresh, order=order).metrics
         for key in expected:
             torch.testing.assert_close(metrics[key], expected[key], rtol=1e-4, atol=1e-5, msg=f"{key}, update {seed}")
         uniforms = torch.rand(learners, 16, generator=torch.Generator().manual_seed(seed)).cuda()

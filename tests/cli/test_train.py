@@ -309,6 +309,9 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
             "--values exact needs a task that is enumerated, minigrid-table/..., not minigrid/Empty",
         ),
         (["--values", "exact"], "--values is for the bonus vcse, got --bonus none"),
+        (["--bonus", "se-matched", "--values", "permuted"], "--values is for the bonus vcse, got --bonus se-matched"),
+        (["--step-cost", "-0.02"], "--step-cost must be finite and not negative, got -0.02"),
+        (["--step-cost", "nan"], "--step-cost must be finite and not negative, got nan"),
         (
             ["--task", "minigrid-full/LavaGapS7", "--backend", "envpool"],
             "--backend envpool does not show the whole map of minigrid-full/LavaGapS7: use minigrid",

@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -317,11 +317,11 @@ def _check_names(runs: Runs) -> None:
         )
 
 
-def _check_heeded(options: Iterable[str], configs: Sequence[RunConfig], bonus: Sequence[str]) -> None:
+def _check_heeded(options: Collection[str], configs: Sequence[RunConfig], bonus: Sequence[str]) -> None:
     """Refuse options that none of the bonuses heeds."""
     classes = {agent_entry(config.agent).settings for config in configs}
     for option in options:
-        heeding = [name for name in bonus_names() if any(heeds(name, option, each) for each in classes)]
+        heeding = [name for name in bonus_names() if any(heeds(name, option, each, beside=options) for each in classes)]
         if not set(bonus) & set(heeding):
             whom = f"the bonus {heeding[0]}" if len(heeding) == 1 else f"the bonuses {', '.join(heeding)}"
             raise ValueError(f"{flag(option)} is for {whom}, got --bonus {' '.join(bonus)}")

@@ -77,16 +77,17 @@ class PlainA2C(nn.Module):
             extrinsic = self.head("extrinsic_critic", features.detach())[..., 0]
             target = self.advantages(rollout, extrinsic.detach(), rollout.rewards, config) + extrinsic[:, :-1].detach()
             loss = 0.5 * (extrinsic[:, :-1] - target).square().mean()
+        joining = torch.full_like(rollout.rewards, -config.step_cost)
         if config.has_bonus:
             states = self.encode(rollout.observations[:, :-1], random_pieces).flatten(0, 1)
             values = extrinsic[:, :-1].detach().flatten()
             values = (values - values.mean()) / (values.var(correction=0) + 1e-5).sqrt()
             bonus = config.beta * value_conditional_reward(states, values, k=3, reading="release-a2c")
-            bonus = bonus.view(rollout.rewards.shape)
-            if config.injection == "reward":
-                advantages = self.advantages(rollout, critic.detach(), rollout.rewards + bonus, config)
-            else:
-                advantages = advantages + bonus
+            joining = joining + bonus.view(rollout.rewards.shape)
+        if config.injection == "reward":
+            advantages = self.advantages(rollout, critic.detach(), rollout.rewards + joining, config)
+        else:
+            advantages = advantages + joining
         returns = advantages + critic[:, :-1].detach()
         policy = torch.distributions.Categorical(logits=self.head("actor", features[:, :-1]))
         loss = loss - (policy.log_prob(rollout.actions) * advantages).mean() - 0.01 * policy.entropy().mean()
@@ -119,8 +120,15 @@ class PlainA2C(nn.Module):
         dataclasses.replace(VCSE, injection="reward"),
         dataclasses.replace(NONE, time_limit="bootstraps"),
         dataclasses.replace(VCSE, beta=0.5),
+        dataclasses.replace(NONE, step_cost=0.02, injection="reward"),
+        dataclasses.replace(NONE, step_cost=0.02),
+        dataclasses.replace(VCSE, step_cost=0.02),
+        dataclasses.replace(VCSE, step_cost=0.02, injection="reward"),
     ],
-    ids=["none", "vcse", "reward", "bootstraps", "large beta"],
+    ids=[
+        *("none", "vcse", "reward", "bootstraps", "large beta"),
+        *("cost in the reward", "cost after GAE", "vcse and cost", "vcse and cost in the reward"),
+    ],
 )
 def test_three_updates_are_those_of_a_plain_learner_with_pytorchs_own_optimiser(config):
     agent = A2C(SPEC, [config], [3])
