@@ -44,7 +44,7 @@ def study() -> int:
 
 def run_study_command(arguments: list[str]) -> int:
     """Run what follows `vcse study`."""
-    description = "Every figure of the paper, and seven of our own, as one command."
+    description = "Every figure of the paper, and eight of our own, as one command."
     return run_verb(VERBS, arguments or ["--help"], prog="vcse study", description=description)
 
 

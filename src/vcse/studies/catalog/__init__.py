@@ -1,10 +1,10 @@
-"""Every experiment of the paper, and seven of our own, as data: what is run, how it is shown, what it answers."""
+"""Every experiment of the paper, and eight of our own, as data: what is run, how it is shown, what it answers."""
 
 from vcse.envs.nearest import nearest
-from vcse.studies.catalog import dmc, metaworld, minigrid
+from vcse.studies.catalog import dmc, metaworld, minigrid, minigrid_value
 from vcse.studies.study import Study
 
-_ENTRIES = (*minigrid.PAPER_STUDIES, *dmc.STUDIES, *metaworld.STUDIES, *minigrid.OWN_STUDIES)
+_ENTRIES = (*minigrid.PAPER_STUDIES, *dmc.STUDIES, *metaworld.STUDIES, *minigrid.OWN_STUDIES, minigrid_value.STUDY)
 
 CATALOG = {entry.name: entry for entry in _ENTRIES}
 
