@@ -98,6 +98,11 @@ SAC_COHORTS = {
         dataclasses.replace(SAC_VCSE, bonus=BonusChoice("se", "release-sac", 12)),
         dataclasses.replace(SAC_VCSE, value_critic="online", extrinsic_entropy=True),
     ],
+    "controls": [
+        dataclasses.replace(SAC_NONE, step_cost=0.02),
+        dataclasses.replace(SAC_VCSE, values="permuted"),
+        dataclasses.replace(SAC_VCSE, values="frozen", step_cost=0.02),
+    ],
 }
 
 

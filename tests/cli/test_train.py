@@ -90,11 +90,12 @@ def test_the_help_has_the_options_of_each_agent_together(capsys):
     pairs = zip(boxes[::2], boxes[1::2], strict=True)
     options = {name: re.findall(r"(?m)^[│ ]+(--[a-z][\w-]+)", box) for name, box in pairs}
     assert list(options) == [
-        *(None, "environments", "a2c", "sac-and-drqv2-and-mwm", "sac-and-drqv2", "sac", "drqv2", "mwm"),
+        *(None, "environments", "a2c-and-sac", "a2c", "sac-and-drqv2-and-mwm", "sac-and-drqv2", "sac", "drqv2", "mwm"),
     ]
     assert {"--task", "--frames", "--reading", "--device", "--dry-run", "--beta"} <= set(options[None])
     seen = ["--backend", "--visits-every-frames", "--rendering", "--goal-marker", "--keep-replay"]
     assert options["environments"] == seen
+    assert options["a2c-and-sac"] == ["--step-cost", "--values"]
     assert {"--injection", "--environments"} <= set(options["a2c"])
     assert options["sac"] == ["--temperature", "--extrinsic-entropy", "--updates-per-step"]
     assert {"--batch-size", "--seed-frames"} <= set(options["sac-and-drqv2-and-mwm"])
@@ -358,7 +359,8 @@ def test_bad_input_is_one_clear_line_and_writes_nothing(tmp_path, capsys, argume
         (["--agent", "a2c"], "--agent a2c does not train on dmc/pendulum_swingup, which is for sac"),
         (["--injection", "reward"], "--injection is for the agent a2c, but dmc/pendulum_swingup is trained by sac"),
         (["--environments", "2"], "--environments is for the agent a2c, but dmc/pendulum_swingup is trained by sac"),
-        (["--values", "exact"], "--values is for the agent a2c, but dmc/pendulum_swingup is trained by sac"),
+        (["--bonus", "se", "--values", "frozen"], "--values is for the bonus vcse, got --bonus se"),
+        (["--step-cost", "nan"], "--step-cost must be finite and not negative, got nan"),
         (
             ["--backend", "minigrid"],
             "--backend is for minigrid/..., minigrid-full/..., minigrid-table/..., not for dmc/p",
@@ -392,6 +394,25 @@ def test_bad_input_for_sac_is_one_clear_line_and_writes_nothing(tmp_path, capsys
     assert told.startswith("vcse: ")
     assert message in told
     assert not out.exists()
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_a_word_of_an_option_that_another_agent_has_is_refused(tmp_path, capsys):
+    given = ["--task", PENDULUM, "--bonus", "vcse", "--values", "exact", "--out", str(tmp_path / "out")]
+    assert main(["train", *given]) == 1
+    assert capsys.readouterr().err == "vcse: --values must be one of network, permuted, frozen, got 'exact'\n"
+
+
+def test_a_step_cost_without_a_bonus_lets_injection_be_chosen(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr("vcse.cli.train.train_in_jobs", lambda configs, out, **means: made.extend(configs))
+    given = ["--task", TASK, "--bonus", "none", "--step-cost", "0.02", "--quiet", "--out", str(tmp_path)]
+    for more in ([], ["--injection", "after_gae"]):
+        assert main(["train", *given, *more]) == 0
+    assert [(config.settings.step_cost, config.settings.injection) for config in made] == [
+        (0.02, "reward"),
+        (0.02, "after_gae"),
+    ]
 
 
 def test_without_the_simulator_of_a_task_the_extra_is_named(tmp_path, capsys, monkeypatch):

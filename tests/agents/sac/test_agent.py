@@ -89,7 +89,8 @@ class PlainSAC:
             policy = self.policy(batch.arrived)
             action, log_probability = self.sample(policy, noise[0])
             soft = self.lower(self.targets, batch.arrived, action) - alpha * log_probability
-            target = batch.rewards + config.beta * self.bonus(batch) + goes_on * soft
+            joining = config.beta * self.bonus(batch) - config.step_cost
+            target = batch.rewards + joining + goes_on * soft
             action, log_probability = self.sample(policy, noise[1])
             if self.extrinsic:
                 value = self.lower(self.extrinsic_targets, batch.arrived, action)
@@ -157,6 +158,8 @@ def off(networks, layers):
         dataclasses.replace(VCSE, **FAST, temperature=0.2, extrinsic_entropy=True),
         dataclasses.replace(RCSE, **FAST),
         dataclasses.replace(MATCHED, **FAST),
+        dataclasses.replace(NONE, **FAST, step_cost=0.3),
+        dataclasses.replace(VCSE, **FAST, step_cost=0.3),
     ],
     ids=[
         "none with the release's rates",
@@ -169,6 +172,8 @@ def off(networks, layers):
         "extrinsic entropy",
         "rcse",
         "se-matched",
+        "step cost",
+        "vcse and step cost",
     ],
 )
 def test_three_updates_are_those_of_a_plain_learner_with_pytorchs_own_layers(config):

@@ -9,6 +9,7 @@ from vcse.launch.cohorts import alike
 from vcse.nets.encoders import GridEncoder
 from vcse.studies.catalog import CATALOG, study
 from vcse.studies.catalog.minigrid import CROSSED_MAP, CROSSED_WALL
+from vcse.studies.local import form_cohorts
 from vcse.studies.study import Claim, narrowed, run_configs
 
 PAPERS = {  # every experiment of the paper: runs per method and task
@@ -170,6 +171,8 @@ def test_all_arms_of_minigrid_value_on_tasks_of_one_length_are_trained_in_one_st
         1_000_000: 12,
     }
     assert len(cohorts) == 4
+    block = form_cohorts(run_configs(narrowed(study("minigrid-value"), seeds=28)), jobs=1, device="cuda")
+    assert [len(cohort) for cohort in block] == [336] * 6
 
 
 def test_the_trial_of_remedies_is_nine_runs_from_seed_20():

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from vcse.agents.output import UpdateOutput
@@ -118,6 +118,9 @@ class SAC:
         self.learns_temperature = torch.tensor(
             [config.temperature == "learned" for config in configs], device=self.device
         )
+        self.step_cost = per_learner(configs, "step_cost", self.device)[:, None]
+        trains_value = [float(configs[learner].values != "frozen") for learner in valued for _ in range(TWIN)]
+        self.trains = torch.tensor([1.0] * self.twin_rows + trains_value, device=self.device)
         counts_entropy = torch.tensor([config.extrinsic_entropy for config in configs], device=self.device)
         self.extrinsic_entropy = counts_entropy[self.valued, None].float()
         from_target = torch.tensor([config.value_critic == "target" for config in configs], device=self.device)
@@ -152,40 +155,44 @@ class SAC:
         mean, log_std = self._policy(observations)
         return mean.tanh() if noise is None else squashed_sample(mean, log_std, noise)[0]
 
-    def update(self, batch: Batch, noise: Float[Tensor, "l 3 n a"]) -> UpdateOutput:
+    def update(
+        self, batch: Batch, noise: Float[Tensor, "l 3 n a"], order: Int[Tensor, "l n"] | None = None
+    ) -> UpdateOutput:
         """Learn from a batch; what is returned is overwritten by the next update.
 
         Args:
             batch: Transitions of every learner.
             noise: Standard normal numbers for `DRAWS` actions of each transition.
+            order: Whose value, by its place in the batch, the bonus sees with each state; its own if not given.
         """
-        output = self._update(batch, noise) if self._captured_update is None else self._captured_update()
+        output = self._update(batch, noise, order) if self._captured_update is None else self._captured_update()
         if self.updates % self.configs[0].target_every_updates == 0:
             for target, each, rate in zip(self.target_critic, self.critic, self.target_rates, strict=True):
                 target.lerp_(each.detach(), rate)
         self.updates += 1
         return output
 
-    def capture(self, batch: Batch, noise: Float[Tensor, "l 3 n a"]) -> None:
+    def capture(self, batch: Batch, noise: Float[Tensor, "l 3 n a"], order: Int[Tensor, "l n"] | None = None) -> None:
         """Replay updates from this memory, and the choice of actions, as CUDA graphs from now on."""
-        self._captured_update = Captured(lambda: self._update(batch, noise))
+        self._captured_update = Captured(lambda: self._update(batch, noise, order))
 
-    def _update(self, batch: Batch, noise: Float[Tensor, "l 3 n a"]) -> UpdateOutput:
+    def _update(self, batch: Batch, noise: Float[Tensor, "l 3 n a"], order: Int[Tensor, "l n"] | None) -> UpdateOutput:
         next_noise, next_extrinsic_noise, own_noise = noise.unbind(1)
         temperature = self.log_temperature.exp()
         # The policy at s_t, once: its mean for the value, and a sample for the actor's loss, which comes last.
         mean, log_std = self._policy(batch.observations)
 
         with torch.no_grad():
-            # The bonus of s_t joins the task's reward, weighted by beta.
-            paid, bonus = self.weighted_bonus(batch, self._values(batch.observations, mean.tanh()))
-            rewards = batch.rewards + bonus
+            # The bonus of s_t joins the task's reward, weighted by beta, less the cost of a step.
+            values = self._values(batch.observations, mean.tanh())
+            paid, bonus = self.weighted_bonus(batch, values if order is None else values.gather(1, order))
+            rewards = batch.rewards + (bonus - self.step_cost)
             targets = self._targets(batch, rewards, temperature, next_noise, next_extrinsic_noise)
 
-        # Every critic of every learner takes one step towards its own target.
+        # Every critic of every learner that is trained takes one step towards its own target.
         guesses = self._criticise(self.critic, batch.observations, batch.actions, batch.actions)
         critic_losses = (guesses - targets).square().mean(-1)
-        descend(critic_losses.sum(), [self.critic_adam])
+        descend((critic_losses * self.trains).sum(), [self.critic_adam])
 
         # The actor goes where the critics, as they are now, see most reward and entropy.
         action, log_probability = squashed_sample(mean, log_std, own_noise)

@@ -19,6 +19,7 @@ from vcse.agents.sac.agent import DRAWS, SAC, SACSpec
 from vcse.agents.sac.costs import needs
 from vcse.agents.sac.player import SACPlayer
 from vcse.agents.sac.settings import SACSettings
+from vcse.agents.value_order import ValueOrder
 from vcse.envs.interface import Making
 from vcse.envs.tasks import make_environments, task_spec
 from vcse.replay.transitions import TransitionReplay, distinct_places, transition_bytes
@@ -100,6 +101,8 @@ class SACCohort(OffPolicy[SACSettings]):
         shape = (DRAWS, self.common.batch_size, action_size)
         self.draws = UpdateDraws(self.seeds, shape, self.agent.device, threads=min(threads, MOST_DRAWERS))
         self.noise = torch.zeros(learners, *shape, device=self.agent.device)
+        sources = [each.values for each in self.settings]
+        self.value_order = ValueOrder(sources, self.seeds, self.common.batch_size, self.agent.device)
         self.action_draws = ActionDraws(self.seeds, action_size, self.agent.device)
         processes = min(threads, -(-learners // ENVIRONMENTS_PER_PROCESS))
         self.environments = make_environments([config.task for config in self.configs], Making(threads=processes))
@@ -148,10 +151,11 @@ class SACCohort(OffPolicy[SACSettings]):
             drawn = self.draws.of_update(self.agent.updates)
             batch = self.replay.draw(distinct_places(drawn.uniforms, self.replay.size, self.common.batch_size))
             self.noise.copy_(drawn.noise)
+            order = self.value_order.of_update(self.agent.updates)
             if self.captures and self.eager_updates == EAGER_UPDATES and self.agent.bonus.is_capturable:
-                self.agent.capture(batch, self.noise)  # all that has to be loaded is
+                self.agent.capture(batch, self.noise, order)  # all that has to be loaded is
             self.eager_updates += 1
-            self.output = self.agent.update(batch, self.noise)
+            self.output = self.agent.update(batch, self.noise, order)
             self.bonus_mean.take(self.output.bonus)
 
     def _receive(self, actions: Float[Tensor, "l a"]) -> None:
