@@ -127,16 +127,21 @@ def test_captured_sac_is_an_eager_one_and_both_are_that_of_the_cpu(name):
     eager, captured = (SAC(SAC_SPEC, configs, range(learners), device="cuda") for _ in range(2))
     on_cpu = SAC(SAC_SPEC, configs, range(learners))
     memory, memory_noise = make_batch(0, learners)
+    orders, plain_orders = (
+        ValueOrder([config.values for config in configs], range(learners), 128, torch.device(device))
+        for device in ("cuda", "cpu")
+    )
     for seed in range(UPDATES):
         batch, noise = make_batch(seed, learners)
+        order = orders.of_update(seed)
         for mine, theirs in zip(memory, batch, strict=True):
             mine.copy_(theirs)
         memory_noise.copy_(noise)
         if seed == EAGER_UPDATES:
-            captured.capture(memory, memory_noise)
-        metrics = captured.update(memory, memory_noise).metrics
-        expected = eager.update(batch, noise).metrics
-        plain = on_cpu.update(*make_batch(seed, learners, "cpu")).metrics
+            captured.capture(memory, memory_noise, order)
+        metrics = captured.update(memory, memory_noise, order).metrics
+        expected = eager.update(batch, noise, order).metrics
+        plain = on_cpu.update(*make_batch(seed, learners, "cpu"), plain_orders.of_update(seed)).metrics
         for key in expected:
             torch.testing.assert_close(metrics[key], expected[key], rtol=1e-4, atol=1e-5, msg=f"{key}, update {seed}")
             torch.testing.assert_close(expected[key].cpu(), plain[key], rtol=2e-3, atol=2e-4, msg=f"{key}, {seed}")

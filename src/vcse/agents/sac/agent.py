@@ -113,6 +113,14 @@ class SAC:
             for each in (self.actor, self.critic, [self.log_temperature])
         )
 
+        self._read_settings()
+        self.target_entropy = -float(spec.action_size)
+        self._captured_update: Captured[UpdateOutput] | None = None
+        self._captured_acts: dict[tuple[int, ...], CapturedCall[Tensor]] = {}
+
+    def _read_settings(self) -> None:
+        """Bring the settings of all learners into tensors."""
+        configs, valued = self.configs, self.valued.tolist()
         self.discount = per_learner(configs, "discount", self.device)[:, None]
         self.beta = per_learner(configs, "beta", self.device)[self.paid, None]
         self.learns_temperature = torch.tensor(
@@ -129,9 +137,6 @@ class SAC:
         rates = per_learner(configs, "target_rate", self.device)
         network_rates = torch.cat((rates, rates[self.valued])).repeat_interleave(TWIN)
         self.target_rates = [network_rates.view(-1, *[1] * (each.ndim - 1)) for each in self.critic]
-        self.target_entropy = -float(spec.action_size)
-        self._captured_update: Captured[UpdateOutput] | None = None
-        self._captured_acts: dict[tuple[int, ...], CapturedCall[Tensor]] = {}
 
     @torch.no_grad()
     def act(self, observations: Float[Tensor, "l n d"], noise: Float[Tensor, "l n a"] | None) -> Float[Tensor, "l n a"]:
