@@ -42,7 +42,7 @@ from vcse.cli.options import (
 from vcse.envs.tasks import check_task
 from vcse.launch.cohorts import alike, check_run, check_runs, unfinished_runs, warn_of
 from vcse.launch.configs import resolve_agent, run_configs
-from vcse.launch.devices import Device, check_drawing, device_for
+from vcse.launch.devices import Device, check_rendering, device_for
 from vcse.launch.processes import deal_out, suitable_jobs, train_in_jobs
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import check_no_file, done_frame, run_directories, those_without_problems
@@ -260,14 +260,14 @@ def _say_what_next(runs: int, place: Path) -> None:
 
 
 def _told(given_up: Mapping[str, Diverged], runs: int) -> str:
-    """Say which of so many runs diverged, and that the others are done."""
+    """Return a message that names the runs that diverged, and says that the others are done."""
     others = runs - len(given_up)
     done = {0: "", 1: "; the other run is done"}.get(others, f"; the {others} other runs are done")
     return f"{DivergedError(given_up)}{done}"
 
 
 def _root(path: Path, config: RunConfig) -> Path:
-    """Give the `--out` directory of a run, which may be anywhere; the run's own place below it is fixed."""
+    """Return the `--out` directory of a run, which may be anywhere; the run's own place below it is fixed."""
     place = path.resolve()
     root = Path(*place.parts[:-3])
     if root / config.name != place:
@@ -287,7 +287,7 @@ def _means(left: Sequence[RunConfig], out: Path, machine: Machine) -> _Means:
     """Find what is not given; refuse what is not here."""
     check_least(threads=(machine.threads, 1), jobs=(machine.jobs, 1))
     resolved = device_for(left, out, machine.device)
-    check_drawing(left, resolved)
+    check_rendering(left, resolved)
     suitable = suitable_jobs((config.agent for config in left), device=resolved, cores=cores())
     return _Means(resolved, machine.threads or cores(), machine.jobs or suitable)
 

@@ -5,7 +5,7 @@ networks, whose rows are, where only the second of two learners has a bonus that
 
     0, 1: twins of the first    2, 3: twins of the second    4, 5: extrinsic twins of the second
 
-What papers call s' is `arrived` here, γ(1 - done) is `goes_on`, and Q of a batch is what critics `judged`.
+What papers call s' is `next_observations` here, γ(1 - done) is `goes_on`, and Q of a batch is what critics `judged`.
 
 The critic learns the task's rewards plus the bonus, which is computed anew for each batch. The extrinsic critic
 learns the task's rewards alone: it is the value that VCSE conditions on, and the bonus cannot reach it.
@@ -34,7 +34,7 @@ from vcse.settings import check_cohort
 from vcse.streams import torch_generator, torch_seed
 
 TWIN = 2
-DRAWS = 3  # normal numbers of an update: the next action of each critic, and the actor's own
+ACTION_SAMPLES = 3  # normal numbers of an update: the next action of each critic, and the actor's own
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class SAC:
 
         Args:
             batch: Transitions of every learner.
-            noise: Standard normal numbers for `DRAWS` actions of each transition.
+            noise: Standard normal numbers for `ACTION_SAMPLES` actions of each transition.
             order: Whose value, by its place in the batch, the bonus sees with each state; its own if not given.
         """
         output = self._update(batch, noise, order) if self._captured_update is None else self._captured_update()
@@ -235,7 +235,7 @@ class SAC:
         actions: Float[Tensor, "l n a"],
         extrinsic_actions: Float[Tensor, "l n a"],
     ) -> Float[Tensor, "networks n"]:
-        """Let every network of a whole stack judge its learner's actions; the two kinds may judge different ones."""
+        """Return the Q values of a whole stack of critics; extrinsic critics may be given other actions."""
         inputs = torch.cat((observations, actions), -1)
         if len(self.valued):
             extrinsic = torch.cat((observations, extrinsic_actions), -1)
@@ -264,7 +264,7 @@ class SAC:
         given = {"values": values, "rewards": batch.rewards, "actions": batch.actions}
         needed = {name: rows_of(self.paid, given[name]) for name in self.bonus.needs if name in given}
         if "next_features" in self.bonus.needs:
-            needed["next_features"] = rows_of(self.paid, batch.arrived) / self.spec.observation_size
+            needed["next_features"] = rows_of(self.paid, batch.next_observations) / self.spec.observation_size
         output = self.bonus(features, **needed)
         if self.bonus.learns:
             self.bonus.learn(BonusBatch(features, **needed))
@@ -279,10 +279,10 @@ class SAC:
         extrinsic_noise: Float[Tensor, "l n a"],
     ) -> Float[Tensor, "networks n"]:
         """Return what each network of the stack is to learn: the reward and the discounted value of what follows."""
-        mean, log_std = self._policy(batch.arrived)
+        mean, log_std = self._policy(batch.next_observations)
         action, log_probability = squashed_sample(mean, log_std, noise)
         extrinsic_action, extrinsic_log_probability = squashed_sample(mean, log_std, extrinsic_noise)
-        judged = self._lower(self._criticise(self.target_critic, batch.arrived, action, extrinsic_action))
+        judged = self._lower(self._criticise(self.target_critic, batch.next_observations, action, extrinsic_action))
         goes_on = self.discount * (1 - batch.terminated)
         soft = judged[: self.learners] - temperature[:, None] * log_probability
         targets = rewards + goes_on * soft
