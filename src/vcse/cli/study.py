@@ -262,7 +262,11 @@ def _judged_by(claim: Claim | ZeroClaim) -> str:
         return f"judged by {claim.column} of {claim.method} before the first success"
     by = "the area under the curve" if claim.at_frame is None else f"frame {claim.at_frame:,}"
     where = f" on {', '.join(claim.tasks)}" if claim.tasks else ""
-    return f"judged by {claim.better} {'as' if claim.same else '>'} {claim.than}{where}, {by}"
+    how = f"{', paired by seed' if claim.paired else ''}{', where both were run' if claim.where_run else ''}"
+    if claim.within is None:
+        return f"judged by {claim.better} > {claim.than}{where}, {by}{how}"
+    margin = f" within {claim.within:g}" if claim.within else ""
+    return f"judged by {claim.better} as {claim.than}{margin}{where}, {by}{how}"
 
 
 def _row(entry: Study) -> dict[str, object]:
