@@ -32,7 +32,7 @@ VERBS: dict[str, NamedVerb] = {
     "tasks": ("vcse.cli.tasks:tasks", "List the tasks of every family, the agent that each is for, and what it sees."),
     "study": (
         "vcse.cli.study:study",
-        "List, show and run the studies of the catalogue: vcse study list | show | run | status | pack.",
+        "List, show and run the studies of the catalogue: vcse study list | show | run | status | pack | power.",
     ),
     "report": (
         "vcse.cli.report:report",

@@ -107,6 +107,17 @@ def joined(parts: Sequence[Gathered], directories: Sequence[Path]) -> Gathered:
     return Gathered([run for run, _ in found.values()], problems)
 
 
+def likely_metric(runs: Sequence[GatheredRun]) -> str:
+    """Return what is drawn where no study says it: what most runs know, and of several the first."""
+    metrics = ("eval_success_rate", "success_rate", "eval_return_mean", "return_mean")
+    known = {
+        metric: sum(np.isfinite(run.columns.get(metric, np.full(1, np.nan))).any() for run in runs)
+        for metric in metrics
+    }
+    most = max(metrics, key=lambda metric: known[metric])
+    return most if known[most] else next(iter(runs[0].columns), "success_rate")
+
+
 def _walk(directory: Path, without: Collection[Path] = ()) -> Iterator[tuple[Path, set[str]]]:
     """Return directories from the top, in order; what lies inside a run or an archive is its own business."""
     skipped = {each.resolve() for each in without}

@@ -15,7 +15,7 @@ from vcse.agents import agent_entry, agent_names
 from vcse.reports import figures
 from vcse.reports.external_curves import ForeignCurves
 from vcse.reports.loaded_run import GatheredRun
-from vcse.reports.loaded_runs import NoRunError, gather, study_directories
+from vcse.reports.loaded_runs import NoRunError, gather, likely_metric, study_directories
 from vcse.reports.media import Film, VisitMap, find_films, visit_maps
 from vcse.reports.panels import (
     ALL,
@@ -343,17 +343,6 @@ def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
                 f"the first is {task} with {method}, seed {seed}."
             )
     return said
-
-
-def likely_metric(runs: Sequence[GatheredRun]) -> str:
-    """Return what is drawn where no study says it: what most runs know, and of several the first."""
-    metrics = ("eval_success_rate", "success_rate", "eval_return_mean", "return_mean")
-    known = {
-        metric: sum(np.isfinite(run.columns.get(metric, np.full(1, np.nan))).any() for run in runs)
-        for metric in metrics
-    }
-    most = max(metrics, key=lambda metric: known[metric])
-    return most if known[most] else next(iter(runs[0].columns), "success_rate")
 
 
 def _label(metric: str, runs: Sequence[GatheredRun]) -> str:
