@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from vcse.cli import main
 from vcse.runs import resources
 from vcse.runs.directory import run_directories
 from vcse.studies.catalog import CATALOG
+from vcse.studies.study import Claim
 
 SMALL = ["--seeds", "2", "--frames", "2000", "--bonuses", "vcse-k3", "vcse-k5"]
 
@@ -55,8 +57,23 @@ def test_show_has_runs_budget_and_claims(capsys):
     assert "288 runs, 237,600,000 frames" in shown
     assert "minigrid/LavaGapS7" in shown
     assert "judged by vcse > se on minigrid/LavaGapS7, frame 100,000" in shown
+    assert "judged by vcse > se-matched, the area under the curve, where both were run" in shown
     assert main(["study", "show", "metaworld-mwm"]) == 0
     assert "cannot be run yet: it needs the agent mwm" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("claim", "told"),
+    [
+        (Claim("", "a", "b", paired=True), "judged by a > b, the area under the curve, paired by seed"),
+        (Claim("", "a", "b", within=0.0), "judged by a as b, the area under the curve"),
+        (Claim("", "a", "b", within=0.02, at_frame=9000), "judged by a as b within 0.02, frame 9,000"),
+    ],
+)
+def test_show_says_how_a_claim_is_judged(capsys, monkeypatch, claim, told):
+    monkeypatch.setitem(CATALOG, "minigrid-k", dataclasses.replace(CATALOG["minigrid-k"], claims=(claim,)))
+    assert main(["study", "show", "minigrid-k"]) == 0
+    assert f"    {told}\n" in capsys.readouterr().out
 
 
 def test_a_wrong_option_names_the_help_of_its_own_verb(capsys):

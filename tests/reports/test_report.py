@@ -22,7 +22,7 @@ from vcse.runs.config import RunConfig
 from vcse.studies.catalog import study
 from vcse.studies.catalog.minigrid import CROSSED_MAP
 from vcse.studies.manifest import StudyFile
-from vcse.studies.study import narrowed
+from vcse.studies.study import Claim, narrowed
 
 LAVA, EMPTY = "minigrid/LavaGapS7", "minigrid/Empty-16x16"
 CROSSING = f"minigrid-table/SimpleCrossingS9N1-map{CROSSED_MAP}"
@@ -161,6 +161,45 @@ def test_the_files_have_the_numbers_of_the_runs(tmp_path):
     assert float(first["difference"]) == pytest.approx((0.9 - 0.3) * (0.2 / 2 + 0.5 + 1 + 1 / 2) / 3)
     assert {row["task"] for row in claims if row["claim"] == first["claim"]} == {LAVA, EMPTY, ALL_TASKS}
     assert "on 2 of 6 tasks" in (out / "index.html").read_text()
+
+
+def test_claims_have_paired_intervals_and_corrected_verdicts_behind_what_they_had_before(tmp_path):
+    page = write_report(make_study(tmp_path))
+    rows = read_csv(page.parent / "claims.csv")
+    before = ["claim", "by", "measure", "task", "difference", "low", "high", "runs", "other_runs", "verdict", "reason"]
+    added = ["pairing", "shared_seeds", "paired_difference", "paired_low", "paired_high", "mean_paired_difference"]
+    added += ["p_value", "p_holm", "p_benjamini_hochberg", "by_holm", "by_benjamini_hochberg"]
+    assert list(rows[0]) == before + added
+    assert (rows[0]["pairing"], rows[0]["shared_seeds"], rows[0]["by_holm"]) == ("unpaired", "6", "holds")
+    widths = [
+        float(rows[0][high]) - float(rows[0][low]) for low, high in (("low", "high"), ("paired_low", "paired_high"))
+    ]
+    assert widths[1] < 1e-6 < widths[0]  # its seeds are as far apart in one method as in the other
+    text = Structure(page.read_text()).text
+    assert "No verdict here is by it" in text
+    assert "Of 5 comparisons on single tasks 5 are decided; corrected for their number 5 by Holm's method" in text
+
+
+def test_a_page_of_claims_that_are_judged_by_seed_says_so(tmp_path):
+    make_study(tmp_path, tasks=(LAVA,), levels={"se": 0.3, "vcse": 0.9})
+    entry = narrowed(study("minigrid"), tasks=[LAVA])
+    entry = dataclasses.replace(entry, claims=(Claim("Faster.", "vcse", "se", paired=True),))
+    page = write_report(tmp_path, entry=entry)
+    text = Structure(page.read_text()).text
+    assert "vcse against se: area under the curve, paired by seed." in text
+    assert "Claims that say so are judged by it" in text
+    assert "corrected for their number" not in text  # there is one
+
+
+def test_a_verdict_that_is_hidden_by_those_on_other_tasks_is_told(tmp_path):
+    make_study(tmp_path, tasks=(LAVA,))
+    for method, level in (("vcse", 0.9), ("se", 0.3)):
+        for seed in range(2):
+            make_run(tmp_path, method, seed, [level, level + 0.01 * seed], task=EMPTY)
+    asked = StudyFile("minigrid", 6, 0, None, [LAVA, EMPTY], ["none", "se", "vcse"], "")
+    (tmp_path / "study.json").write_text(json.dumps(asked.to_json()))
+    text = Structure(write_report(tmp_path).read_text()).text
+    assert "holds on LavaGapS7" in text
 
 
 def test_the_same_runs_give_the_same_files(tmp_path):
@@ -678,6 +717,26 @@ def test_a_browser_says_where_there_is_nothing_to_draw(tmp_path):
     empty = dump(write_report(tmp_path / "runs"), options=["--dump-dom"], profile=profile)
     assert empty.count(">no number to draw yet</text>") == 1
     assert ">100%</text>" in empty
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+def test_a_browser_names_lines_by_numbers_where_names_do_not_fit(tmp_path):
+    names = [f"vcse-beta-{number}" for number in range(7)]
+    for name in names:
+        make_run(tmp_path / "runs", name, 0, [0.5, 1.0])
+    dom = dump(write_report(tmp_path / "runs"), options=["--dump-dom"], profile=tmp_path / "profile")
+    assert sorted(re.findall(r'<text class="end"[^>]*>([^<]*)</text>', dom)) == list("1234567")
+    assert [f'<span class="faint">{number}</span> {name}' in dom for number, name in enumerate(names, 1)] == [True] * 7
+    assert len(drawn_paths(dom, "leader")) == 6  # all end at 100 %, and one label stands there
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+def test_a_browser_says_that_no_run_ever_succeeded(tmp_path):
+    for seed in range(3):
+        make_run(tmp_path / "runs", "vcse", seed, [0.0, 0.0])
+    dom = dump(write_report(tmp_path / "runs"), options=["--dump-dom"], profile=tmp_path / "profile")
+    assert ">0% in every run, throughout</text>" in dom
+    assert ">100%</text>" in dom  # and not an axis that ends at 5 %
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
