@@ -11,8 +11,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from vcse.reports.statistics import (
-    mean_of_runs,
-    middle_half,
     middles,
     percentile_interval,
     permutation_p_value,
@@ -87,18 +85,15 @@ def decide(comparison: Comparison, within: float | None) -> Verdict:
 def p_value_of(comparison: Comparison, pairs: Sequence[Pair], within: float | None, *, by_seed: bool) -> float:
     """Return the p-value that belongs to a verdict.
 
-    Of a difference it is that of exchanged runs; by seed, of the mean paired difference with signs flipped, as an
-    interquartile mean is hardly moved by exchanging the two runs of a seed that are both high or both low. Within a
-    margin it is the larger of the two one-sided tails of the bootstrap that reach out of it; where the difference
-    itself lies outside, twice the tail that reaches in.
+    Of a difference it is that of means whose runs are exchanged, or whose seeds' differences change their signs: with
+    few runs, exchanging those that an interquartile mean leaves out would change nothing. Within a margin it is the
+    larger of the two one-sided tails of the bootstrap that reach out of it; where the difference itself lies outside,
+    twice the tail that reaches in.
     """
     if not within:
-        generator = np.random.default_rng(SEED)
-        if by_seed:
-            sides = [(mine, theirs) for mine, theirs in (shared_scores(pair).T for pair in pairs)]
-            return permutation_p_value(sides, generator, by_seed=True, statistic=mean_of_runs)
-        sides = [(_numbers(mine), _numbers(theirs)) for mine, theirs in pairs]
-        return permutation_p_value(sides, generator, statistic=middle_half)
+        numbers = [shared_scores(pair).T if by_seed else map(_numbers, pair) for pair in pairs]
+        sides = [(mine, theirs) for mine, theirs in numbers]
+        return permutation_p_value(sides, np.random.default_rng(SEED), by_seed=by_seed)
     drawn = comparison.drawn if comparison.difference >= 0 else -comparison.drawn
     if abs(comparison.difference) < within:
         return max(_tail(drawn >= within), _tail(drawn <= -within))

@@ -211,16 +211,6 @@ def bootstrap_pair(
     return _interval(_resampled(statistic, (scores, others), generator, resamples), (scores, others), confidence)
 
 
-def mean_of_runs(scores: Float[np.ndarray, "*resamples runs"]) -> Float[np.ndarray, "*resamples"]:
-    """Return the mean over the last axis."""
-    return np.asarray(scores.mean(-1))
-
-
-def middle_half(scores: Float[np.ndarray, "*resamples runs"]) -> Float[np.ndarray, "*resamples"]:
-    """Return the interquartile mean over the last axis."""
-    return _middle_half(scores, axis=-1)
-
-
 def middles(groups: Groups) -> Float[np.ndarray, " points"]:
     """Return the interquartile mean of all runs of all groups, which may differ in size."""
     return _middle_half(np.concatenate(groups), axis=0)
@@ -273,20 +263,18 @@ def permutation_p_value(
     generator: np.random.Generator,
     *,
     by_seed: bool = False,
-    statistic: Callable[[Float[np.ndarray, "*resamples runs"]], Float[np.ndarray, "*resamples"]] = mean_of_runs,
     resamples: int = 20_000,
 ) -> float:
-    """Return how likely two sides would differ by at least as much if it were chance which run is of which side.
+    """Return how likely two means would differ by at least as much if it were chance which run is of which side.
 
-    Two-sided, of the mean over tasks of what the sides differ by on each. The given assignment is counted as one of
-    the resamples, so that no p-value is 0.
+    Two-sided; of several tasks, of the mean of what the sides differ by on each. The given assignment is counted as one
+    of the resamples, so that no p-value is 0.
 
     Args:
         pairs: A number of each run of the one side and of the other, for each task. Runs are assigned within tasks.
         generator: Assigns the runs.
         by_seed: Exchange the two runs of a seed, or do not: each flips the sign of what they differ by. Both sides have
             the same seeds in the same order then. Else any run may be of either side, and how many each has may differ.
-        statistic: What is compared, such as `middle_half`; of the last axis.
         resamples: How often they are assigned anew.
     """
     given, drawn, largest = 0.0, np.zeros(resamples), 0.0
@@ -302,8 +290,8 @@ def permutation_p_value(
             pooled = np.concatenate((scores, others))
             assigned = generator.permuted(np.broadcast_to(pooled, (resamples, len(pooled))), axis=1)
             sides = assigned[:, : len(scores)], assigned[:, len(scores) :]
-        given += float(statistic(scores) - statistic(others))
-        drawn += statistic(sides[0]) - statistic(sides[1])
+        given += float(scores.mean() - others.mean())
+        drawn += sides[0].mean(1) - sides[1].mean(1)
         largest = max(largest, float(np.abs(np.concatenate((scores, others))).max()))
     # What two ways to add up the same numbers may differ by is no difference.
     at_least = np.count_nonzero(np.abs(drawn) >= abs(given) - 1e-12 * len(pairs) * largest)
