@@ -319,5 +319,11 @@ OWN_STUDIES = (
                 "decided_by_value_share",
             ),
         ),
+        notes=(
+            "log(1 + ε) changes more than the offset: with the same weight the bonus is also much smaller, and hardly "
+            "ever negative. What each of them does is not separated.",
+            "vcse and se-matched have the settings and the seeds that they have in the study minigrid: where both were "
+            "run, they are no second sample.",
+        ),
     ),
 )
