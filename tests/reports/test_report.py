@@ -168,7 +168,7 @@ def test_claims_have_paired_intervals_and_corrected_verdicts_behind_what_they_ha
     rows = read_csv(page.parent / "claims.csv")
     before = ["claim", "by", "measure", "task", "difference", "low", "high", "runs", "other_runs", "verdict", "reason"]
     added = ["pairing", "shared_seeds", "paired_difference", "paired_low", "paired_high", "mean_paired_difference"]
-    added += ["p_value", "p_holm", "p_benjamini_hochberg", "by_holm", "by_benjamini_hochberg"]
+    added += ["low_90", "high_90", "p_value", "p_holm", "p_benjamini_hochberg", "by_holm", "by_benjamini_hochberg"]
     assert list(rows[0]) == before + added
     assert (rows[0]["pairing"], rows[0]["shared_seeds"], rows[0]["by_holm"]) == ("unpaired", "6", "holds")
     widths = [
@@ -189,6 +189,19 @@ def test_a_page_of_claims_that_are_judged_by_seed_says_so(tmp_path):
     assert "vcse against se: area under the curve, paired by seed." in text
     assert "Claims that say so are judged by it" in text
     assert "corrected for their number" not in text  # there is one
+
+
+def test_a_page_of_a_margin_has_the_interval_that_decides(tmp_path):
+    make_study(tmp_path, tasks=(LAVA,), levels={"se": 0.88, "vcse": 0.9})
+    entry = narrowed(study("minigrid"), tasks=[LAVA])
+    entry = dataclasses.replace(entry, claims=(Claim("Alike.", "vcse", "se", within=0.1),))
+    page = write_report(tmp_path, entry=entry)
+    (row,) = read_csv(page.parent / "claims.csv")
+    low, low_90, high_90, high = (float(row[name]) for name in ("low", "low_90", "high_90", "high"))
+    assert low < low_90 < high_90 < high < 0.1
+    assert (row["verdict"], row["measure"]) == ("holds", "vcse against se: area under the curve, within 0.1")
+    assert float(row["p_value"]) < 0.05
+    assert f"90%: {_gain(low_90, True)} to {_gain(high_90, True)}" in Structure(page.read_text()).text
 
 
 def test_a_verdict_that_is_hidden_by_those_on_other_tasks_is_told(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vcse.reports.comparisons import (
+    EQUIVALENCE_CONFIDENCE,
     LEVEL,
     NOISE,
     SEED,
@@ -62,6 +63,8 @@ class Judgement(NamedTuple):
     paired_low: float = math.nan
     paired_high: float = math.nan
     mean_paired_difference: float = math.nan
+    low_90: float = math.nan  # of the interval that decides whether a difference is within a margin
+    high_90: float = math.nan
     p_value: float = math.nan  # of what is decided by enough runs alone, as are those that follow
     p_holm: float = math.nan  # corrected for all comparisons of the page on single tasks, or on all tasks together
     p_benjamini_hochberg: float = math.nan
@@ -233,7 +236,8 @@ def waits_for_episodes(run: GatheredRun, metric: str) -> bool:
 
 def _measure(claim: Claim) -> str:
     what = "area under the curve" if claim.at_frame is None else f"after {claim.at_frame:,} frames"
-    return f"{claim.better} against {claim.than}: {what}{', paired by seed' if claim.paired else ''}"
+    margin = f", within {claim.within:g}" if claim.within else ""
+    return f"{claim.better} against {claim.than}: {what}{margin}{', paired by seed' if claim.paired else ''}"
 
 
 def _judge_difference(
@@ -348,6 +352,9 @@ def _compare(task: str, pairs: Sequence[Pair], claim: Claim, notes: Sequence[str
     judgement = judgement._replace(
         pairing="paired by seed" if claim.paired else "unpaired", shared_seeds=sum(shared), p_value=p_value
     )
+    if claim.within:
+        low_90, high_90 = comparison.interval(EQUIVALENCE_CONFIDENCE)
+        judgement = judgement._replace(low_90=low_90, high_90=high_90)
     if paired is None:
         return judgement
     paired_low, paired_high = paired.interval()
