@@ -135,14 +135,14 @@ def test_panels_of_many_tasks_and_none():
 
 
 def test_a_figure_becomes_a_png_with_the_colour_of_its_page():
-    with Image.open(io.BytesIO(to_png(success_curves({"task": {"vcse": make_line(0.1, 0.2)}}), 50))) as picture:
-        assert (picture.format, picture.size) == ("PNG", (350, 200))
+    with Image.open(io.BytesIO(to_png(success_curves({"task": {"vcse": make_line(0.1, 0.2)}}), 50))) as image:
+        assert (image.format, image.size) == ("PNG", (350, 200))
     walls, beyond = make_room()
     visits = {"vcse": np.ones((2, 5, 5)) * ~walls}
     for theme, look in THEMES.items():
         figure = visit_maps(visits, walls, beyond, frames_per_snapshot=1, theme=theme)
-        with Image.open(io.BytesIO(to_png(figure, 50))) as picture:
-            corner = picture.convert("RGB").getpixel((0, 0))
+        with Image.open(io.BytesIO(to_png(figure, 50))) as image:
+            corner = image.convert("RGB").getpixel((0, 0))
         assert corner == tuple(round(255 * part) for part in to_rgb(look.background))
 
 
@@ -163,7 +163,7 @@ def test_labels_that_are_apart_stay_and_others_move_as_little_as_possible():
 
 
 def make_room():
-    """Give a room with a wall at x = 2 that opens at y = 3."""
+    """Return a room with a wall at x = 2 that opens at y = 3."""
     walls = np.zeros((5, 5), dtype=bool)
     walls[[0, -1]] = walls[:, [0, -1]] = walls[2] = True
     walls[2, 3] = False

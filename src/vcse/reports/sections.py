@@ -326,7 +326,7 @@ def _extent(runs: Sequence[GatheredRun], tasks: Sequence[str], methods: Sequence
 
 
 def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
-    """Say which runs are not whole or not there."""
+    """Return which runs are incomplete or missing."""
     said = []
     unfinished = [run for run in runs if not run.done]
     if unfinished:
@@ -346,7 +346,7 @@ def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
 
 
 def _label(metric: str, runs: Sequence[GatheredRun]) -> str:
-    """Say what a metric is."""
+    """Return what a metric is."""
     recent = {run.agent.recent_episodes for run in runs if run.agent is not None}
     return LABELS.get(metric, f"column {metric}").format(recent=" or ".join(map(str, sorted(recent))) or "few")
 
@@ -360,8 +360,8 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
     paid = {run.method for run in runs if _bonus_name(run) != "none"}
     for run in runs:
         for name, value in flat(run.config).items():
-            is_of_pictures = name in ("rendering", "goal_marker")
-            if name not in NO_SETTINGS and not (is_of_pictures and value is None):
+            is_of_images = name in ("rendering", "goal_marker")
+            if name not in NO_SETTINGS and not (is_of_images and value is None):
                 found.setdefault(name, {}).setdefault(run.method, {})[_shown(value)] = None
     differences, common = {}, {}
     for name, by_method in found.items():
