@@ -303,7 +303,7 @@ class MWMKind:
 
 
 def leaves(state, name=""):
-    """Give all numbers and tensors of a state by their path."""
+    """Return all numbers and tensors of a state by their path."""
     if isinstance(state, dict | list | tuple):
         found = {}
         for key, each in state.items() if isinstance(state, dict) else enumerate(state):

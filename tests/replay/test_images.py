@@ -71,7 +71,7 @@ class Lived:
                 yield
 
     def rows(self):
-        """Give what the run's files hold."""
+        """Return what the run's files hold."""
         frames = np.stack([step.frame.numpy() for episode in self.episodes for step in episode])
         steps = [
             (step.action.numpy(), step.reward, step.terminated, position)
@@ -81,7 +81,7 @@ class Lived:
         return frames, np.array(steps, dtype=step_record(ACTIONS))
 
     def until(self, count):
-        """Give all but the last frames."""
+        """Return all but the last frames."""
         episodes, left = [], count
         for episode in self.episodes:
             episodes += [episode[:left]] if left > 0 else []
@@ -89,7 +89,7 @@ class Lived:
         return episodes
 
     def transitions(self, count, slots, n_step):
-        """Give, after so many frames, all transitions whose frames and the two before are among the last."""
+        """Return, after so many frames, all transitions whose frames and the two before are among the last."""
         found, index = [], 0
         for episode in self.until(count):
             for position in range(len(episode)):
@@ -119,7 +119,7 @@ class Lived:
 
     @staticmethod
     def stack(episode, position):
-        """Give the last frames, the first of the episode standing for those before it."""
+        """Return the last frames, the first of the episode standing for those before it."""
         return torch.cat([episode[max(0, position - back)].frame for back in (2, 1, 0)])
 
 

@@ -20,7 +20,7 @@ def make_replay(capacity=CAPACITY):
 
 
 def transitions(count, seed=0):
-    """Give what all learners lived through, step by step."""
+    """Return what all learners lived through, step by step."""
     generator = torch.Generator().manual_seed(seed)
     return [
         (

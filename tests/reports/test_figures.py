@@ -137,7 +137,7 @@ def test_labels_that_are_apart_stay_and_others_move_as_little_as_possible():
 
 
 def make_room():
-    """Give a room with a wall at x = 2 that opens at y = 3."""
+    """Return a room with a wall at x = 2 that opens at y = 3."""
     walls = np.zeros((5, 5), dtype=bool)
     walls[[0, -1]] = walls[:, [0, -1]] = walls[2] = True
     walls[2, 3] = False

@@ -62,7 +62,7 @@ def make_run(out, method, seed, success, *, task=LAVA, frames=None, column="succ
 
 
 def make_study(out, name="minigrid", *, levels=None, tasks=(LAVA, EMPTY), seeds=6):
-    """Give a study whose runs rise to a level, a little apart from each other."""
+    """Return a study whose runs rise to a level, a little apart from each other."""
     levels = levels or {"none": 0.1, "se": 0.3, "vcse": 0.9}
     for task in tasks:
         for method, level in levels.items():
@@ -615,7 +615,7 @@ def test_long_curves_are_thinned_out_and_other_frames_are_put_together(tmp_path)
 
 
 def dump(page, *, fragment="", options=(), profile):
-    """Give what Chromium makes of a page when it can reach nothing."""
+    """Return what Chromium makes of a page when it can reach nothing."""
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
     command += ["--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=2000", *options]
     command += ["--window-size=1400,1200", f"file://{page}{fragment}"]
@@ -623,7 +623,7 @@ def dump(page, *, fragment="", options=(), profile):
 
 
 def drawn_paths(dom, kind="middle"):
-    """Give the attributes of all lines or bands, in the order in which they were drawn."""
+    """Return the attributes of all lines or bands, in the order in which they were drawn."""
     return [dict(re.findall(r'([\w-]+)="([^"]*)"', tag)) for tag in re.findall(rf'<path class="{kind}[^>]*>', dom)]
 
 

@@ -192,7 +192,7 @@ def seeded():
 
 
 def agrees(interval, reference, width_share=0.1):
-    """Say whether the ends of two intervals differ by no more than two draws of so many resamples do."""
+    """Return whether the ends of two intervals differ by no more than two samples of so many resamples do."""
     low, high = reference
     room = width_share * (high - low)
     return abs(interval.low[0] - low) < room and abs(interval.high[0] - high) < room

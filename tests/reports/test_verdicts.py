@@ -37,7 +37,7 @@ def make_study(*claims, tasks=(LAVA,), metric="success_rate"):
 
 
 def make_runs(levels, *, task=LAVA, runs=6):
-    """Give runs of constant success, a little apart from each other."""
+    """Return runs of constant success, a little apart from each other."""
     return [
         make_run(method, seed, [level + 0.01 * seed] * 3, task=task)
         for method, level in levels.items()

@@ -129,7 +129,7 @@ NARROW = "metaworld/peg-insert-side, drqv2, 1 run"
 
 
 def on_terminal(monkeypatch, columns, *statuses, frames=1_100_000):
-    """Give the lines that are left on a terminal of so many columns."""
+    """Return the lines that are left on a terminal of so many columns."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())

@@ -46,7 +46,7 @@ CUDA_CASES = tuple(
 
 
 def cases_for(device: str, rendering: Rendering | None = None) -> tuple[Case, ...]:
-    """Give what is measured on a device, with pictures of one quality where one is named."""
+    """Return what is measured on a device, with pictures of one quality where one is named."""
     cases = CUDA_CASES if device == "cuda" else CPU_CASES
     if rendering is None:
         return cases
@@ -100,7 +100,7 @@ def _settings(case: Case, seed_frames: int | None = None) -> DrQv2Settings:
 
 
 def _update_seconds(case: Case, device: str, seconds: float) -> float:
-    """Give the duration of an update."""
+    """Return the duration of an update."""
     config, actions = _settings(case), task_spec(case.task).action_size
     n = config.batch_size
     generator = torch.Generator().manual_seed(0)
@@ -126,7 +126,7 @@ def _update_seconds(case: Case, device: str, seconds: float) -> float:
 
 
 def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float, dict[str, float], str]:
-    """Give frames/s of training, the shares of the time of its parts, and what drew the pictures."""
+    """Return frames/s of training, the shares of the time of its parts, and what drew the pictures."""
     config = RunConfig(
         task=case.task,
         agent="drqv2",

@@ -94,7 +94,7 @@ def _settings(case: Case, **asked: Any) -> SACSettings:
 
 
 def _update_seconds(case: Case, device: str, seconds: float) -> tuple[float, float]:
-    """Give the duration of an update of all learners, and of its bonus alone."""
+    """Return the duration of an update of all learners, and of its bonus alone."""
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> torch.Tensor:
@@ -122,7 +122,7 @@ def _update_seconds(case: Case, device: str, seconds: float) -> tuple[float, flo
 
 
 def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float, dict[str, float]]:
-    """Give frames/s of training, and the shares of the time of its parts."""
+    """Return frames/s of training, and the shares of the time of its parts."""
     configs = [
         RunConfig(
             task=TASK,

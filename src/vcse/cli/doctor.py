@@ -50,7 +50,7 @@ class Finding:
 
 
 def doctor(json: bool = False) -> int:
-    """Tell which Python, PyTorch, devices and extras are here, what is missing, and the command that installs it.
+    """Check Python, PyTorch, devices and extras: what is here, what is missing, and the command that installs it.
 
     Fails only where something that is installed does not work.
 
@@ -69,7 +69,7 @@ def doctor(json: bool = False) -> int:
 
 
 def diagnose() -> Iterator[Finding]:
-    """Give the findings one by one."""
+    """Return the findings one by one."""
     import torch
 
     yield Finding("vcse", "ok", __version__)
@@ -183,7 +183,7 @@ def _install_again(extra: str) -> str:
 
 
 def _package(module: str) -> str:
-    """Give the name under which pip knows a module."""
+    """Return the name under which pip knows a module."""
     return importlib.metadata.packages_distributions().get(module, [module])[0]
 
 

@@ -82,7 +82,7 @@ CORRELATED = (
 
 
 def run_checks(device: Literal["cpu", "cuda"], draws: int, generator: "torch.Generator") -> Iterator[Check]:
-    """Give the checks one by one."""
+    """Return the checks one by one."""
     import torch
 
     from vcse.estimators import kl_entropy, ksg_conditional_entropy, state_entropy_reward, value_conditional_reward

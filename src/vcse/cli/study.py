@@ -231,7 +231,7 @@ def _training(
 
 
 def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
-    """Say how far a study is, from another terminal or another machine.
+    """Show how far a study is, from another terminal or another machine.
 
     Args:
         directory: What was given as --out.

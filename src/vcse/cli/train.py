@@ -260,14 +260,14 @@ def _say_what_next(runs: int, place: Path) -> None:
 
 
 def _told(given_up: Mapping[str, Diverged], runs: int) -> str:
-    """Say which of so many runs diverged, and that the others are done."""
+    """Return a message that names the runs that diverged, and says that the others are done."""
     others = runs - len(given_up)
     done = {0: "", 1: "; the other run is done"}.get(others, f"; the {others} other runs are done")
     return f"{DivergedError(given_up)}{done}"
 
 
 def _root(path: Path, config: RunConfig) -> Path:
-    """Give the `--out` directory of a run, which may be anywhere; the run's own place below it is fixed."""
+    """Return the `--out` directory of a run, which may be anywhere; the run's own place below it is fixed."""
     place = path.resolve()
     root = Path(*place.parts[:-3])
     if root / config.name != place:

@@ -91,7 +91,7 @@ def _film_imagination(path: Path, film: Path, settings: dict[str, Any]) -> str:
 
 
 def first_runs(paths: list[Path]) -> list[Path]:
-    """Give the run with the lowest seed of each task and method."""
+    """Return the run with the lowest seed of each task and method."""
     found: dict[tuple[str, str], tuple[RunConfig, Path]] = {}
     for path in paths:
         config = read_config(path)

@@ -267,7 +267,7 @@ class ReplayPayer:
         self.agent.update = self.update
 
     def update(self, **times: int) -> None:
-        """Let the agent learn from what is paid as it is sampled."""
+        """Update the agent with the bonus added to every batch that it samples."""
         memory = self.agent.memory
         memory.sample = self.sample  # for now alone: other agents may have the same memory
         try:

@@ -48,7 +48,7 @@ class GridEncoder:
         return torch.stack(rows)
 
     def prepare(self, pieces: Pieces) -> dict[str, Float[Tensor, "l ..."]]:
-        """Give the parameters in the form that is applied; worth keeping where they are applied many times."""
+        """Return the parameters in the form that is applied; worth keeping where they are applied many times."""
         prepared = {name: piece for name, piece in pieces.items() if name.endswith("bias")}
         pooled = (self.width - 1) // 2
         for name, width in (("conv1", self.width), ("conv2", pooled), ("conv3", pooled - 1)):

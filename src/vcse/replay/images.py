@@ -169,7 +169,7 @@ class FrameReplay:
         self._starts[: len(starts)] = starts
 
     def draw(self, places: Int[Tensor, " n"]) -> PictureBatch:
-        """Give the transitions at these places, which are on the host, among `size`."""
+        """Return the transitions at these places, which are on the host, among `size`."""
         return self.gather(self.choose(places))
 
     def choose(self, places: Int[Tensor, " n"]) -> Chosen:
@@ -202,13 +202,13 @@ class FrameReplay:
         return Chosen(*map(torch.from_numpy, chosen))
 
     def _stack(self, index: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Int[np.ndarray, "n k"]:
-        """Give the slots of what is seen at an index, oldest first; the first of an episode stands for those before."""
+        """Return the slots of a stack at an index, oldest first; the first of an episode stands for those before it."""
         back = np.arange(STACK - 1, -1, -1)
         slots: Int[np.ndarray, "n k"] = (index[:, None] - np.minimum(back, positions[:, None])) % self.slots
         return slots
 
     def gather(self, chosen: Chosen) -> PictureBatch:
-        """Give a batch on the learner's device. What was chosen is on the host, or on that device already.
+        """Return a batch on the learner's device. What was chosen is on the host, or on that device already.
 
         Where the frames are there too, nothing waits for the host, so that it can be captured as a CUDA graph.
         """
@@ -241,10 +241,10 @@ class FrameReplay:
 
 
 def frame_bytes(capacity: int, most_steps: int, frame_shape: tuple[int, int, int]) -> int:
-    """Give the bytes of the frames of so many steps."""
+    """Return the bytes of the frames of so many steps."""
     return frame_slots(capacity, most_steps) * math.prod(frame_shape)
 
 
 def frame_slots(capacity: int, most_steps: int) -> int:
-    """Give how many frames so many steps have, at least, with those at which episodes begin, and those before."""
+    """Return how many frames so many steps have, at least, with those at which episodes begin, and those before."""
     return image_slots(capacity, most_steps) + STACK

@@ -88,7 +88,7 @@ class Rollouts:
         self._host["positions"][step, learners] = positions
 
     def complete(self) -> Rollout:
-        """Give the rollout, all of it on the device."""
+        """Return the rollout, all of it on the device."""
         if self.device.type == "cuda":
             for name, each in self._host.items():
                 self._memory[name].copy_(each, non_blocking=True)

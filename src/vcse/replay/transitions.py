@@ -24,12 +24,12 @@ class Batch(NamedTuple):
 
 
 def transition_bytes(observation_size: int, action_size: int) -> int:
-    """Give the bytes of one transition, in memory and on disk: two observations, action, reward, end."""
+    """Return the bytes of one transition, in memory and on disk: two observations, action, reward, end."""
     return FLOAT_BYTES * _width(observation_size, action_size)
 
 
 def uniforms_for(count: int) -> int:
-    """Give how many random numbers choose so many places."""
+    """Return how many random numbers choose so many places."""
     return 2 * count + 64
 
 
@@ -127,7 +127,7 @@ class TransitionReplay:
             self._rows[learner, torch.from_numpy(places)] = torch.from_numpy(mine[start:]).to(self._rows.device)
 
     def draw(self, places: Int[Tensor, "l n"]) -> Batch:
-        """Give the transitions at these places, in memory that the next call overwrites."""
+        """Return the transitions at these places, in memory that the next call overwrites."""
         flat = (places.to(self._first.device) + self._first).flatten()
         rows = self._rows.flatten(0, 1)
         if rows.device == self._drawn.device:

@@ -66,7 +66,7 @@ class Drawn(NamedTuple):
 
     @property
     def is_of_all(self) -> Bool[np.ndarray, " points"]:
-        """Tell the points that have as many runs as any."""
+        """Return the points that have as many runs as any."""
         return np.asarray(self.runs == self.runs.max(initial=0))
 
 
@@ -258,7 +258,7 @@ def _draw_success(
 
 
 def _alone(middle: Float[np.ndarray, " points"]) -> Bool[np.ndarray, " points"]:
-    """Tell the points that are known and have no known neighbour."""
+    """Return the points that are known and have no known neighbour."""
     known = np.pad(~np.isnan(middle), 1)
     return np.asarray(known[1:-1] & ~known[:-2] & ~known[2:])
 

@@ -165,7 +165,7 @@ def _read_run(path: Path, name: str, problems: list[str], without_row: dict[str,
 
 
 def _first_row(config: Mapping[str, Any]) -> str:
-    """Say when the first row of a run comes, where its configuration does."""
+    """Return when the first row of a run comes, where its configuration states it."""
     pauses = [config.get(name) for name in ("row_every_frames", "frames")]
     known = [pause for pause in pauses if isinstance(pause, int)]
     return f", the first comes after about {min(known):,} frames" if len(known) == len(pauses) else ""
@@ -216,7 +216,7 @@ def _checked_visits(visits: np.ndarray) -> np.ndarray:
 
 
 def _told_twice(label: str, run: GatheredRun, first_label: str, first: GatheredRun) -> str:
-    """Say that two runs have one name, and whether they are one run."""
+    """Return an error for two runs of one name, and whether they are the same run."""
     mine, theirs = flat(run.config), flat(first.config)
     different = [name for name in (*mine, *(theirs.keys() - mine)) if mine.get(name) != theirs.get(name)]
     told = [f"{name} is {theirs.get(name)} there and {mine.get(name)} here" for name in different if name != "frames"]

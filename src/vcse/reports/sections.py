@@ -302,7 +302,7 @@ def _extent(runs: Sequence[GatheredRun], tasks: Sequence[str], methods: Sequence
 
 
 def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
-    """Say which runs are not whole or not there."""
+    """Return which runs are incomplete or missing."""
     said = []
     unfinished = [run for run in runs if not run.done]
     if unfinished:
@@ -333,7 +333,7 @@ def _metric(runs: Sequence[GatheredRun]) -> str:
 
 
 def _label(metric: str, runs: Sequence[GatheredRun]) -> str:
-    """Say what a metric is."""
+    """Return what a metric is."""
     recent = {run.agent.recent_episodes for run in runs if run.agent is not None}
     return LABELS.get(metric, f"column {metric}").format(recent=" or ".join(map(str, sorted(recent))) or "few")
 

@@ -165,7 +165,7 @@ def _judge_difference(
 
 
 def _cut_at(curves: Sequence[Curve], claim: Claim) -> str:
-    """Say up to where areas were compared, if that is not where all runs end."""
+    """Return up to where areas were compared, if that is not where all runs end."""
     last = {int(frames[-1]) for frames, _ in curves}
     is_whole = claim.at_frame is not None or len(last) == 1
     return "" if is_whole else f"up to frame {min(last):,}, where the shortest run ends"

@@ -45,7 +45,7 @@ class ActionDraws:
         self._actions = self._noise = torch.zeros(0, len(self.seeds), action_size)
 
     def of_step(self, step: int) -> ActionDraw:
-        """Give the numbers of a step."""
+        """Return the numbers of a step."""
         block, place = divmod(step, ACTION_BLOCK)
         if block != self._block:
             self._block = block
@@ -96,7 +96,7 @@ class UpdateDraws:
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def of_update(self, update: int) -> Draw:
-        """Give the numbers of an update, which the next block overwrites."""
+        """Return the numbers of an update, which the next block overwrites."""
         block, place = divmod(update, BLOCK)
         if block != self._block:
             self._block = block

@@ -20,7 +20,7 @@ REMEDIES = {"reward_normalization": "centered", "actor_normalization": True, "pr
 
 
 def off(network, theirs):
-    """Give how far a network is from the parameters of another."""
+    """Return how far a network is from the parameters of another."""
     pairs = zip(network.parameters(), theirs, strict=True)
     return torch.cat([(mine - other).detach().abs().flatten() for mine, other in pairs])
 

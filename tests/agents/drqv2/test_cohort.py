@@ -260,7 +260,7 @@ def test_an_action_follows_from_what_is_seen_and_from_all_updates_before_it_and_
 
 
 def noting(names, name, function):
-    """Give a function that notes its name at each call."""
+    """Return a function that notes its name at each call."""
 
     def noted(*given, **options):
         names.append(name)
@@ -660,7 +660,7 @@ def test_vcse_eval_gives_the_last_evaluation_again(done, capsys):
 
 
 def worker_ids(pid):
-    """Give the processes that a process has started and that still run."""
+    """Return the processes that a process has started and that still run."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

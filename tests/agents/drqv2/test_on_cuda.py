@@ -62,7 +62,7 @@ def check_one_update(config, device):
 
 @pytest.fixture
 def exact_products(monkeypatch):
-    """Let products and convolutions have the bits of float32, as on a CPU."""
+    """Compute products and convolutions in float32, as on a CPU."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")

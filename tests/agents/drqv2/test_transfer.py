@@ -8,7 +8,7 @@ SHAPE, ACTIONS, BATCH = (3, 4, 5), 2, 6
 
 
 def lived(device, storage):
-    """Give a replay in which every frame, action and reward is another."""
+    """Return a replay in which every frame, action and reward is another."""
     replay = FrameReplay(
         capacity=60,
         most_steps=30,
@@ -33,7 +33,7 @@ def lived(device, storage):
 
 
 def asked(replay, number):
-    """Give what the update of this number reads, on the host."""
+    """Return what the update of this number reads, on the host."""
     generator = torch.Generator().manual_seed(number)
     places = torch.randperm(replay.size, generator=generator)[:BATCH]
     noise = torch.randn(3, BATCH, ACTIONS, generator=generator)

@@ -64,7 +64,7 @@ class PlainSAC:
         return torch.minimum(one, other)
 
     def bonus(self, batch):
-        """Give the release's reward of each state, which is divided by its dimension."""
+        """Return the release's reward of each state, which is divided by its dimension."""
         states, k = batch.observations / batch.observations.shape[-1], self.config.bonus.k
         match self.config.bonus.name:
             case "none":
@@ -135,7 +135,7 @@ class PlainSAC:
 
 
 def off(networks, layers):
-    """Give how far networks are from a stack of the same ones."""
+    """Return how far networks are from a stack of the same ones."""
     found = []
     for row, network in enumerate(networks):
         for number, parameter in enumerate(network.parameters()):
@@ -290,7 +290,7 @@ class Point:
         return arrived, 1 - arrived.norm(dim=-1)
 
     def mean_reward(self, choose, episodes=64):
-        """Give the reward of a step, over whole episodes."""
+        """Return the reward of a step, over whole episodes."""
         places, total = self.begin(episodes), 0.0
         for _ in range(self.steps):
             places, rewards = self.move(places, choose(places))

@@ -136,7 +136,7 @@ def test_transitions_are_a_chain_that_a_time_limit_interrupts_without_an_end(fou
 
 
 def end_episodes(monkeypatch, when):
-    """Let a task be over where its steps and its velocity say so, as those of the suite hardly ever are."""
+    """End a task by its steps and its velocity, as those of the suite hardly ever end."""
     plain = dmc._Environment.step
 
     def step(environment, action):

@@ -18,7 +18,7 @@ gymnasium.register("{id}", entry_point=CartPoleEnv, max_episode_steps=7)
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch):
-    """Let nothing be remembered of what other tests registered, and leave nothing behind."""
+    """Forget what other tests registered, and leave nothing behind."""
     monkeypatch.setattr(registered, "check_id", registered.check_id.__wrapped__)
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = dict(gymnasium.registry)

@@ -31,7 +31,7 @@ REST = 6  # an action that does nothing
 
 
 def policies(learners, seed=0):
-    """Give stochastic policies that like to go forward, so that some of the episodes succeed."""
+    """Return stochastic policies that like to go forward, so that some of the episodes succeed."""
     generator = torch.Generator().manual_seed(seed)
     logits = 0.3 * torch.randn(learners, len(TABLES.observations), 7, dtype=torch.float64, generator=generator)
     logits[..., FORWARD] += 2

@@ -243,7 +243,7 @@ def layout_of(episode, direction, size):
 
 
 def replays(episode, world, cells, direction):
-    """Say whether the `minigrid` package goes through the whole episode on this map."""
+    """Return whether the `minigrid` package goes through the whole episode on this map."""
     world.reset(seed=0)
     world.grid, _ = Grid.decode(cells)
     world.agent_pos, world.agent_dir = tuple(map(int, episode.position)), direction

@@ -162,7 +162,7 @@ def test_the_tasks_of_the_paper_can_be_done(name):
 
 
 def actions_that_open_the_door(seed):
-    """Let the policy that metaworld has written for it play, with every action twice."""
+    """Play metaworld's own scripted policy, with every action twice."""
     from metaworld.policies import SawyerDoorOpenV3Policy
 
     policy, arm = SawyerDoorOpenV3Policy(), Arm("door-open")

@@ -16,7 +16,7 @@ VARIABLES = ("MUJOCO_GL", "PYOPENGL_PLATFORM", "MUJOCO_EGL_DEVICE_ID", "LP_NUM_T
 
 @pytest.fixture
 def nothing_chosen(monkeypatch):
-    """Let a backend be chosen as if it were the first time, and forget it afterwards."""
+    """Reset the choice of a backend, before and after."""
     before = dict(os.environ)
     for variable in VARIABLES:
         os.environ.pop(variable, None)

@@ -146,7 +146,7 @@ class A2CCohort(Lockstep[A2CSettings]):
         self.timer.lap("update")
 
     def _collect(self) -> None:
-        """Let every environment take the steps of a rollout. Groups take turns: one acts, the others are stepped."""
+        """Step every environment through a rollout. Groups take turns: one acts while the others are stepped."""
         shape = tuple(self.rollouts.rollout.actions.shape)
         drawn = [uniforms(config.seed, "actions", self.update, shape[1:]) for config in self.configs]
         noise = torch.from_numpy(np.stack(drawn)).to(self.agent.device)

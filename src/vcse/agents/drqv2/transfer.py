@@ -39,7 +39,7 @@ class Delivery:
         return self._replay.frames.is_cuda
 
     def bring(self, chosen: Chosen, noise: Float[Tensor, "d n a"], shifts: Int[Tensor, "s m 2"]) -> Delivered:
-        """Give what was chosen and drawn, on the device. The one before may be overwritten."""
+        """Return what was chosen and drawn, on the device. The one before may be overwritten."""
         if self._device.type == "cpu":
             return Delivered(self._replay.gather(chosen), noise, shifts)
         there, noise, shifts = self._sent(chosen, noise, shifts)

@@ -223,7 +223,7 @@ class SAC:
         actions: Float[Tensor, "l n a"],
         extrinsic_actions: Float[Tensor, "l n a"],
     ) -> Float[Tensor, "networks n"]:
-        """Let every network of a whole stack judge its learner's actions; the two kinds may judge different ones."""
+        """Return the Q values of a whole stack of critics; extrinsic critics may be given other actions."""
         inputs = torch.cat((observations, actions), -1)
         if len(self.valued):
             extrinsic = torch.cat((observations, extrinsic_actions), -1)

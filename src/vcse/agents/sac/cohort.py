@@ -116,7 +116,7 @@ class SACCohort(OffPolicy[SACSettings]):
         super().close()
 
     def step(self) -> None:
-        """Let every learner act, learn from the past, and see what its action led to."""
+        """Act, update and step the environments of every learner."""
         self.timer.start()
         actions = self._act()
         if not actions.isfinite().all():
@@ -138,7 +138,7 @@ class SACCohort(OffPolicy[SACSettings]):
         return self.agent.act(self.observations[:, None], drawn.noise[:, None])[:, 0].cpu()
 
     def _updates_now(self) -> int:
-        """Give how many updates belong to this step."""
+        """Return how many updates belong to this step."""
         since, rate = self.frame - self.seed_frames, self.common.updates_per_step
         return 0 if since < 0 else int((since + 1) * rate) - int(since * rate)
 

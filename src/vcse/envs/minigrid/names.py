@@ -31,7 +31,7 @@ CHOOSING_MISSIONS = ("Fetch-", "GoToDoor-", "GoToObject-", "PutNear-")
 
 @cache
 def fastest_backend() -> Literal["envpool", "minigrid"]:
-    """Give EnvPool where it is installed; else say, once, what doing without it costs."""
+    """Return EnvPool where it is installed; else log, once, what doing without it costs."""
     if is_installed("envpool"):
         return "envpool"
     print(
@@ -62,7 +62,7 @@ def _plain(name: str) -> str:
 
 
 def registered_tasks() -> tuple[str, ...]:
-    """Give the names of all tasks of the faster backend that is installed, without MiniGrid- and -v0 around them."""
+    """Return the names of all tasks of the faster backend that is installed, without MiniGrid- and -v0 around them."""
     if is_installed("envpool"):
         import envpool
 
@@ -78,7 +78,7 @@ def registered_tasks() -> tuple[str, ...]:
 
 
 def buildable_tasks(*, full: bool) -> tuple[str, ...]:
-    """Give those of all tasks that can be stepped here, with the agent's view or the whole map."""
+    """Return those of all tasks that can be stepped here, with the agent's view or the whole map."""
     known = registered_tasks()
     if not full and is_installed("envpool"):
         return known
@@ -102,7 +102,7 @@ def rewards_only_the_goal(task: str) -> bool:
 
 
 def mission_of(task: str) -> Mission:
-    """Say whether the mission of a task is always the same, or names or chooses what the goal of an episode is."""
+    """Return whether the mission of a task is always the same, or names or chooses the goal of an episode."""
     if task.startswith(CHOOSING_MISSIONS):
         return "chooses"
     return "names" if task.startswith(NAMING_MISSIONS) else "constant"

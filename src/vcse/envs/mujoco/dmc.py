@@ -39,7 +39,7 @@ _BUILDING_SEED = 0
 
 
 def registered_tasks() -> tuple[str, ...]:
-    """Give the names of all tasks, without their family."""
+    """Return the names of all tasks, without their family."""
     if not _installed():
         raise RuntimeError(f"dm_control is not installed: {INSTALL}")
     return tuple(_tasks())
@@ -180,7 +180,7 @@ class _Task(NamedTuple):
 
 @cache
 def _tasks() -> dict[str, _Task]:
-    """Give all tasks. Domains and tasks both have names with `_`, so that a name cannot be taken apart."""
+    """Return all tasks. Domains and tasks both have names with `_`, so that a name cannot be taken apart."""
     tasks = {f"{domain}_{task}": _Task(domain, task, -math.inf) for domain, task in _suite().ALL_TASKS}
     for name, (dense, least_reward) in SPARSE.items():
         tasks[name] = tasks[dense]._replace(least_reward=least_reward)

@@ -55,7 +55,7 @@ _MISSING = {
 
 
 def missing_library(device: Literal["cpu", "cuda"]) -> MissingLibrary | None:
-    """Say which library that draws is missing on a device; None where there is one.
+    """Return which rendering library is missing on a device; None where there is one.
 
     Nothing is chosen yet. Where MUJOCO_GL names one that is not here, that is an error.
     """
@@ -63,7 +63,7 @@ def missing_library(device: Literal["cpu", "cuda"]) -> MissingLibrary | None:
 
 
 def named_backend() -> str | None:
-    """Give what MUJOCO_GL names: egl, osmesa, glfw or off; None where it is not set, or empty.
+    """Return what MUJOCO_GL names: egl, osmesa, glfw or off; None where it is not set, or empty.
 
     What it must not be is refused here, before MuJoCo and dm_control refuse it, each in words of its own; and what is
     not here, at which they fail without saying what is missing.
@@ -82,7 +82,7 @@ def named_backend() -> str | None:
 
 
 def gl_backend_for(device: Literal["cpu", "cuda"]) -> str:
-    """Give what would draw on a device, and refuse what cannot; nothing is chosen yet."""
+    """Return what would draw on a device, and refuse what cannot; nothing is chosen yet."""
     backend = named_backend() or _first_here(device)
     if backend is None:
         raise RuntimeError(": ".join(_MISSING[device]))
@@ -197,7 +197,7 @@ class PictureTaker:
 
 
 def _free(window: Any, context: Any) -> None:
-    """Give back what OpenGL holds."""
+    """Release what OpenGL holds."""
     window.make_current()
     context.free()
     window.free()
@@ -214,7 +214,7 @@ def _check_is_not_fixed(backend: str) -> None:
 
 
 def _egl_number(index: int) -> str | None:
-    """Give the number that EGL has for a GPU, which CUDA_VISIBLE_DEVICES does not hide from it.
+    """Return the number that EGL has for a GPU, which CUDA_VISIBLE_DEVICES does not hide from it.
 
     None, so that MuJoCo takes the first that draws, where GPUs are not listed by number: MIG and UUIDs EGL knows not.
     """
@@ -224,7 +224,7 @@ def _egl_number(index: int) -> str | None:
 
 
 def _first_here(device: str) -> str | None:
-    """Give the best backend whose library is here."""
+    """Return the best backend whose library is here."""
     return next((backend for backend in _WITHOUT_WINDOW[device] if _loads(_LIBRARY[backend])), None)
 
 

@@ -69,7 +69,7 @@ class _Encoded(torch.autograd.Function):
 
 
 def _padded(pictures: UInt8[Tensor, "n h w c"]) -> UInt8[Tensor, "n h w i"]:
-    """Give pixels as far apart as kernels want them. What is between them has weights of 0."""
+    """Return pixels as far apart as kernels want them. What is between them has weights of 0."""
     count, height, width, channels = pictures.shape
     pitch = product_size(channels)
     whole, strides = (count, height, width, pitch), (height * width * pitch, width * pitch, pitch, 1)
@@ -106,7 +106,7 @@ def _convolved(
 def _input_gradient(
     gradient: Float[Tensor, "n y x u"], taps: Float[Tensor, "3 3 i u"], inputs: Float[Tensor, "n h w i"]
 ) -> tuple[Float[Tensor, "n h w i"], Float[Tensor, " i"]]:
-    """Give the gradient before the ReLU that the inputs come from, and its sum over all pixels."""
+    """Return the gradient before the ReLU that the inputs come from, and its sum over all pixels."""
     count, in_side, _, channels = inputs.shape
     pixels = count * in_side**2
     tiles = -(-pixels // TILE_PIXELS)

@@ -43,7 +43,7 @@ def shift_kernel(
 @triton.jit
 @no_type_check
 def centred(loaded, like):
-    """Let pixels count from -127.5 to 127.5; numbers that are none stay what they are."""
+    """Shift pixels to the range -127.5 to 127.5; other inputs stay as they are."""
     if loaded.dtype == tl.uint8:
         loaded = (loaded.to(tl.float32) - 127.5).to(like.dtype)
     return loaded
@@ -52,7 +52,7 @@ def centred(loaded, like):
 @triton.jit
 @no_type_check
 def corner_of(pixel, out_side, in_side, stride):
-    """Give the first pixel of the window that each pixel of a convolution's output sees."""
+    """Return the first pixel of the window that each pixel of a convolution's output sees."""
     picture, rest = pixel // (out_side * out_side), pixel % (out_side * out_side)
     return (picture * in_side + rest // out_side * stride) * in_side + rest % out_side * stride
 
