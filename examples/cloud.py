@@ -1,4 +1,4 @@
-"""The bonus at work on a made-up cloud of states and values, as a picture.
+"""The bonus at work on a made-up cloud of states and values, as an image.
 
 Three rooms of equal size lead to a goal; the nearer, the higher the value. The agent has begun to prefer high values:
 most of its states lie in the last room, few in the first. State entropy pays where few states are, and that is the

@@ -147,7 +147,7 @@ def test_numbers_without_an_option_are_set_by_name(tmp_path, monkeypatch):
     kept = []
     place = importlib.import_module("vcse.cli.train")
     monkeypatch.setattr(place, "train_in_jobs", lambda configs, *given, **settings: kept.extend(configs))
-    monkeypatch.setattr(place, "check_drawing", lambda *given: None)
+    monkeypatch.setattr(place, "check_rendering", lambda *given: None)
     numbers = ["learning_rate=3e-4", "discount=0.9"]
     asked = ["--task", TASK, PENDULUM, PENDULUM_SEEN, "--set", *numbers, "--out", str(tmp_path), "--quiet"]
     assert main(["train", *asked]) == 0
@@ -268,7 +268,7 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
         (["--task", "minigrid-table/LavaGapS7"], "task 'minigrid-table/LavaGapS7' does not exist"),
         (["--k", "5"], "--k is for the bonuses se, vcse, rcse, se-matched, got --bonus none"),
         (["--beta", "0.1"], "--beta is for the bonuses se, vcse, rcse, se-matched, rnd, icm, counts, got --bonus none"),
-        (["--task", "minigrid-full/Empty-5x5"], "needs a picture of at least 7x7 cells, got 5x5"),
+        (["--task", "minigrid-full/Empty-5x5"], "needs an image of at least 7x7 cells, got 5x5"),
         (["--task", TASK, TASK], f"--task has {TASK} more than once"),
         (["--bonus", "se", "se"], "--bonus has se more than once"),
         (
@@ -482,11 +482,9 @@ def test_bad_input_for_drqv2_is_one_clear_line_and_writes_nothing(tmp_path, caps
 
 @pytest.mark.parametrize(
     ("named", "message"),
-    [("off", "pictures are asked for, but MUJOCO_GL=off turns drawing off"), ("x", "MUJOCO_GL must be egl, osmesa")],
+    [("off", "images are asked for, but MUJOCO_GL=off turns drawing off"), ("x", "MUJOCO_GL must be egl, osmesa")],
 )
-def test_where_nothing_draws_pictures_are_refused_before_anything_is_made(
-    tmp_path, capsys, monkeypatch, named, message
-):
+def test_where_nothing_draws_images_are_refused_before_anything_is_made(tmp_path, capsys, monkeypatch, named, message):
     task_spec(PENDULUM)  # which imports what looks at MUJOCO_GL too
     monkeypatch.setenv("MUJOCO_GL", named)
     assert main(["train", "--task", PENDULUM_SEEN, "--out", str(tmp_path / "out")]) == 1
@@ -508,7 +506,7 @@ def test_what_is_asked_of_drqv2_is_what_is_configured(tmp_path, monkeypatch):
     asked = []
     keep = lambda configs, out, **settings: asked.extend(configs)  # noqa: E731
     monkeypatch.setattr(importlib.import_module("vcse.cli.train"), "train_in_jobs", keep)
-    monkeypatch.setattr(importlib.import_module("vcse.cli.train"), "check_drawing", lambda *_: None)
+    monkeypatch.setattr(importlib.import_module("vcse.cli.train"), "check_rendering", lambda *_: None)
 
     def configured(*arguments):
         asked.clear()

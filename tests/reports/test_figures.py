@@ -109,14 +109,14 @@ def test_panels_of_many_tasks_and_none():
 
 
 def test_a_figure_becomes_a_png_with_the_colour_of_its_page():
-    with Image.open(io.BytesIO(to_png(success_curves({"task": {"vcse": make_line(0.1, 0.2)}}), 50))) as picture:
-        assert (picture.format, picture.size) == ("PNG", (350, 200))
+    with Image.open(io.BytesIO(to_png(success_curves({"task": {"vcse": make_line(0.1, 0.2)}}), 50))) as image:
+        assert (image.format, image.size) == ("PNG", (350, 200))
     walls, beyond = make_room()
     visits = {"vcse": np.ones((2, 5, 5)) * ~walls}
     for theme, look in THEMES.items():
         figure = visit_maps(visits, walls, beyond, frames_per_snapshot=1, theme=theme)
-        with Image.open(io.BytesIO(to_png(figure, 50))) as picture:
-            corner = picture.convert("RGB").getpixel((0, 0))
+        with Image.open(io.BytesIO(to_png(figure, 50))) as image:
+            corner = image.convert("RGB").getpixel((0, 0))
         assert corner == tuple(round(255 * part) for part in to_rgb(look.background))
 
 

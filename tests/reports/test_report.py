@@ -650,9 +650,9 @@ def test_a_browser_draws_the_curves_and_shows_their_numbers(tmp_path):
     assert "6 runs each" in chosen
     assert drawn_paths(chosen, "band")[1]["d"] != drawn_paths(whole, "band")[2]["d"]
 
-    picture = tmp_path / "picture.png"
-    dump(page, options=[f"--screenshot={picture}"], profile=profile)
-    assert picture.stat().st_size > 20_000
+    image = tmp_path / "image.png"
+    dump(page, options=[f"--screenshot={image}"], profile=profile)
+    assert image.stat().st_size > 20_000
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")

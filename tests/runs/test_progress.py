@@ -137,7 +137,7 @@ def on_terminal(monkeypatch, columns, *statuses, frames=1_100_000):
         progress.start(NARROW, frames, 0)
         for status in statuses:
             progress.report(status)
-    last = terminal.getvalue().rpartition("\x1b[2K")[2]  # before each picture the one before is wiped out
+    last = terminal.getvalue().rpartition("\x1b[2K")[2]  # before each image the one before is wiped out
     return [line.rstrip() for line in re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", last).splitlines() if line.strip()]
 
 

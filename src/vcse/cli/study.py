@@ -23,7 +23,7 @@ from vcse.cli.verbs import Verb, run_verb
 from vcse.envs.interface import Rendering
 from vcse.envs.mujoco.rendering import named_backend
 from vcse.launch.cohorts import room_for, warn_of
-from vcse.launch.devices import Device, check_drawing, device_for
+from vcse.launch.devices import Device, check_rendering, device_for
 from vcse.runs.config import RunConfig
 from vcse.runs.formatting import counted
 from vcse.runs.machine import cores
@@ -112,8 +112,8 @@ class StudyRun:
         threads: For the environments, of all jobs together; all cores if not given.
         device: Where the networks live; auto takes the GPU where there is one, but for runs that were begun on the CPU.
         eval_every_frames: Evaluate every so many frames, and at the end; 0 is only there. As often as the study does if
-            not given. Where pictures are drawn, evaluations every 10,000 frames are half of all drawing.
-        rendering: Quality of pictures, for studies of agents that see some: faithful (if not given), light (nearly the
+            not given. Where images are drawn, evaluations every 10,000 frames are half of all drawing.
+        rendering: Quality of images, for studies of agents that see some: faithful (if not given), light (nearly the
             same, several times faster) or fast (no shadows, reflections or smooth edges). It is one for a whole study.
         keep_replay: Keep the files of the replays of runs that are done, for agents that have one. Without them a study
             takes far less of the disk, and its runs cannot be made longer.
@@ -154,7 +154,7 @@ class StudyRun:
         )
         whose = f"but {self.name} is for {entry.agent}, which"
         if self.rendering is not None and agent_entry(entry.agent).observes != "image":
-            raise ValueError(f"--rendering is for agents that see pictures, {whose} sees none")
+            raise ValueError(f"--rendering is for agents that see images, {whose} sees none")
         if not self.keep_replay and not agent_entry(entry.agent).needs(configs[0]).replay:
             raise ValueError(f"--no-keep-replay is for agents that have one, {whose} has none")
         return entry, configs
@@ -221,7 +221,7 @@ def _training(
         connect(asked.ray)
         cohorts = form_cohorts(unfinished, jobs=asked.jobs or cores(), device=device)
         return partial(run_on_ray, cohorts, out, device=device)
-    check_drawing(unfinished, device)  # a cluster draws elsewhere
+    check_rendering(unfinished, device)  # a cluster draws elsewhere
     cohorts = form_cohorts(unfinished, jobs=jobs, device=device)
     room = room_for(cohorts, out, device=device, jobs=jobs)
     if (said := room.describe()) and not asked.quiet:

@@ -42,7 +42,7 @@ from vcse.cli.options import (
 from vcse.envs.tasks import check_task
 from vcse.launch.cohorts import alike, check_run, check_runs, unfinished_runs, warn_of
 from vcse.launch.configs import resolve_agent, run_configs
-from vcse.launch.devices import Device, check_drawing, device_for
+from vcse.launch.devices import Device, check_rendering, device_for
 from vcse.launch.processes import deal_out, suitable_jobs, train_in_jobs
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import check_no_file, done_frame, run_directories, those_without_problems
@@ -287,7 +287,7 @@ def _means(left: Sequence[RunConfig], out: Path, machine: Machine) -> _Means:
     """Find what is not given; refuse what is not here."""
     check_least(threads=(machine.threads, 1), jobs=(machine.jobs, 1))
     resolved = device_for(left, out, machine.device)
-    check_drawing(left, resolved)
+    check_rendering(left, resolved)
     suitable = suitable_jobs((config.agent for config in left), device=resolved, cores=cores())
     return _Means(resolved, machine.threads or cores(), machine.jobs or suitable)
 

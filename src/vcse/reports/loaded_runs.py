@@ -84,7 +84,7 @@ def joined(parts: Sequence[Gathered], directories: Sequence[Path]) -> Gathered:
         directories: Their names.
     """
     found: dict[Identity, tuple[GatheredRun, Path]] = {}
-    quality: dict[Any, Path] = {}  # of pictures, and where it was found first
+    quality: dict[Any, Path] = {}  # of images, and where it was found first
     for directory, part in zip(directories, parts, strict=True):
         for run in part.runs:
             if run.identity in found:
@@ -94,7 +94,7 @@ def joined(parts: Sequence[Gathered], directories: Sequence[Path]) -> Gathered:
             quality.setdefault(run.config.get("rendering"), directory)
     if len(quality) > 1:
         shown = " and ".join(f"{name} in {directory}" for name, directory in quality.items())
-        raise ValueError(f"the runs of a study must see pictures of one quality, got {shown}")
+        raise ValueError(f"the runs of a study must see images of one quality, got {shown}")
     problems = [problem for part in parts for problem in part.problems]
     for setting in ("frames", "eval_every_frames"):
         by_task: dict[str, dict[Any, Path]] = {}

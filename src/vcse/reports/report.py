@@ -127,9 +127,9 @@ def _write_files(section: Section, out: Path) -> None:
             )
             write_atomically(out / "curves.png", figures.to_png(figure, 130))
             if not section.is_archive:
-                picture = io.BytesIO()
-                figure.savefig(picture, format="svg", metadata={"Date": None})
-                write_atomically(out / "curves.svg", picture.getvalue())
+                image = io.BytesIO()
+                figure.savefig(image, format="svg", metadata={"Date": None})
+                write_atomically(out / "curves.svg", image.getvalue())
     for number, each in enumerate(section.maps):
         write_atomically(out / f"visits{number or ''}.png", each.light)
     points = (

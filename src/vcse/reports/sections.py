@@ -347,8 +347,8 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
     paid = {run.method for run in runs if _bonus_name(run) != "none"}
     for run in runs:
         for name, value in flat(run.config).items():
-            is_of_pictures = name in ("rendering", "goal_marker")
-            if name not in NO_SETTINGS and not (is_of_pictures and value is None):
+            is_of_images = name in ("rendering", "goal_marker")
+            if name not in NO_SETTINGS and not (is_of_images and value is None):
                 found.setdefault(name, {}).setdefault(run.method, {})[_shown(value)] = None
     differences, common = {}, {}
     for name, by_method in found.items():

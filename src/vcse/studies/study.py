@@ -156,7 +156,7 @@ def run_configs(
     rendering: Rendering = "faithful",
     keep_replay: bool = True,
 ) -> list[RunConfig]:
-    """Return the runs of a study, in the order of its figure; rendering is for those that look at pictures.
+    """Return the runs of a study, in the order of its figure; rendering is for those that look at images.
 
     Without a first seed, they begin with the study's own.
     """
@@ -176,7 +176,7 @@ def run_configs(
             eval_every_frames=eval_every_frames,
             eval_episodes=eval_episodes,
             rendering=rendering,
-            # A run that is shorter than the figure's shows ten pictures all the same.
+            # A run that is shorter than the figure's shows ten images all the same.
             visits_every_frames=min(entry.visits_every_frames, max(task.frames // 10, 1)),
             keep_replay=keep_replay,
             **method.settings,

@@ -122,8 +122,8 @@ def test_a_plugin_may_register_an_id(monkeypatch):
         ("gymnasium/Pendulum-v1", "state", "sac", ((3,), 0, 1)),
         ("gymnasium-pixels/Pendulum-v1", "image", "drqv2", ((), 0, 1)),
         ("gymnasium-pixels/CartPole-v1", "image", "a2c", ((84, 84, 3), 2, 0)),
-        (task("Picture"), "image", "a2c", ((12, 14, 3), 2, 0)),
-        (task("SteeredPicture"), "image", "drqv2", ((), 0, 1)),
+        (task("Image"), "image", "a2c", ((12, 14, 3), 2, 0)),
+        (task("SteeredImage"), "image", "drqv2", ((), 0, 1)),
         (task("MiniGrid-Mine"), "grid", "a2c", ((7, 7, 3), 7, 0)),
     ],
 )

@@ -247,7 +247,7 @@ class TestTableCrossing:
         assert (step.terminated[0], step.truncated[0]) == (True, False)
         assert step.rewards[0] == pytest.approx(0.1)
 
-    def test_arrived_differs_from_what_is_shown_only_at_ends(self):
+    def test_next_observations_differ_from_what_is_shown_only_at_ends(self):
         ends = 0
         for step in walk(range(50, 60), 700)[1:]:
             ended = step[3] | step[4]

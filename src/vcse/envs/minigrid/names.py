@@ -1,7 +1,7 @@
 """MiniGrid's tasks by name: which there are, what simulates them, and what is known of each before it runs.
 
 Two backends give the same worlds. EnvPool steps thousands of grids in C++ threads and is what training uses. The
-`minigrid` package is the reference: it shows the whole map, draws pictures, and serves where EnvPool is not
+`minigrid` package is the reference: it shows the whole map, draws images, and serves where EnvPool is not
 installed, at about a tenth of the speed. A seed gives other layouts in the one than in the other.
 """
 
@@ -18,7 +18,7 @@ from vcse.extras import install
 
 TASKS = ("LavaGapS7", "Empty-16x16", "DoorKey-6x6", "DoorKey-8x8", "Unlock", "SimpleCrossingS9N1")
 ID_PREFIX = "MiniGrid-"  # of the names under which Gymnasium knows the tasks
-FROM_PATTERNS = "WFC-"  # how the tasks begin whose maps the minigrid package makes from pictures
+FROM_PATTERNS = "WFC-"  # how the tasks begin whose maps the minigrid package makes from images
 COSTLY_COLLISIONS = "Dynamic-Obstacles-"  # how the tasks begin that give -1 for walking into something
 VIEW = (7, 7, 3)
 INSTALL = install("minigrid")
@@ -86,12 +86,12 @@ def buildable_tasks(*, full: bool) -> tuple[str, ...]:
 
 
 def lacks_patterns() -> bool:
-    """Whether the minigrid package came without the pictures that some of its maps are made from."""
+    """Whether the minigrid package came without the images that some of its maps are made from."""
     return not patterns().is_dir()
 
 
 def patterns() -> Path:
-    """Return where the minigrid package keeps the pictures that some of its maps are made from."""
+    """Return where the minigrid package keeps the images that some of its maps are made from."""
     package = importlib.util.find_spec("minigrid")
     return Path(package.origin if package and package.origin else "minigrid").parent / "envs" / "wfc" / "patterns"
 

@@ -10,10 +10,10 @@ from vcse.estimators.neighbors.cuda import triton_module
 
 TILE_NUMBERS = 8192  # of a hidden layer, that one program takes on the way back
 MOST_UNITS = 128  # of them side by side
-MODULES = {"perceptrons": "triton_perceptrons", "pictures": "triton_images"}
+MODULES = {"perceptrons": "triton_perceptrons", "images": "triton_images"}
 
 
-def device_code(of: Literal["perceptrons", "pictures"]) -> Any:
+def device_code(of: Literal["perceptrons", "images"]) -> Any:
     """Return the module of some kernels, or None where Triton is not installed."""
     return triton_module(f"vcse.nets.cuda.{MODULES[of]}")
 
