@@ -1,19 +1,23 @@
 """What all agents promise, told apart by as little as can be: how one is made, and what it learns from."""
 
 import dataclasses
+from typing import ClassVar
 
 import torch
 
 from vcse.agents.a2c.agent import A2C, A2CSpec
 from vcse.agents.a2c.settings import A2CSettings
-from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
+from vcse.agents.drqv2.agent import NOISE_SAMPLES, SHIFT_SAMPLES, DrQv2, DrQv2Spec
 from vcse.agents.drqv2.settings import DrQv2Settings
-from vcse.agents.sac.agent import DRAWS, SAC, SACSpec
+from vcse.agents.mwm.agent import MWM, MWMSpec
+from vcse.agents.mwm.settings import MWMSettings
+from vcse.agents.sac.agent import ACTION_SAMPLES, SAC, SACSpec
 from vcse.agents.sac.settings import SACSettings
 from vcse.bonuses.registry import BonusChoice
 from vcse.nets.random_shift import SHIFTS
-from vcse.replay.images import Between, PictureBatch
+from vcse.replay.images import Between, ImageBatch
 from vcse.replay.rollouts import Rollout
+from vcse.replay.sequences import SequenceBatch
 from vcse.replay.transitions import Batch
 
 BONUSES = ("none", "se", "vcse", "se-matched")
@@ -63,7 +67,7 @@ class A2CKind(CohortKind):
             terminated=ended,
             truncated=torch.zeros_like(ended),
             positions=torch.randint(1, 6, (*shape, 2), generator=generator).float(),
-            arrived=seen[torch.randint(0, 20, shape, generator=generator)],
+            next_observations=seen[torch.randint(0, 20, shape, generator=generator)],
         )
 
     def seen(self, generator):
@@ -134,11 +138,11 @@ class SACKind(CohortKind):
             actions=2 * torch.rand(*shape, 2, generator=generator) - 1,
             rewards=torch.rand(shape, generator=generator),
             terminated=(torch.rand(shape, generator=generator) < 0.2).float(),
-            arrived=torch.randn(*shape, 5, generator=generator),
+            next_observations=torch.randn(*shape, 5, generator=generator),
         )
 
     def noise(self, seed, *, size=48):
-        return torch.randn(1, DRAWS, size, 2, generator=torch.Generator().manual_seed(seed + 10_000))
+        return torch.randn(1, ACTION_SAMPLES, size, 2, generator=torch.Generator().manual_seed(seed + 10_000))
 
     def update(self, agent, seeds):
         batch = together([self.material(seed) for seed in seeds])
@@ -156,7 +160,7 @@ class SACKind(CohortKind):
 
 
 class DrQv2Kind:
-    """DrQ-v2 with one learner and small networks behind its encoder, on random pictures."""
+    """DrQ-v2 with one learner and small networks behind its encoder, on random images."""
 
     spec = DrQv2Spec(9, 2)
     bonuses = (*BONUSES, "rnd")
@@ -172,31 +176,31 @@ class DrQv2Kind:
     def material(self, seed, *, size=6, steps_between=0):
         generator = torch.Generator().manual_seed(seed)
 
-        def pictures(*shape):
+        def images(*shape):
             return torch.randint(0, 256, (*shape, size, 9, 84, 84), dtype=torch.uint8, generator=generator)
 
         def numbers(*shape):
             return torch.rand(*shape, size, generator=generator)
 
         ended = (numbers() < 0.2).float()
-        between = Between(pictures(steps_between), numbers(steps_between), 0.5 + numbers(steps_between) / 2)
-        return PictureBatch(
-            observations=pictures(),
+        between = Between(images(steps_between), numbers(steps_between), 0.5 + numbers(steps_between) / 2)
+        return ImageBatch(
+            observations=images(),
             actions=2 * torch.rand(size, 2, generator=generator) - 1,
             rewards=3 * numbers(),
             first_rewards=numbers(),
             discounts=0.99**3 * (1 - ended),
-            arrived=pictures(),
-            next_observations=pictures(),
+            next_observations=images(),
+            one_step_observations=images(),
             between=between if steps_between else None,
         )
 
     def noise(self, seed, *, size=6):
-        return torch.randn(NOISE_DRAWS, size, 2, generator=torch.Generator().manual_seed(seed + 10_000))
+        return torch.randn(NOISE_SAMPLES, size, 2, generator=torch.Generator().manual_seed(seed + 10_000))
 
     def shifts(self, seed, *, size=6):
         generator = torch.Generator().manual_seed(seed + 20_000)
-        return torch.randint(SHIFTS, (SHIFT_DRAWS, size, 2), generator=generator)
+        return torch.randint(SHIFTS, (SHIFT_SAMPLES, size, 2), generator=generator)
 
     def update(self, agent, seeds):
         [seed] = seeds
@@ -221,8 +225,85 @@ class DrQv2Kind:
         agent.load_state_dict(state)
 
 
+class MWMKind:
+    """MWM with one learner and small networks, on random images."""
+
+    spec = MWMSpec(2)
+    bonuses = (*BONUSES, "rcse", "rnd")
+    small: ClassVar = {
+        "image_size": 16,
+        "batch_size": 4,
+        "sequence_length": 5,
+        "autoencoder_batch_size": 3,
+        "autoencoder_sequence_length": 4,
+        "horizon": 4,
+        "token_dimensions": 16,
+        "encoder_blocks": 1,
+        "decoder_blocks": 1,
+        "model_dimensions": 16,
+        "model_blocks": 1,
+        "heads": 2,
+        "deterministic": 8,
+        "variables": 3,
+        "classes": 4,
+        "hidden_units": 12,
+        "projection_size": 6,
+        "precision": "float32",
+        # A common bound of the gradient would let the bonus' head, where there is one, change the world model's step.
+        "most_gradient_norm": 1e9,
+    }
+
+    def config(self, bonus, **changes):
+        return MWMSettings(BonusChoice(bonus, "release-mwm", 3), **{**self.small, **changes})
+
+    def make(self, configs, seeds):
+        [config], [seed] = configs, seeds
+        return MWM(self.spec, config, seed)
+
+    def material(self, seed, *, sequences=4, length=5):
+        generator = torch.Generator().manual_seed(seed)
+        shape, side = (sequences, length), self.small["image_size"]
+        is_first = (torch.arange(length) == 0).expand(shape)
+        actions = 2 * torch.rand(*shape, self.spec.action_size, generator=generator) - 1
+        return SequenceBatch(
+            images=torch.randint(0, 256, (*shape, 3, side, side), dtype=torch.uint8, generator=generator),
+            actions=actions,
+            rewards=3 * torch.rand(shape, generator=generator),
+            is_first=is_first,
+        )
+
+    def images(self, seed, count=4):
+        return self.material(seed, sequences=count).images[:, 0]
+
+    def uniforms(self, seed, count=4):
+        generator = torch.Generator().manual_seed(seed + 10_000)
+        sizes = self.small["variables"], self.spec.action_size
+        return [torch.rand(count, size, generator=generator) for size in sizes]
+
+    def update(self, agent, seeds):
+        [seed] = seeds
+        metrics = agent.update_autoencoder(self.material(seed + 500, sequences=3, length=4))
+        return agent.update(self.material(seed)).metrics | metrics
+
+    def act(self, agent, seeds):
+        [seed] = seeds
+        return agent.act(self.images(seed), agent.acting.memory(4), *self.uniforms(seed))[0]
+
+    def policy(self, agent):
+        return list(agent.policy.parameters())
+
+    def extrinsic(self, agent):
+        return [] if agent.extrinsic_critic is None else list(agent.extrinsic_critic.parameters())
+
+    def state(self, agent):
+        return agent.state_dict()
+
+    def load(self, agent, state):
+        agent.load_state_dict(state)
+
+
 def leaves(state, name=""):
-    """Give all numbers and tensors of a state by their path."""
+    """Return all numbers and tensors of a state by their path."""
     if isinstance(state, dict | list | tuple):
         found = {}
         for key, each in state.items() if isinstance(state, dict) else enumerate(state):

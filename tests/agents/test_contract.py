@@ -10,6 +10,7 @@ from agents.contract import (
     A2CLongStatesKind,
     A2CStatesKind,
     DrQv2Kind,
+    MWMKind,
     SACKind,
     assert_same_state,
 )
@@ -17,8 +18,8 @@ from agents.contract import (
 COHORT_KINDS = [A2CKind(), A2CStatesKind(), A2CLongStatesKind(), A2CImagesKind(), SACKind()]
 COHORT_IDS = ["a2c", "a2c-states", "a2c-long-states", "a2c-images", "sac"]
 of_cohorts = pytest.mark.parametrize("kind", COHORT_KINDS, ids=COHORT_IDS)
-KINDS = [*COHORT_KINDS, DrQv2Kind()]
-of_all = pytest.mark.parametrize("kind", KINDS, ids=[*COHORT_IDS, "drqv2"])
+KINDS = [*COHORT_KINDS, DrQv2Kind(), MWMKind()]
+of_all = pytest.mark.parametrize("kind", KINDS, ids=[*COHORT_IDS, "drqv2", "mwm"])
 
 
 def with_every_bonus(kinds):

@@ -6,28 +6,35 @@ from runs.small_pixels import make_config as make_pixel_config
 from runs.small_sac import make_config as make_sac_config
 
 from vcse.agents import agent_entry, agent_names, agents_for, agents_of, register_agent
+from vcse.agents.mwm.settings import mwm_settings
 from vcse.envs.tasks import families
 from vcse.launch.cohorts import cohort_key
 from vcse.runs.arithmetic import Arithmetic
 from vcse.studies.catalog import CATALOG
 
-CONFIGS = {"a2c": make_config(LAVA), "sac": make_sac_config(), "drqv2": make_pixel_config()}
+PIXELS = make_pixel_config()
+CONFIGS = {
+    "a2c": make_config(LAVA),
+    "sac": make_sac_config(),
+    "drqv2": PIXELS,
+    "mwm": dataclasses.replace(PIXELS, agent="mwm", settings=mwm_settings("vcse")),
+}
 
 
 def test_every_agent_has_a_loop_tasks_and_a_study():
     assert agent_names() == tuple(CONFIGS)
     assert {agent for family in families() for agent in agents_of(family)} == set(agent_names())
-    assert {entry.agent for entry in CATALOG.values() if entry.is_runnable} == set(agent_names())
+    assert {entry.agent for entry in CATALOG.values()} == set(agent_names())
 
 
 @pytest.mark.parametrize("agent", CONFIGS)
 def test_an_agent_is_found_by_its_name_and_for_its_tasks(agent):
     assert agent_entry(agent).name == agent
-    assert agents_for(CONFIGS[agent].task) == (agent,)
+    assert agents_for(CONFIGS[agent].task) == (("drqv2", "mwm") if agent in ("drqv2", "mwm") else (agent,))
 
 
 def test_an_unknown_agent_is_refused():
-    with pytest.raises(ValueError, match="agent must be one of a2c, sac, drqv2, got 'ppo'"):
+    with pytest.raises(ValueError, match="agent must be one of a2c, sac, drqv2, mwm, got 'ppo'"):
         agent_entry("ppo")
 
 
@@ -54,6 +61,7 @@ def test_settings_of_another_agent_are_refused(agent):
         ("sac", "cuda", Arithmetic("high", False)),
         ("drqv2", "cuda", Arithmetic("high", True)),
         ("drqv2", "cpu", Arithmetic("highest", False)),
+        ("mwm", "cuda", Arithmetic("high", True)),
     ],
 )
 def test_how_exactly_products_are_computed_follows_from_agent_and_device(agent, device, expected):

@@ -89,7 +89,7 @@ def test_options_of_other_benchmarks_are_refused(capsys):
     assert main(["bench", "adapters", "--device", "cuda"]) != 0
     assert "adapters are measured on one core" in capsys.readouterr().err
     assert main(["bench", "adapters", "--seconds", "3"]) != 0
-    assert "--seconds is for minigrid, sac and drqv2, got adapters" in capsys.readouterr().err
+    assert "--seconds is for minigrid, sac, drqv2 and mwm, got adapters" in capsys.readouterr().err
 
 
 def test_what_was_published_is_shown_with_a_line_for_each_row():

@@ -26,7 +26,7 @@ from minigrid.envs import EmptyEnv
 
 
 class Light(gymnasium.Env):
-    """A light that is to be followed, seen as a picture."""
+    """A light that is to be followed, seen as an image."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 12}
     observation_space = spaces.Box(0, 255, (10, 20, 3), np.uint8)
@@ -50,9 +50,9 @@ class Light(gymnasium.Env):
         return self.move(), paid, False, False, {"success": self.steps == 10 and paid > 0}
 
     def render(self):
-        picture = np.zeros((10, 20, 3), dtype=np.uint8)
-        picture[:, 10 * self.side : 10 * self.side + 10] = 250
-        return picture
+        image = np.zeros((10, 20, 3), dtype=np.uint8)
+        image[:, 10 * self.side : 10 * self.side + 10] = 250
+        return image
 
 
 class Room(EmptyEnv):
@@ -172,7 +172,10 @@ def test_a_process_that_is_killed_goes_on_to_the_same_curves(module, tmp_path):
         (["--task", "gymnasium/Pendulum-v1", "--agent", "a2c"], "agent a2c does not train on gymnasium/Pendulum-v1"),
         (["--task", "gymnasium/CartPole-v1", "--rendering", "fast"], "--rendering is for dmc-pixels/..., metaworld/"),
         (["--task", "gymnasium/CartPole-v1", "--no-keep-replay"], "--keep-replay is for dmc/..., dmc-pixels/"),
-        (["--task", "gymnasium/CartPole-v1", "--hidden-units", "8"], "--hidden-units is for the agent sac or drqv2"),
+        (
+            ["--task", "gymnasium/CartPole-v1", "--hidden-units", "8"],
+            "--hidden-units is for the agent sac, drqv2 or mwm",
+        ),
         (["--task", "gymnasium/CartPole-v1", "--values", "exact"], "--values exact needs a task that is enumerated"),
     ],
 )

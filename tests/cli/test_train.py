@@ -89,13 +89,15 @@ def test_the_help_has_the_options_of_each_agent_together(capsys):
     boxes = re.split(r"(?m)^[╭─ ]+(?:([\w-]+) )?options[╮─ ]*$", capsys.readouterr().out)[1:]
     pairs = zip(boxes[::2], boxes[1::2], strict=True)
     options = {name: re.findall(r"(?m)^[│ ]+(--[a-z][\w-]+)", box) for name, box in pairs}
-    assert list(options) == [None, "environments", "a2c", "sac-and-drqv2", "sac", "drqv2"]
+    assert list(options) == [
+        *(None, "environments", "a2c", "sac-and-drqv2-and-mwm", "sac-and-drqv2", "sac", "drqv2", "mwm"),
+    ]
     assert {"--task", "--frames", "--reading", "--device", "--dry-run", "--beta"} <= set(options[None])
     seen = ["--backend", "--visits-every-frames", "--rendering", "--goal-marker", "--keep-replay"]
     assert options["environments"] == seen
     assert {"--injection", "--environments"} <= set(options["a2c"])
     assert options["sac"] == ["--temperature", "--extrinsic-entropy", "--updates-per-step"]
-    assert {"--batch-size", "--seed-frames"} <= set(options["sac-and-drqv2"])
+    assert {"--batch-size", "--seed-frames"} <= set(options["sac-and-drqv2-and-mwm"])
     assert {"--n-step", "--action-noise"} <= set(options["drqv2"])
 
 
@@ -103,13 +105,15 @@ def test_the_help_says_what_an_option_is_if_it_is_not_given(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     told = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    default = "in a2c 0.02 in recommended, else 0.005; in sac 0.02 in recommended, else 0.1; in drqv2 0.1"
+    default = "in a2c 0.02 in recommended, else 0.005; in sac 0.02 in recommended, else 0.1; in drqv2 0.1; in mwm 1.0"
     assert f"--beta FLOAT Weight of the bonus. (default: {default})" in told
-    default = "in sac 256 for gymnasium/..., else 1024; in drqv2 1024"
-    assert f"--hidden-units INT Of each of the two hidden layers of every network. (default: {default})" in told
-    default = "in sac 256 for gymnasium/..., else 1024; in drqv2 256, and 512 for walkers"
-    assert f"Transitions of an update. (default: {default})" in told
-    assert "Transitions that are kept; never more than the run has. (default: in sac 600k; in drqv2 1M)" in told
+    about = "Of each of the two hidden layers of every network. In mwm: Of each of the four hidden layers of actor, "
+    about += "critics and rewards. (default: in sac 256 for gymnasium/..., else 1024; in drqv2 1024; in mwm 512)"
+    assert f"--hidden-units INT {about}" in told
+    about = "Transitions of an update. In mwm: Sequences of an update of the world model. (default: in sac 256 for "
+    assert f"{about}gymnasium/..., else 1024; in drqv2 256, and 512 for walkers; in mwm 50)" in told
+    kept = "Transitions that are kept; never more than the run has."
+    assert f"{kept} (default: in sac 600k; in drqv2 1M; in mwm 2M)" in told
 
 
 def test_a_dry_run_says_how_much_and_does_nothing(tmp_path, capsys, monkeypatch):
@@ -143,7 +147,7 @@ def test_numbers_without_an_option_are_set_by_name(tmp_path, monkeypatch):
     kept = []
     place = importlib.import_module("vcse.cli.train")
     monkeypatch.setattr(place, "train_in_jobs", lambda configs, *given, **settings: kept.extend(configs))
-    monkeypatch.setattr(place, "check_drawing", lambda *given: None)
+    monkeypatch.setattr(place, "check_rendering", lambda *given: None)
     numbers = ["learning_rate=3e-4", "discount=0.9"]
     asked = ["--task", TASK, PENDULUM, PENDULUM_SEEN, "--set", *numbers, "--out", str(tmp_path), "--quiet"]
     assert main(["train", *asked]) == 0
@@ -264,7 +268,7 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
         (["--task", "minigrid-table/LavaGapS7"], "task 'minigrid-table/LavaGapS7' does not exist"),
         (["--k", "5"], "--k is for the bonuses se, vcse, rcse, se-matched, got --bonus none"),
         (["--beta", "0.1"], "--beta is for the bonuses se, vcse, rcse, se-matched, rnd, icm, counts, got --bonus none"),
-        (["--task", "minigrid-full/Empty-5x5"], "needs a picture of at least 7x7 cells, got 5x5"),
+        (["--task", "minigrid-full/Empty-5x5"], "needs an image of at least 7x7 cells, got 5x5"),
         (["--task", TASK, TASK], f"--task has {TASK} more than once"),
         (["--bonus", "se", "se"], "--bonus has se more than once"),
         (
@@ -277,11 +281,11 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
         (["--bonus", "se", "vcse", "--method", "mine"], "--method is one label, but there are 2 bonuses"),
         (["--method", "a/b"], "--method names a directory"),
         (["--method", ""], "--method names a directory"),
-        (["--agent", "ppo"], "--agent must be one of a2c, sac, drqv2, got 'ppo'"),
+        (["--agent", "ppo"], "--agent must be one of a2c, sac, drqv2, mwm, got 'ppo'"),
         (["--agent", "sac"], "--agent sac does not train on minigrid/Empty-5x5, which is for a2c"),
         (
             ["--hidden-units", "64"],
-            "--hidden-units is for the agent sac or drqv2, but minigrid/Empty-5x5 is trained by a2c",
+            "--hidden-units is for the agent sac, drqv2 or mwm, but minigrid/Empty-5x5 is trained by a2c",
         ),
         (
             ["--no-keep-replay"],
@@ -360,7 +364,7 @@ def test_bad_input_is_one_clear_line_and_writes_nothing(tmp_path, capsys, argume
         (["--goal-marker", "True"], "--goal-marker is for dmc-pixels/..., metaworld/..., not for dmc/pendulum_swingup"),
         (
             ["--task", TASK, "dmc/hopper_stand", "--hidden-units", "64"],
-            "--hidden-units is for the agent sac or drqv2, but mini",
+            "--hidden-units is for the agent sac, drqv2 or mwm, but mini",
         ),
         (["--reading", "re3"], "--reading must be one of release, paper, clean, recommended for sac, got 're3'"),
         (["--hidden-units", "0"], "--hidden-units must be at least 1, got 0"),
@@ -478,11 +482,9 @@ def test_bad_input_for_drqv2_is_one_clear_line_and_writes_nothing(tmp_path, caps
 
 @pytest.mark.parametrize(
     ("named", "message"),
-    [("off", "pictures are asked for, but MUJOCO_GL=off turns drawing off"), ("x", "MUJOCO_GL must be egl, osmesa")],
+    [("off", "images are asked for, but MUJOCO_GL=off turns drawing off"), ("x", "MUJOCO_GL must be egl, osmesa")],
 )
-def test_where_nothing_draws_pictures_are_refused_before_anything_is_made(
-    tmp_path, capsys, monkeypatch, named, message
-):
+def test_where_nothing_draws_images_are_refused_before_anything_is_made(tmp_path, capsys, monkeypatch, named, message):
     task_spec(PENDULUM)  # which imports what looks at MUJOCO_GL too
     monkeypatch.setenv("MUJOCO_GL", named)
     assert main(["train", "--task", PENDULUM_SEEN, "--out", str(tmp_path / "out")]) == 1
@@ -504,7 +506,7 @@ def test_what_is_asked_of_drqv2_is_what_is_configured(tmp_path, monkeypatch):
     asked = []
     keep = lambda configs, out, **settings: asked.extend(configs)  # noqa: E731
     monkeypatch.setattr(importlib.import_module("vcse.cli.train"), "train_in_jobs", keep)
-    monkeypatch.setattr(importlib.import_module("vcse.cli.train"), "check_drawing", lambda *_: None)
+    monkeypatch.setattr(importlib.import_module("vcse.cli.train"), "check_rendering", lambda *_: None)
 
     def configured(*arguments):
         asked.clear()

@@ -9,7 +9,7 @@ from vcse.agents import agent_entry
 from vcse.settings import described
 
 DOCS = Path(__file__).parents[2] / "docs"
-AGENTS = ("a2c", "sac", "drqv2")
+AGENTS = ("a2c", "sac", "drqv2", "mwm")
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ def test_options_go_to_the_run_or_to_its_agent_by_their_names():
     [
         ("minigrid/Nowhere", {}, "task 'minigrid/Nowhere' does not exist"),
         ("dmc/hopper_stand", {"agent": "a2c"}, "agent a2c does not train on dmc/hopper_stand, which is for sac"),
-        ("dmc/hopper_stand", {"agent": "ppo"}, "agent must be one of a2c, sac, drqv2, got 'ppo'"),
+        ("dmc/hopper_stand", {"agent": "ppo"}, "agent must be one of a2c, sac, drqv2, mwm, got 'ppo'"),
         ("dmc/hopper_stand", {"n_step": 3}, "setting 'n_step' does not exist; there are k, log_offset, "),
         ("dmc/hopper_stand", {"goal_marker": True}, "goal_marker is for metaworld/..., whose tasks have one"),
         ("minigrid-full/LavaGapS7", {"backend": "envpool"}, "backend envpool does not show the whole map"),

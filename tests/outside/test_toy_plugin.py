@@ -96,7 +96,7 @@ def test_a_page_needs_no_plugin_but_a_policy_does(trained, tmp_path):
     vcse("report", trained, "--out", tmp_path, plugins="")
     assert "corridor/short" in (tmp_path / "index.html").read_text()
     said = vcse("eval", trained / "corridor-short/none/seed0", plugins="", rc=1).stderr
-    assert "config.json cannot be read: agent must be one of a2c, sac, drqv2, got 'climber'" in said
+    assert "config.json cannot be read: agent must be one of a2c, sac, drqv2, mwm, got 'climber'" in said
 
 
 def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path):
@@ -145,7 +145,9 @@ def test_agents_of_the_package_take_the_family_and_the_bonus(tmp_path):
 REFUSED = {
     "": {
         ("--task", "corridor/short"): "task 'corridor/short' does not exist; tasks are written family/name, such as ",
-        ("--task", "dmc/hopper_stand", "--agent", "climber"): "--agent must be one of a2c, sac, drqv2, got 'climber'",
+        ("--task", "dmc/hopper_stand", "--agent", "climber"): (
+            "--agent must be one of a2c, sac, drqv2, mwm, got 'climber'"
+        ),
         ("--task", "minigrid/Empty-5x5", "--bonus", "distance"): (
             "--bonus must be one of none, se, vcse, rcse, se-matched, rnd, icm, counts, got 'distance'"
         ),

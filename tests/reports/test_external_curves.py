@@ -217,6 +217,15 @@ def test_scores_in_json(tmp_path):
         read_foreign(write(path, '[{"task":\n'))
 
 
+def test_the_published_scores_of_mwm_have_the_names_of_our_tasks(tmp_path):
+    record = {"seed": 0, "method": "mwm", "steps": [10_000, 30_000], "success_rates": [0.0, 0.5]}
+    tasks = ("metaworld_drawer_open", "metaworld_handle_pull_side", "rlbench_reach_target")
+    path = write(tmp_path / "score.json", json.dumps([{**record, "task": task} for task in tasks]))
+    found = read_foreign(path)
+    assert [each.task for each in found] == ["metaworld/drawer-open", "metaworld/handle-pull-side", tasks[2]]
+    assert all(each.frames.tolist() == [10_000, 30_000] for each in found)
+
+
 @pytest.mark.parametrize("name", ["train.csv", "eval.csv"])
 def test_a_run_of_ours_by_directory_or_file(tmp_path, name):
     run = make_run(tmp_path, name=name)

@@ -253,7 +253,7 @@ def test_a_run_whose_configuration_cannot_be_read_is_not_overwritten(tmp_path, c
     ("changes", "problem"),
     [
         ({"schema_version": 7}, "it has schema version 7; this release reads 2 and 1"),
-        ({"agent": "ppo"}, "agent must be one of a2c, sac, drqv2, got 'ppo'"),
+        ({"agent": "ppo"}, "agent must be one of a2c, sac, drqv2, mwm, got 'ppo'"),
         ({"frames": 0}, "frames must be at least 1, got 0"),
     ],
 )

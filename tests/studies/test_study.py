@@ -42,11 +42,6 @@ class TestNarrowed:
             narrowed(study("minigrid"), **options)
 
 
-def test_a_study_whose_agent_is_missing_says_what_it_needs():
-    with pytest.raises(ValueError, match=r"metaworld-mwm cannot be run yet; it needs the agent mwm"):
-        run_configs(study("metaworld-mwm"))
-
-
 def test_the_heat_map_can_be_made_longer_and_is_drawn_of_short_runs_too():
     entry = study("minigrid-heatmap")
     every = {

@@ -29,6 +29,7 @@ _AGENTS: dict[str, str | AgentEntry] = {
     "a2c": "vcse.agents.a2c",
     "sac": "vcse.agents.sac",
     "drqv2": "vcse.agents.drqv2",
+    "mwm": "vcse.agents.mwm",
 }
 
 
@@ -81,7 +82,8 @@ def agents_of(family: str) -> tuple[str, ...]:
 
 
 def _kinds_of(entry: AgentEntry) -> tuple[ObservationKind, ...]:
-    return (entry.observes, *entry.observes_too)
+    """Return what an agent observes in families that show several things, whose episodes may end at any time."""
+    return () if entry.needs_time_limits else (entry.observes, *entry.observes_too)
 
 
 def settings_class(agent: str) -> type[AgentSettings]:

@@ -131,6 +131,7 @@ class AgentEntry:
     action_repeat: int = 1  # frames for which it plays an action
     ends_at_goal: bool = False  # episodes end before their time limit, and those of successes first
     has_discrete_actions: bool = False
+    needs_time_limits: bool = False  # learns only where nothing but the time limit ends an episode
     observes_too: tuple[ObservationKind, ...] = ()  # in tasks of families that show several, if the actions are its own
     check: Callable[[RunConfig], None] = lambda config: None  # refuses settings that do not go with the task
     warning: Callable[[RunConfig], str] = lambda config: ""  # why hardly anybody wants a run; empty where all is well

@@ -5,9 +5,9 @@ from typing import Any
 
 from rich.table import Table
 
-from vcse.bench import adapters, drqv2, estimator, minigrid, sac
+from vcse.bench import adapters, drqv2, estimator, minigrid, mwm, sac
 
-Row = estimator.Row | minigrid.Row | sac.Row | drqv2.Row | adapters.Row
+Row = estimator.Row | minigrid.Row | sac.Row | drqv2.Row | mwm.Row | adapters.Row
 
 
 def line(row: Row) -> str:
@@ -18,6 +18,8 @@ def line(row: Row) -> str:
         return (
             f"{row.task}, {row.bonus}, {row.rendering}: {row.ms_per_update:,.4g} ms, {row.frames_per_s:,.0f} frames/s"
         )
+    if isinstance(row, mwm.Row):
+        return f"{row.bonus}, {row.precision}: {row.ms_per_update:,.4g} ms, {row.frames_per_s:,.0f} frames/s"
     if isinstance(row, sac.Row):
         return f"{row.learners} learners of {row.hidden_units} units, {row.bonus}: {row.updates_per_s:,.4g} updates/s"
     if isinstance(row, estimator.Row):
@@ -46,6 +48,24 @@ def _drqv2_table(rows: Sequence[drqv2.Row]) -> Table:
             *(row.task.partition("/")[2], row.bonus, row.rendering, str(row.batch_size), f"{row.ms_per_update:,.4g}"),
             *(f"{row.times_plain:.2f}", f"{row.frames_per_s:,.0f}"),
             *_percent(row.share_env, row.share_act, row.share_update),
+        )
+    return table
+
+
+def _mwm_table(rows: Sequence[mwm.Row]) -> Table:
+    first = rows[0]
+    title = (
+        f"MWM, {first.sizes} size, on {first.device}, rendered by {first.rendered_by}: ms of an update, and training"
+    )
+    headings = ("bonus", "preci-\nsion", "auto-\nenc.", "model", "actor", "all", "times\nplain", "TFLOP", "of\npeak")
+    table = _empty(title, (*headings, "frames\n/s", "waits", "acts", "learns"), words=(0, 1), is_narrow=True)
+    for row in rows:
+        parts = (row.ms_per_autoencoder_update, row.ms_per_model_update, row.ms_per_actor_critic_update)
+        table.add_row(
+            *(row.bonus, row.precision, *(f"{each:,.3g}" for each in (*parts, row.ms_per_update))),
+            *(f"{row.times_plain:.2f}", f"{row.tflop_per_update:.2g}"),
+            *(_percent(row.share_of_peak) if row.share_of_peak is not None else ["–"]),
+            *(f"{row.frames_per_s:,.0f}", *_percent(row.share_env, row.share_act, row.share_update)),
         )
     return table
 
@@ -104,4 +124,5 @@ TABLES: dict[str, Callable[[Any], Table]] = {
     "minigrid": _minigrid_table,
     "sac": _sac_table,
     "drqv2": _drqv2_table,
+    "mwm": _mwm_table,
 }

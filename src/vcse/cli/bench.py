@@ -18,7 +18,7 @@ from vcse.runs.machine import cores
 
 
 def bench(
-    name: Annotated[Literal["estimator", "minigrid", "sac", "drqv2", "adapters"], tyro.conf.Positional],
+    name: Annotated[Literal["estimator", "minigrid", "sac", "drqv2", "mwm", "adapters"], tyro.conf.Positional],
     /,
     json: bool = False,
     device: Device = "auto",
@@ -35,24 +35,26 @@ def bench(
             - estimator: the whole VCSE reward against the broadcast formula of the release.
             - minigrid: frames/s of training A2C with cohorts of several sizes, and the shares of the time.
             - sac: updates/s of SAC with networks and cohorts of several sizes, and the shares of the time.
-            - drqv2: milliseconds per update of DrQ-v2, and frames/s of training, per bonus and quality of pictures.
+            - drqv2: milliseconds per update of DrQ-v2, and frames/s of training, per bonus and quality of images.
+            - mwm: milliseconds per update of Masked World Models and of its parts, how much of a GPU they use, and
+              frames/s of training, per bonus; on a CPU with small networks and batches.
             - adapters: frames/s of agents of Stable-Baselines3, with the bonus and without it, on one core.
         json: Print a list of flat rows on standard output and nothing else there.
         device: Where to measure; auto takes the GPU where there is one. On the CPU, PyTorch uses one thread.
         repeats: estimator: runs per size; the median is reported.
         sizes: estimator: batches to measure, written NxDxK (points, dimensions, k), such as 1024x512x12. Without
             it, those of the four agents and some larger ones.
-        threads: minigrid, sac and drqv2: threads, or processes, for the environments; all cores if not given.
-        seconds: minigrid: how long each cohort trains, 10 if not given; sac and drqv2: how long each of the
+        threads: minigrid, sac, drqv2 and mwm: threads, or processes, for the environments; all cores if not given.
+        seconds: minigrid: how long each cohort trains, 10 if not given; sac, drqv2 and mwm: how long each of the
             measurements of a case takes, 4 if not given.
-        rendering: drqv2: pictures of this quality alone; if not given, of all three on a GPU, and fast ones on a CPU.
+        rendering: drqv2: images of this quality alone; if not given, of all three on a GPU, and fast ones on a CPU.
     """
     _check_options(name, device, seconds, rendering)
     resolved = resolve_device(device)
     if name == "estimator":
         check_least(repeats=(repeats, 1))
     # Imported here because they take seconds, which other commands need not wait for.
-    from vcse.bench import adapters, drqv2, estimator, minigrid, sac, tables
+    from vcse.bench import adapters, drqv2, estimator, minigrid, mwm, sac, tables
 
     cases: Sequence[Any]
     if name == "estimator":
@@ -63,7 +65,7 @@ def bench(
         cases = adapters.CASES
         rows = adapters.measure(cases)
     else:
-        training = {"minigrid": minigrid, "sac": sac, "drqv2": drqv2}[name]
+        training = {"minigrid": minigrid, "sac": sac, "drqv2": drqv2, "mwm": mwm}[name]
         cases = training.CUDA_CASES if resolved == "cuda" else training.CPU_CASES
         if name == "drqv2":
             cases = drqv2.cases_for(resolved, rendering)
@@ -83,7 +85,7 @@ def _check_options(name: str, device: Device, seconds: float | None, rendering: 
     if name == "adapters" and device == "cuda":
         raise ValueError("adapters are measured on one core: leave --device out")
     if name in ("adapters", "estimator") and seconds is not None:
-        raise ValueError(f"--seconds is for minigrid, sac and drqv2, got {name}")
+        raise ValueError(f"--seconds is for minigrid, sac, drqv2 and mwm, got {name}")
     if seconds is not None and not seconds > 0:
         raise ValueError(f"--seconds must be above 0, got {seconds}")
 

@@ -90,7 +90,8 @@ def _option(name: str, classes: Mapping[str, type[AgentSettings]]) -> tuple[str,
         f"in {' and '.join(agents)} {value}" if len(told) > 1 else value for value, agents in told.items()
     )
     hint, about = get_type_hints(next(iter(classes.values())))[name], next(iter(abouts.values()))
-    shown = tyro.conf.arg(help=f"{about.help} (default: {default})", help_behavior_hint="")
+    others = [f" In {agent}: {each.help}" for agent, each in abouts.items() if each.help != about.help]
+    shown = tyro.conf.arg(help=f"{about.help}{''.join(others)} (default: {default})", help_behavior_hint="")
     if hint is bool and not about.otherwise:
         return name, Annotated[bool, shown], dataclasses.field(default=False)
     return name, Annotated[Any, _reader(hint, about), shown], dataclasses.field(default=None)
@@ -163,7 +164,7 @@ def check_agent_options(options: Iterable[str], agent: str, task: str) -> None:
     owners = option_agents()
     for option in options:
         if agent not in owners[option]:
-            told = " or ".join(owners[option])
+            told = " or ".join(", ".join(owners[option]).rsplit(", ", 1))
             raise ValueError(f"{flag(option)} is for the agent {told}, but {task} is trained by {agent}")
 
 
@@ -217,7 +218,7 @@ def with_numbers(settings: AgentSettings, texts: Iterable[str], *, agent: str) -
 
 @contextmanager
 def naming_options(names: Iterable[str]) -> Iterator[None]:
-    """Let errors of settings, which name a field, name the option that it comes from.
+    """Rewrite errors of settings, which name a field, so that they name its option.
 
     Args:
         names: Of the options, as arguments.

@@ -45,12 +45,12 @@ def study() -> int:
 
 def run_study_command(arguments: list[str]) -> int:
     """Run what follows `vcse study`."""
-    description = "Every figure of the paper, and six of our own, as one command."
+    description = "Every figure of the paper, and seven of our own, as one command."
     return run_verb(VERBS, arguments or ["--help"], prog="vcse study", description=description)
 
 
 def list_studies(json_rows: Annotated[bool, tyro.conf.arg(name="json")] = False) -> int:
-    """List every study, what it asks for, and whether it can be run.
+    """List every study, and what it asks for.
 
     Args:
         json_rows: Print a list of flat rows on standard output and nothing else there.
@@ -61,10 +61,8 @@ def list_studies(json_rows: Annotated[bool, tyro.conf.arg(name="json")] = False)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for heading, justify in (("study", "left"), ("runs", "right"), ("frames", "right"), ("what", "left")):
         table.add_column(heading, justify=justify, no_wrap=heading != "what")  # type: ignore[arg-type]
-    table.add_column("status")
     for entry in CATALOG.values():
-        status = "can be run" if entry.is_runnable else f"needs {', '.join(entry.missing)}"
-        table.add_row(entry.name, str(_runs(entry)), f"{_frames(entry) / 1e6:,.0f}M", entry.title, status)
+        table.add_row(entry.name, str(_runs(entry)), f"{_frames(entry) / 1e6:,.0f}M", entry.title)
     Console().print(table)
     return 0
 
@@ -79,8 +77,6 @@ def show_study(name: Name, /) -> int:
     print(f"{entry.name}: {entry.title}")
     print(f"  {entry.source}")
     print(f"\nagent {entry.agent}, {_runs(entry)} runs, {_frames(entry):,} frames, metric {entry.metric}")
-    if not entry.is_runnable:
-        print(f"cannot be run yet: it needs {', '.join(entry.missing)}")
     print("\ntasks")
     for task in entry.tasks:
         print(f"  {task.name:34} {task.frames:>11,} frames")
@@ -97,8 +93,7 @@ def show_study(name: Name, /) -> int:
         print(f"    {_judged_by(claim)}")
     for note in entry.notes:
         print(textwrap.fill(f"Note: {note}", width=100, initial_indent="\n", subsequent_indent="  "))
-    if entry.is_runnable:
-        print(f"\nvcse study run {entry.name} --out runs/{entry.name}")
+    print(f"\nvcse study run {entry.name} --out runs/{entry.name}")
     return 0
 
 
@@ -277,8 +272,6 @@ def _row(entry: Study) -> dict[str, object]:
         "agent": entry.agent,
         "runs": _runs(entry),
         "frames": _frames(entry),
-        "can_be_run": entry.is_runnable,
-        "missing": ", ".join(entry.missing),
     }
 
 

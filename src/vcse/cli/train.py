@@ -42,7 +42,7 @@ from vcse.cli.options import (
 from vcse.envs.tasks import check_task
 from vcse.launch.cohorts import alike, check_run, check_runs, unfinished_runs, warn_of
 from vcse.launch.configs import resolve_agent, run_configs
-from vcse.launch.devices import Device, check_drawing, device_for
+from vcse.launch.devices import Device, check_rendering, device_for
 from vcse.launch.processes import deal_out, suitable_jobs, train_in_jobs
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import check_no_file, done_frame, run_directories, those_without_problems
@@ -64,21 +64,21 @@ class Runs:
         bonus: One or several of none, se, vcse, se-matched; rcse where rewards come at more than the goal; to compare
             with, rnd (random network distillation), icm (intrinsic curiosity, in a2c and sac) and counts (episodic, in
             a2c).
-        agent: a2c for minigrid/... and its variants, sac for dmc/..., drqv2 for dmc-pixels/... and metaworld/...; of
-            gymnasium/..., a2c where actions are discrete, sac where they are continuous, drqv2 where these come with
-            pictures; if not given, the one for the task.
+        agent: a2c for minigrid/... and its variants, sac for dmc/..., drqv2 or mwm for dmc-pixels/... and
+            metaworld/...; of gymnasium/..., a2c where actions are discrete, sac where they are continuous, drqv2 where
+            these come with images; if not given, the first that can train on the task.
         seeds: How many runs of each.
         first_seed: The seed of the first; the others follow.
         frames: How long each run is, in frames of the simulator; 100k and 1M are read too. In a2c 128 frames make an
-            update, if not set otherwise, and the last one is made whole; in drqv2 an action is two frames, and an
-            update comes every four.
+            update, if not set otherwise, and the last one is made whole; in drqv2 and mwm an action is two frames, and
+            an update comes every four or every ten.
         out: Where the runs are written: OUT/TASK/METHOD/seedN.
         method: The label of the runs in comparisons; the bonus' name if not given.
         reading: Whose definitions are followed: release made the paper's curves, paper is what the paper prints,
             clean is without anybody's quirks, re3 is for se in a2c alone; recommended is clean with bonuses of mean 0
             and scale 1, in which duplicates earn log 1.
         k: Deviation from the reading: which neighbour. In a2c 3 for vcse and se-matched in release, 5 otherwise; in
-            sac and drqv2 12.
+            sac, drqv2 and mwm 12.
         log_offset: Deviation from the reading: what is added inside the logarithm of vcse, rcse and se-matched.
         value_normalization: What vcse and rcse condition on is standardised over the batch, or by running estimates.
         scaling: Deviation from the reading: with which mean and scale a bonus pays. raw is as its formula says,
@@ -86,8 +86,8 @@ class Runs:
             standardized in recommended, else raw.
         settings: Other numbers of the agent, by their names in config.json, such as learning_rate=3e-4 discount=0.97;
             a wrong name is answered with all that there are.
-        eval_every_frames: Evaluate every so many frames; 0 is only at the end. Without it 0 in a2c, 10,000
-            otherwise.
+        eval_every_frames: Evaluate every so many frames; 0 is only at the end. Without it 0 in a2c, 20,000 in mwm, and
+            10,000 otherwise.
         eval_episodes: Episodes of an evaluation: 100 in a2c, with sampled and again with likeliest actions, and 10
             otherwise, with the mean of the policy, if not given; 0 is none.
         checkpoint_every_frames: Save every so many frames.
@@ -138,7 +138,7 @@ def train(
     of_agents: Annotated[agent_options_class(), tyro.conf.arg(name="")],  # type: ignore[valid-type]
     dry_run: bool = False,
 ) -> int:
-    """Train: every task with every bonus and every seed, all at once. Unfinished runs go on, finished are skipped.
+    """Train every task with every bonus and every seed. Unfinished runs are resumed, finished ones skipped.
 
     A run whose numbers are no longer finite is given up and named, the others go on, and the exit status is 1.
 
@@ -207,9 +207,9 @@ def resume(
     machine: Annotated[Machine, tyro.conf.arg(name="")],
     frames: FramesIfGiven = None,
 ) -> int:
-    """Go on with every unfinished run below a directory. One that cannot be read is left out, and the exit status 1.
+    """Resume every unfinished run below a directory. One that cannot be read is skipped, with exit status 1.
 
-    So it is where a run diverges: it is given up, and the others go on.
+    The same holds for a run that diverges: it is abandoned, and the others continue.
 
     Args:
         directory: A run, or a directory of runs.
@@ -260,14 +260,14 @@ def _say_what_next(runs: int, place: Path) -> None:
 
 
 def _told(given_up: Mapping[str, Diverged], runs: int) -> str:
-    """Say which of so many runs diverged, and that the others are done."""
+    """Return a message that names the runs that diverged, and says that the others are done."""
     others = runs - len(given_up)
     done = {0: "", 1: "; the other run is done"}.get(others, f"; the {others} other runs are done")
     return f"{DivergedError(given_up)}{done}"
 
 
 def _root(path: Path, config: RunConfig) -> Path:
-    """Give the `--out` directory of a run, which may be anywhere; the run's own place below it is fixed."""
+    """Return the `--out` directory of a run, which may be anywhere; the run's own place below it is fixed."""
     place = path.resolve()
     root = Path(*place.parts[:-3])
     if root / config.name != place:
@@ -287,7 +287,7 @@ def _means(left: Sequence[RunConfig], out: Path, machine: Machine) -> _Means:
     """Find what is not given; refuse what is not here."""
     check_least(threads=(machine.threads, 1), jobs=(machine.jobs, 1))
     resolved = device_for(left, out, machine.device)
-    check_drawing(left, resolved)
+    check_rendering(left, resolved)
     suitable = suitable_jobs((config.agent for config in left), device=resolved, cores=cores())
     return _Means(resolved, machine.threads or cores(), machine.jobs or suitable)
 

@@ -126,7 +126,7 @@ class MaskedAutoencoder(nn.Module):
         return _in_patches(self._standardized(images))
 
     def images_of(self, features: Float[Tensor, "n tokens d"]) -> UInt8[Tensor, "n 3 h w"]:
-        """Return the images that features are decoded to, which may be predicted ones: for people, not to learn from."""
+        """Return the images that features, perhaps predicted ones, decode to: for people, not to learn from."""
         places = torch.arange(self.patches, device=features.device).expand(len(features), -1)
         decoded = self._decoded(features, places)
         return self.image_of(self.pixel_output(decoded[:, : self.patches]))

@@ -234,6 +234,7 @@ def kl_loss(
     prior: Float[Tensor, "*b v c"],
     *,
     balance: float = 0.8,
+    scale: float = 1.0,
     least: float = 0.01,
     most: float = 100.0,
 ) -> Float[Tensor, ""]:
@@ -243,9 +244,10 @@ def kl_loss(
         posterior: Logits.
         prior: Logits.
         balance: Part of the gradient that moves the prior.
-        least: Nats to which the divergence of a step is clipped; it has no gradient below.
+        scale: Factor of the divergence, before it is clipped.
+        least: Nats to which the scaled divergence of a step is clipped; it has no gradient below.
         most: Nats to which it is clipped; it has no gradient above.
     """
     of_prior = kl_divergence(posterior.detach(), prior)
     of_posterior = kl_divergence(posterior, prior.detach())
-    return (balance * of_prior + (1 - balance) * of_posterior).clamp(least, most).mean()
+    return (scale * (balance * of_prior + (1 - balance) * of_posterior)).clamp(least, most).mean()

@@ -71,6 +71,7 @@ LAYOUTS = (
     ),
     _Layout("train.csv or eval.csv of a run of ours", "frame", OURS, also=("episodes",)),
 )
+_META_WORLD = "metaworld_"  # as MWM's scores begin tasks: metaworld_drawer_open is metaworld/drawer-open here
 OF_RECORD = ("task", "method", "seed", "steps", "success_rates")
 OTHERS = (
     "monitor.csv of Stable-Baselines3 (#{...}, then r, l, t)",
@@ -243,7 +244,7 @@ def _read_json(path: Path, text: str, frames_per_step: int) -> list[ForeignCurve
             raise ValueError(f"{path}: record {number} has {len(steps)} steps but {len(rates)} success_rates")
         if not (isinstance(record["task"], str) and isinstance(record["method"], str)):
             raise ValueError(f"{path}: record {number} must name one task and one method")
-        runs = found.setdefault((record["task"], record["method"], "success_rate"), {})
+        runs = found.setdefault((_our_name(record["task"]), record["method"], "success_rate"), {})
         if str(record["seed"]) in runs:
             raise ValueError(f"{path}: record {number} has a seed that was there before, {record['seed']}")
         try:
@@ -252,6 +253,12 @@ def _read_json(path: Path, text: str, frames_per_step: int) -> list[ForeignCurve
             raise ValueError(f"{path}: record {number} holds something that is no number: {error}") from error
         runs[str(record["seed"])] = points
     return _gathered(path, found)
+
+
+def _our_name(task: str) -> str:
+    """Return what a task is called here, if MWM's scores name it."""
+    name = task.removeprefix(_META_WORLD)
+    return task if name == task else f"metaworld/{name.replace('_', '-')}"
 
 
 def _header(text: str) -> list[str]:

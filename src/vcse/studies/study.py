@@ -85,7 +85,6 @@ class Study:
     metric: Metric
     claims: tuple[Claim | ZeroClaim, ...]
     figure: Figure = "curves"
-    missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what the paper leaves open and how it was decided
     visits_every_frames: int = 0  # between counts of where the agents were; 0: they are not counted
     first_seed: int = 0
@@ -94,11 +93,6 @@ class Study:
     def runs_per_task(self) -> int:
         """Return the runs of all methods on each task."""
         return sum(self.seeds + method.more_seeds for method in self.methods)
-
-    @property
-    def is_runnable(self) -> bool:
-        """Return whether all that its runs need exists."""
-        return not self.missing
 
     @property
     def task_names(self) -> tuple[str, ...]:
@@ -177,8 +171,6 @@ def run_configs(
 
     Without a first seed, they begin with the study's own.
     """
-    if not entry.is_runnable:
-        raise ValueError(f"study {entry.name} cannot be run yet; it needs {', '.join(entry.missing)}")
     first = entry.first_seed if first_seed is None else first_seed
     return [
         config

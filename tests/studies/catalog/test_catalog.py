@@ -10,7 +10,6 @@ from vcse.studies.catalog import CATALOG, study
 from vcse.studies.catalog.minigrid import CROSSED_MAP, CROSSED_WALL
 from vcse.studies.study import Claim, narrowed, run_configs
 
-RUNNABLE = [entry for entry in CATALOG.values() if entry.is_runnable]
 PAPERS = {  # every experiment of the paper: runs per method and task
     "minigrid": 16,
     "minigrid-beta-se": 8,
@@ -32,12 +31,12 @@ PAPERS = {  # every experiment of the paper: runs per method and task
 
 OURS = {
     *("minigrid-readings", "minigrid-controls", "dmc-states-controls", "dmc-pixels-controls"),
-    *("metaworld-remedies", "metaworld-clean"),
+    *("metaworld-remedies", "metaworld-clean", "metaworld-mwm-controls"),
 }
 EXPLORATORY = {"metaworld-remedies"}  # without a claim
 
 
-def test_every_experiment_of_the_paper_is_there_and_six_of_our_own():
+def test_every_experiment_of_the_paper_is_there_and_seven_of_our_own():
     assert {*PAPERS, *OURS} == set(CATALOG)
     assert {name: CATALOG[name].seeds for name in PAPERS} == PAPERS
 
@@ -54,8 +53,8 @@ def test_claims_are_about_methods_and_tasks_that_the_study_has(entry):
     assert all(frame < task.frames for task in entry.tasks for frame in task.table_frames)
 
 
-@pytest.mark.parametrize("entry", RUNNABLE, ids=[entry.name for entry in RUNNABLE])
-def test_what_can_be_run_has_tasks_and_bonuses_that_exist(entry):
+@pytest.mark.parametrize("entry", CATALOG.values(), ids=list(CATALOG))
+def test_runs_have_tasks_and_bonuses_that_exist(entry):
     configs = run_configs(entry)
     assert len(configs) == len(entry.tasks) * entry.runs_per_task
     assert {config.seed for config in configs} >= set(range(entry.first_seed, entry.first_seed + entry.seeds))
@@ -69,7 +68,7 @@ def test_what_can_be_run_has_tasks_and_bonuses_that_exist(entry):
 
 
 def test_methods_of_a_task_differ_in_more_than_their_names():
-    for entry in RUNNABLE:
+    for entry in CATALOG.values():
         alike = {}
         for config in run_configs(narrowed(entry, seeds=1)):
             settings = dataclasses.replace(config, method="any")
@@ -161,7 +160,6 @@ def test_clean_on_door_open_differs_in_the_bonus_alone():
 
 
 def test_sac_from_states_has_the_numbers_of_the_release():
-    assert study("dmc-states").is_runnable
     configs = run_configs(study("dmc-states"))
     assert len(configs) == 4 * 3 * 16
     by_method = {config.method: config.settings for config in configs}
@@ -187,8 +185,32 @@ def test_sac_from_states_has_the_numbers_of_the_release():
         assert config.frames <= sac.replay_capacity  # nothing is forgotten
 
 
+def test_masked_world_models_have_the_numbers_of_the_release():
+    configs = run_configs(study("metaworld-mwm"))
+    assert len(configs) == 4 * 3 * 16
+    by_method = {config.method: config.settings for config in configs}
+    assert {method: mwm.has_extrinsic_critic for method, mwm in by_method.items()} == {
+        "none": False,
+        "se": False,
+        "vcse": True,
+    }
+    for config in configs:
+        mwm = config.settings
+        assert mwm == by_method[config.method]
+        assert (mwm.bonus.reading, mwm.bonus.k, mwm.beta, mwm.image_size) == ("release-mwm", 12, 1.0, 64)
+        assert (mwm.batch_size, mwm.sequence_length, mwm.horizon) == (50, 50, 15)
+        assert (config.frames, config.eval_every_frames, config.eval_episodes) == (500_000, 20_000, 10)
+
+
+def test_the_control_of_masked_world_models_differs_from_vcse_in_the_bonus_alone():
+    configs = {config.method: config for config in run_configs(narrowed(study("metaworld-mwm-controls"), seeds=1))}
+    vcse, matched = configs["vcse"], configs["se-matched"]
+    assert dataclasses.replace(matched.settings, bonus=vcse.settings.bonus) == vcse.settings
+    assert dataclasses.replace(matched.settings.bonus, name="vcse") == vcse.settings.bonus
+
+
 def test_an_unknown_study_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match=r"'dmc-state' does not exist; nearest are dmc-states, .*list lists all 21\)"):
+    with pytest.raises(ValueError, match=r"'dmc-state' does not exist; nearest are dmc-states, .*list lists all 22\)"):
         study("dmc-state")
 
 

@@ -146,7 +146,7 @@ class A2C:
         self.ends_at_limit = ~bootstraps[:, None, None]
         self.bootstraps = bool(bootstraps.any())
         # Whether rollouts must hold what actions led to: for the values of it, or for a bonus.
-        self.needs_arrived = self.bootstraps or len(self.looking_ahead) > 0
+        self.needs_next_observations = self.bootstraps or len(self.looking_ahead) > 0
 
     @torch.no_grad()
     def _prepare(self) -> None:
@@ -230,15 +230,15 @@ class A2C:
         encoder = self.encoder.prepare(pieces)
         features = self.encoder(encoder, rollout.observations.flatten(1, 2))
         with torch.no_grad():  # what each action led to, before any reset, where that is needed
-            arrived = None
-            if rollout.arrived is not None and self.bootstraps:
-                arrived = self.encoder(encoder, rollout.arrived.flatten(1, 2))
+            next_features = None
+            if rollout.next_observations is not None and self.bootstraps:
+                next_features = self.encoder(encoder, rollout.next_observations.flatten(1, 2))
         critic = self.critic(pieces, features).view(learners, n, t + 1)
         ended = rollout.terminated | rollout.truncated
         terminated = rollout.terminated | (rollout.truncated & self.ends_at_limit)
 
         # The value of the task's own rewards: nothing of it reaches the encoder, nothing of the bonus reaches it.
-        extrinsic_loss, extrinsic = self._extrinsic(features.detach(), arrived, rollout, terminated, ended)
+        extrinsic_loss, extrinsic = self._extrinsic(features.detach(), next_features, rollout, terminated, ended)
 
         # The bonus of s_t, weighted by beta.
         with torch.no_grad():
@@ -248,7 +248,7 @@ class A2C:
             advantages = gae(
                 joined,
                 critic[..., :-1],
-                critic[..., 1:] if arrived is None else self.critic(pieces, arrived).view(learners, n, t),
+                critic[..., 1:] if next_features is None else self.critic(pieces, next_features).view(learners, n, t),
                 terminated,
                 ended,
                 discount=self.discount[:, None],
@@ -281,7 +281,7 @@ class A2C:
     def _extrinsic(
         self,
         features: Float[Tensor, "l m_and_n f"],
-        arrived: Float[Tensor, "l m f"] | None,
+        next_features: Float[Tensor, "l m f"] | None,
         rollout: Rollout,
         terminated: Tensor,
         ended: Tensor,
@@ -298,8 +298,8 @@ class A2C:
                 rows_of(who, rollout.rewards),
                 estimates[..., :-1],
                 estimates[..., 1:]
-                if arrived is None
-                else self.extrinsic_critic(pieces, rows_of(who, arrived)).view(len(who), n, t),
+                if next_features is None
+                else self.extrinsic_critic(pieces, rows_of(who, next_features)).view(len(who), n, t),
                 rows_of(who, terminated),
                 rows_of(who, ended),
                 discount=self.discount[who, None],

@@ -102,7 +102,7 @@ class A2CCohort(Lockstep[A2CSettings]):
             environments=environments,
             steps=self.common.rollout_steps,
             observation_shape=shape,
-            keep_arrived=self.agent.needs_arrived,
+            keep_next_observations=self.agent.needs_next_observations,
             device=self.agent.device,
             dtype=torch.float32 if seen == "state" else torch.uint8,
         )
@@ -146,7 +146,7 @@ class A2CCohort(Lockstep[A2CSettings]):
         self.timer.lap("update")
 
     def _collect(self) -> None:
-        """Let every environment take the steps of a rollout. Groups take turns: one acts, the others are stepped."""
+        """Step every environment through a rollout. Groups take turns: one acts while the others are stepped."""
         shape = tuple(self.rollouts.rollout.actions.shape)
         drawn = [uniforms(config.seed, "actions", self.update, shape[1:]) for config in self.configs]
         noise = torch.from_numpy(np.stack(drawn)).to(self.agent.device)
@@ -189,8 +189,8 @@ class A2CCohort(Lockstep[A2CSettings]):
             rewards=torch.from_numpy(step.rewards).view(shape),
             terminated=torch.from_numpy(step.terminated).view(shape),
             truncated=torch.from_numpy(step.truncated).view(shape),
-            arrived=torch.from_numpy(step.next_observations).view(*shape, *step.next_observations.shape[1:]),
-            arrived_positions=positions,
+            next_observations=torch.from_numpy(step.next_observations).view(*shape, *step.next_observations.shape[1:]),
+            next_positions=positions,
         )
         self.episodes.take(group.learners, step.rewards, step.ended, step.success, step.success_said)
         if self.visits_every_frames > 0 and step.next_positions is not None:

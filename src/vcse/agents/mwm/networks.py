@@ -1,0 +1,156 @@
+"""Networks of Masked World Models, put together: the world model, and the policy that acts on its latent states."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+
+from vcse.agents.mwm.settings import PADDED_ACTIONS, MWMSettings
+from vcse.nets.feature_transformers import FeatureDecoder, FeatureEncoder
+from vcse.nets.heads import Head, symexp
+from vcse.nets.masked_autoencoder import PATCH, MaskedAutoencoder
+from vcse.nets.rssm import RSSM, State
+from vcse.nets.truncated_normal import mean_and_std, truncated_normal_sample
+
+OUTPUT_SCALE = 0.1  # of the last layer of rewards and actor, whose outputs begin near 0
+
+
+def autocast(config: MWMSettings, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
+    """Return what makes contexts in which products are of the settings' precision.
+
+    One is entered anew after parameters have changed, and apart from what takes no gradient: PyTorch keeps the
+    parameters that it has rounded until the context is left.
+    """
+    return partial(torch.autocast, device.type, torch.bfloat16, enabled=config.precision == "bfloat16")
+
+
+class RewardHead(nn.Module):
+    """Predicts the symlog of a reward from a latent state."""
+
+    def __init__(self, config: MWMSettings, generator: torch.Generator) -> None:
+        super().__init__()
+        self.head = Head(config.feature_size, 1, generator, units=config.hidden_units, output_scale=OUTPUT_SCALE)
+
+    def symlog(self, features: Float[Tensor, "*b f"]) -> Float[Tensor, "*b"]:
+        """Return the symlog of the reward, in float32."""
+        outputs: Tensor = self.head(features)
+        return outputs[..., 0]
+
+    def forward(self, features: Float[Tensor, "*b f"]) -> Float[Tensor, "*b"]:
+        """Return the reward."""
+        return symexp(self.symlog(features))
+
+
+class Critic(nn.Module):
+    """The value of a latent state."""
+
+    def __init__(self, config: MWMSettings, generator: torch.Generator) -> None:
+        super().__init__()
+        self.head = Head(config.feature_size, 1, generator, units=config.hidden_units)
+
+    def forward(self, features: Float[Tensor, "*b f"]) -> Float[Tensor, "*b"]:
+        """Return the value, in float32."""
+        outputs: Tensor = self.head(features)
+        return outputs[..., 0]
+
+
+class WorldModel(nn.Module):
+    """Latent dynamics of the autoencoder's tokens, and the reward of a latent state.
+
+    Args:
+        config: The learner's settings.
+        action_size: Numbers of an action.
+        generator: Of the weights.
+    """
+
+    def __init__(self, config: MWMSettings, action_size: int, generator: torch.Generator) -> None:
+        super().__init__()
+        side, tokens = config.image_size // PATCH, config.token_dimensions
+        sizes = {"dimensions": config.model_dimensions, "blocks": config.model_blocks, "heads": config.heads}
+        self.encoder = FeatureEncoder(side, tokens, generator, **sizes)
+        self.rssm = RSSM(
+            action_size,
+            config.model_dimensions,
+            generator,
+            deterministic=config.deterministic,
+            hidden=config.deterministic,
+            variables=config.variables,
+            classes=config.classes,
+            action_inputs=PADDED_ACTIONS,
+        )
+        self.decoder = FeatureDecoder(side, config.feature_size, tokens, generator, **sizes)
+        self.reward = RewardHead(config, generator)
+
+
+class Memory(NamedTuple):
+    """What a policy keeps from step to step; rows of zeros begin an episode."""
+
+    deterministic: Float[Tensor, "n d"]
+    stochastic: Float[Tensor, "n v c"]
+    actions: Float[Tensor, "n a"]  # the last ones
+
+
+class Policy(nn.Module):
+    """All that acts: the autoencoder and the world model, by which a state is known, and the actor.
+
+    Args:
+        config: The learner's settings.
+        action_size: Numbers of an action.
+        generator: Of the weights.
+        device: Where it lives.
+    """
+
+    def __init__(self, config: MWMSettings, action_size: int, generator: torch.Generator, device: torch.device) -> None:
+        super().__init__()
+        self.config, self.action_size, self.device = config, action_size, device
+        self.autoencoder = MaskedAutoencoder(
+            config.image_size,
+            generator,
+            dimensions=config.token_dimensions,
+            encoder_blocks=config.encoder_blocks,
+            decoder_blocks=config.decoder_blocks,
+            heads=config.heads,
+            mask_ratio=config.mask_ratio,
+            reads_reward=config.reward_token,
+        )
+        self.model = WorldModel(config, action_size, generator)
+        outputs = 2 * action_size  # those of `mean_and_std`
+        self.actor = Head(config.feature_size, outputs, generator, units=config.hidden_units, output_scale=OUTPUT_SCALE)
+        self.precision = autocast(config, device)
+        self.to(device)
+
+    def memory(self, count: int) -> Memory:
+        """Return the memory of so many environments whose episodes begin."""
+        config = self.config
+        shapes = (config.deterministic,), (config.variables, config.classes), (self.action_size,)
+        return Memory(*(torch.zeros(count, *shape, device=self.device) for shape in shapes))
+
+    @torch.no_grad()
+    def forward(
+        self,
+        memory: Memory,
+        images: UInt8[Tensor, "n 3 h w"],
+        uniforms: Float[Tensor, "n v"],
+        noise: Float[Tensor, "n a"] | None = None,
+    ) -> tuple[Float[Tensor, "n a"], Memory]:
+        """Choose actions, and remember.
+
+        Args:
+            memory: Of the step before.
+            images: One of each environment.
+            uniforms: In [0, 1), by which the latent states are sampled.
+            noise: In [0, 1), by which the actions are; None for the mean of the policy.
+        """
+        before = State(memory.deterministic, memory.stochastic, torch.zeros_like(memory.stochastic))
+        is_first = torch.zeros(len(images), dtype=torch.bool, device=self.device)  # a memory of zeros says so as well
+        with self.precision():
+            embeddings = self.model.encoder(self.autoencoder.features(images))
+            state, _ = self.model.rssm.observe(before, memory.actions, embeddings, is_first, uniforms)
+            outputs = self.actor(state.features)
+        mean, std = mean_and_std(outputs)
+        actions = mean if noise is None else truncated_normal_sample(mean, std, noise)
+        return actions, Memory(state.deterministic.float(), state.stochastic.float(), actions)

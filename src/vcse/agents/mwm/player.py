@@ -1,0 +1,130 @@
+"""How trained policies of MWM are loaded and played, and what their world models imagine."""
+
+import dataclasses
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+from torch.special import ndtr
+
+from vcse.agents.entry import Policies, Saved
+from vcse.agents.image_environments import make_images
+from vcse.agents.mwm.agent import MWM, MWMSpec
+from vcse.agents.mwm.networks import Memory
+from vcse.agents.mwm.settings import ACTION_REPEAT, MWMSettings
+from vcse.agents.playing import ContinuousPlayer, Noise
+from vcse.bonuses.registry import NO_BONUS
+from vcse.envs.interface import Environments
+from vcse.envs.tasks import task_spec
+from vcse.runs.checkpoint import fitting
+from vcse.runs.config import RunConfig
+from vcse.streams import numbers
+
+Remembered = tuple[Memory, Int[Tensor, " n"]]  # and the steps since its episode began
+
+
+class MWMPlayer(ContinuousPlayer):
+    """Plays in simulations, from images and what it remembers of those before; one learner each.
+
+    Latent states are sampled in any case, the actions only where that is asked for, as the release does.
+    """
+
+    def in_common(self, saved: Saved) -> tuple[Hashable, ...]:
+        """Return the run itself: it is loaded alone."""
+        return (saved.path,)
+
+    def load(self, group: Sequence[Saved], device: str) -> MWM:
+        """Return an agent with the policy of a run."""
+        [saved] = group
+        settings = dataclasses.replace(MWMSettings.of(saved.config.settings), bonus=NO_BONUS)
+        agent = MWM(MWMSpec(task_spec(saved.config.task).action_size), settings, saved.config.seed, device=device)
+        with fitting(saved.path):
+            agent.load_policy(saved.checkpoint.state["agent"])
+        return agent
+
+    def make(self, configs: Sequence[RunConfig], count: int, *, device: str, threads: int) -> Environments:
+        """Make so many environments of the run."""
+        [config] = configs
+        return make_images(
+            config,
+            count,
+            image_size=MWMSettings.of(config.settings).image_size,
+            action_repeat=ACTION_REPEAT,
+            device=device,
+            processes=min(threads, count),
+        )
+
+    def policy(self, agent: MWM, frame: int) -> Callable[[Tensor, Noise], Tensor]:
+        """Return what chooses actions from images and its own memory, with the noise of a frame."""
+        generator = numbers(agent.seed, "acting", frame)
+        memory: Memory | None = None
+
+        def act(images: Tensor, noise: Noise) -> Tensor:
+            nonlocal memory
+            [images] = images
+            memory = agent.acting.memory(len(images)) if memory is None else memory
+            drawn = generator.random((len(images), agent.config.variables))
+            actions, memory = _act(agent, images, memory, drawn, None if noise is None else noise[0])
+            return actions[None]
+
+        return act
+
+    def first(
+        self, policies: Policies, observations: Tensor, noise: Noise, state: Remembered | None
+    ) -> tuple[Tensor, Remembered]:
+        """Choose actions of the first policy, for any number of images, and return what it remembers."""
+        agent: MWM = policies.agent
+        count = len(observations)
+        memory, steps = state or (agent.acting.memory(count), torch.zeros(count, dtype=torch.int64))
+        # By the step of its own episode, so that an environment's numbers do not depend on the others.
+        drawn = [numbers(agent.seed, "acting", int(step)).random(agent.config.variables) for step in steps]
+        actions, memory = _act(agent, observations, memory, np.stack(drawn), noise)
+        return actions, (memory, steps + 1)
+
+
+def _act(
+    agent: MWM,
+    images: UInt8[Tensor, "n 3 h w"],
+    memory: Memory,
+    uniforms: Float[np.ndarray, "n v"],
+    noise: Float[Tensor, "n a"] | None,
+) -> tuple[Float[Tensor, "n a"], Memory]:
+    """Choose actions: those at the quantiles of standard normal noise, or their mean."""
+    quantiles = None if noise is None else ndtr(noise)
+    return agent.act(images, memory, torch.from_numpy(uniforms).float(), quantiles)
+
+
+@torch.no_grad()
+def imagine(
+    policies: Policies, images: UInt8[np.ndarray, "t 3 s s"], actions: Float[np.ndarray, "t a"], context: int
+) -> UInt8[np.ndarray, "t 3 s s"]:
+    """Return what the world model of the first policy shows: images it was shown, and those it imagines after them.
+
+    Args:
+        policies: Of which the first is asked.
+        images: Of one episode, one after the other.
+        actions: That led to each.
+        context: How many images the model is shown; all others follow from the actions alone.
+    """
+    agent: MWM = policies.agent
+    policy = agent.acting
+    generator = numbers(agent.seed, "acting", 0)
+    drawn = generator.random((len(images), 1, agent.config.variables), dtype=np.float32)
+    uniforms, taken = (torch.from_numpy(each).to(agent.device) for each in (drawn, actions))
+    state, features = policy.model.rssm.initial(1, agent.device), []
+    is_first = torch.ones(1, dtype=torch.bool, device=agent.device)
+    with policy.precision():
+        tokens = policy.autoencoder.features(torch.from_numpy(images[:context]).to(agent.device))
+        embeddings = policy.model.encoder(tokens)
+        for step, action in enumerate(taken):
+            if step < context:
+                seen = embeddings[step : step + 1]
+                state, _ = policy.model.rssm.observe(state, action[None], seen, is_first & (step == 0), uniforms[step])
+            else:
+                state = policy.model.rssm.imagine(state, action[None], uniforms[step])
+            features.append(state.features)
+        shown = policy.autoencoder.images_of(policy.model.decoder(torch.cat(features)))
+    images_shown: UInt8[np.ndarray, "t 3 s s"] = shown.cpu().numpy()
+    return images_shown
