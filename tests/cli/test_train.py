@@ -508,9 +508,7 @@ def test_bad_input_for_drqv2_is_one_clear_line_and_writes_nothing(tmp_path, caps
     ("named", "message"),
     [("off", "images are asked for, but MUJOCO_GL=off turns drawing off"), ("x", "MUJOCO_GL must be egl, osmesa")],
 )
-def test_where_nothing_draws_images_are_refused_before_anything_is_made(
-    tmp_path, capsys, monkeypatch, named, message
-):
+def test_where_nothing_draws_images_are_refused_before_anything_is_made(tmp_path, capsys, monkeypatch, named, message):
     task_spec(PENDULUM)  # which imports what looks at MUJOCO_GL too
     monkeypatch.setenv("MUJOCO_GL", named)
     assert main(["train", "--task", PENDULUM_SEEN, "--out", str(tmp_path / "out")]) == 1

@@ -31,6 +31,6 @@ class ValueOrder:
         """Return the order of an update, in place of the last one; None where nobody's values are permuted."""
         if not self.permuted:
             return None
-        drawn = [numbers(self.seeds[each], "value order", update).permutation(self.states) for each in self.permuted]
-        self._order[self.permuted] = torch.from_numpy(np.stack(drawn)).to(self._order.device)
+        orders = [numbers(self.seeds[each], "value order", update).permutation(self.states) for each in self.permuted]
+        self._order[self.permuted] = torch.from_numpy(np.stack(orders)).to(self._order.device)
         return self._order

@@ -35,7 +35,7 @@ def bench(
             - estimator: the whole VCSE reward against the broadcast formula of the release.
             - minigrid: frames/s of training A2C with cohorts of several sizes, and the shares of the time.
             - sac: updates/s of SAC with networks and cohorts of several sizes, and the shares of the time.
-            - drqv2: milliseconds per update of DrQ-v2, and frames/s of training, per bonus and quality of pictures.
+            - drqv2: milliseconds per update of DrQ-v2, and frames/s of training, per bonus and quality of images.
             - mwm: milliseconds per update of Masked World Models and of its parts, how much of a GPU they use, and
               frames/s of training, per bonus; on a CPU with small networks and batches.
             - adapters: frames/s of agents of Stable-Baselines3, with the bonus and without it, on one core.
@@ -47,7 +47,7 @@ def bench(
         threads: minigrid, sac, drqv2 and mwm: threads, or processes, for the environments; all cores if not given.
         seconds: minigrid: how long each cohort trains, 10 if not given; sac, drqv2 and mwm: how long each of the
             measurements of a case takes, 4 if not given.
-        rendering: drqv2: pictures of this quality alone; if not given, of all three on a GPU, and fast ones on a CPU.
+        rendering: drqv2: images of this quality alone; if not given, of all three on a GPU, and fast ones on a CPU.
     """
     _check_options(name, device, seconds, rendering)
     resolved = resolve_device(device)

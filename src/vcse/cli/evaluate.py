@@ -64,10 +64,10 @@ def evaluate_runs(
     device: Device = "auto",
     json: bool = False,
 ) -> int:
-    """Play episodes with the newest policy of every run, with sampled and again with likeliest actions.
+    """Play episodes with the newest policy of every run, with sampled and with greedy actions.
 
     Layouts and actions depend on the run's seed and its frame alone, so that a run that has ended gives the last row
-    of its eval.csv again, unless --episodes asks for more or fewer; on another device, or with pictures that another
+    of its eval.csv again, unless --episodes asks for more or fewer; on another device, or with images that another
     library draws, nearly so. A run that has saved nothing yet is named and passed over; so is one whose files are
     damaged, and then the exit status is 1.
 

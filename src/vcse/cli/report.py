@@ -22,7 +22,7 @@ def report(
     overlay_method: NameIfGiven = None,
     overlay_frames_per_step: Whole = 1,
 ) -> int:
-    """Write a page about a study, about several, or about any runs: curves, numbers, and a verdict on each claim.
+    """Write a page about a study, several studies, or any runs: curves, numbers, and a verdict on each claim.
 
     The page needs nothing but itself and opens from disk; its figures and tables lie beside it as files. Runs that
     cannot be read are named on it and here, and the others are shown.

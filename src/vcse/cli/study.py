@@ -19,6 +19,7 @@ from vcse.cli.dry_run import all_done, say_what_would_run
 from vcse.cli.flags import check_least, flag
 from vcse.cli.option_types import FramesIfGiven, NamesIfGiven, PathIfGiven, WholeIfGiven, if_given, one_of
 from vcse.cli.pack import pack_study
+from vcse.cli.power import show_power
 from vcse.cli.verbs import Verb, run_verb
 from vcse.envs.interface import Rendering
 from vcse.envs.mujoco.rendering import named_backend
@@ -38,7 +39,7 @@ Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 
 
 def study() -> int:
-    """List, show and run the studies of the catalogue: vcse study list | show | run | status | pack."""
+    """List, show and run the studies of the catalogue: vcse study list | show | run | status | pack | power."""
     return run_study_command([])
 
 
@@ -257,7 +258,11 @@ def _judged_by(claim: Claim | ZeroClaim) -> str:
         return f"judged by {claim.column} of {claim.method} before the first success"
     by = "the area under the curve" if claim.at_frame is None else f"frame {claim.at_frame:,}"
     where = f" on {', '.join(claim.tasks)}" if claim.tasks else ""
-    return f"judged by {claim.better} {'as' if claim.same else '>'} {claim.than}{where}, {by}"
+    how = f"{', paired by seed' if claim.paired else ''}{', where both were run' if claim.where_run else ''}"
+    if claim.within is None:
+        return f"judged by {claim.better} > {claim.than}{where}, {by}{how}"
+    margin = f" within {claim.within:g}" if claim.within else ""
+    return f"judged by {claim.better} as {claim.than}{margin}{where}, {by}{how}"
 
 
 def _row(entry: Study) -> dict[str, object]:
@@ -284,4 +289,5 @@ VERBS: dict[str, Verb] = {
     "run": run_study,
     "status": show_status,
     "pack": pack_study,
+    "power": show_power,
 }

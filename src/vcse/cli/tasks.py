@@ -50,7 +50,7 @@ def tasks(json: bool = False) -> int:
 
 
 def _briefly(names: Sequence[str], listed: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """Give names, or say in which few they differ from those of a family that was listed before."""
+    """Return names, or in which few they differ from those of a family that was listed before."""
     for family, before in listed.items():
         without = [name for name in before if name not in names]
         if set(names) < set(before) and len(without) < len(names):

@@ -138,7 +138,7 @@ def train(
     of_agents: Annotated[agent_options_class(), tyro.conf.arg(name="")],  # type: ignore[valid-type]
     dry_run: bool = False,
 ) -> int:
-    """Train: every task with every bonus and every seed, all at once. Unfinished runs go on, finished are skipped.
+    """Train every task with every bonus and every seed. Unfinished runs are resumed, finished ones skipped.
 
     A run whose numbers are no longer finite is given up and named, the others go on, and the exit status is 1.
 
@@ -207,9 +207,9 @@ def resume(
     machine: Annotated[Machine, tyro.conf.arg(name="")],
     frames: FramesIfGiven = None,
 ) -> int:
-    """Go on with every unfinished run below a directory. One that cannot be read is left out, and the exit status 1.
+    """Resume every unfinished run below a directory. One that cannot be read is skipped, with exit status 1.
 
-    So it is where a run diverges: it is given up, and the others go on.
+    The same holds for a run that diverges: it is abandoned, and the others continue.
 
     Args:
         directory: A run, or a directory of runs.

@@ -46,7 +46,7 @@ def watch(
         imagine: Film what the world model of an agent that has one imagines instead: imagination.gif, with a contact
             sheet (.png) beside it.
         seed: Of the layouts and the draws of actions.
-        frames_per_second: Pictures that are shown in a second; 8 in MiniGrid and 12 otherwise if not given.
+        frames_per_second: Images that are shown in a second; 8 in MiniGrid and 12 otherwise if not given.
         device: Where the network lives; auto takes the GPU where there is one.
     """
     torch.set_num_threads(1)  # as in training; more would wait for each other, and for whoever draws
@@ -91,7 +91,7 @@ def _film_imagination(path: Path, film: Path, settings: dict[str, Any]) -> str:
 
 
 def first_runs(paths: list[Path]) -> list[Path]:
-    """Give the run with the lowest seed of each task and method."""
+    """Return the run with the lowest seed of each task and method."""
     found: dict[tuple[str, str], tuple[RunConfig, Path]] = {}
     for path in paths:
         config = read_config(path)

@@ -5,8 +5,6 @@ networks, whose rows are, where only the second of two learners has a bonus that
 
     0, 1: twins of the first    2, 3: twins of the second    4, 5: extrinsic twins of the second
 
-What papers call s' is `next_observations` here, γ(1 - done) is `goes_on`, and Q of a batch is what critics `judged`.
-
 The critic learns the task's rewards plus the bonus, which is computed anew for each batch. The extrinsic critic
 learns the task's rewards alone: it is the value that VCSE conditions on, and the bonus cannot reach it.
 """
@@ -195,7 +193,7 @@ class SAC:
             targets = self._targets(batch, rewards, temperature, next_noise, next_extrinsic_noise)
 
         # Every critic of every learner that is trained takes one step towards its own target.
-        guesses = self._criticise(self.critic, batch.observations, batch.actions, batch.actions)
+        guesses = self._q_values(self.critic, batch.observations, batch.actions, batch.actions)
         critic_losses = (guesses - targets).square().mean(-1)
         descend((critic_losses * self.trains).sum(), [self.critic_adam])
 
@@ -203,7 +201,7 @@ class SAC:
         action, log_probability = squashed_sample(mean, log_std, own_noise)
         frozen = [each.detach()[: self.twin_rows] for each in self.critic]
         inputs = torch.cat((batch.observations, action), -1).repeat_interleave(TWIN, 0)
-        seen = self._lower(self.critic_net(frozen, inputs)[..., 0])
+        seen = self._min_of_twins(self.critic_net(frozen, inputs)[..., 0])
         actor_loss = (temperature.detach()[:, None] * log_probability - seen).mean(-1)
         descend(actor_loss.sum(), [self.actor_adam])
 
@@ -228,7 +226,7 @@ class SAC:
     def _policy(self, observations: Float[Tensor, "l n d"]) -> tuple[Float[Tensor, "l n a"], Float[Tensor, "l n a"]]:
         return mean_and_log_std(self.actor_net(self.actor, observations))
 
-    def _criticise(
+    def _q_values(
         self,
         critic: Sequence[Tensor],
         observations: Float[Tensor, "l n d"],
@@ -247,9 +245,13 @@ class SAC:
         if not len(self.valued):
             return torch.zeros(observations.shape[:-1], device=self.device)
         inputs = rows_of(self.valued, torch.cat((observations, actions), -1)).repeat_interleave(TWIN, 0)
-        values = self._lower(self.critic_net([each[self.twin_rows :] for each in self.target_critic], inputs)[..., 0])
+        values = self._min_of_twins(
+            self.critic_net([each[self.twin_rows :] for each in self.target_critic], inputs)[..., 0]
+        )
         if self.any_value_online:
-            online = self._lower(self.critic_net([each[self.twin_rows :] for each in self.critic], inputs)[..., 0])
+            online = self._min_of_twins(
+                self.critic_net([each[self.twin_rows :] for each in self.critic], inputs)[..., 0]
+            )
             values = torch.where(self.values_from_target, values, online)
         return among_all(self.valued, values, self.learners)
 
@@ -282,22 +284,24 @@ class SAC:
         mean, log_std = self._policy(batch.next_observations)
         action, log_probability = squashed_sample(mean, log_std, noise)
         extrinsic_action, extrinsic_log_probability = squashed_sample(mean, log_std, extrinsic_noise)
-        judged = self._lower(self._criticise(self.target_critic, batch.next_observations, action, extrinsic_action))
-        goes_on = self.discount * (1 - batch.terminated)
-        soft = judged[: self.learners] - temperature[:, None] * log_probability
-        targets = rewards + goes_on * soft
+        q_values = self._min_of_twins(
+            self._q_values(self.target_critic, batch.next_observations, action, extrinsic_action)
+        )
+        discounts = self.discount * (1 - batch.terminated)
+        soft = q_values[: self.learners] - temperature[:, None] * log_probability
+        targets = rewards + discounts * soft
         if len(self.valued):
             who = self.valued
             entropy = -temperature[who, None] * rows_of(who, extrinsic_log_probability)
-            extrinsic = judged[self.learners :] + self.extrinsic_entropy * entropy
-            extrinsic_targets = rows_of(who, batch.rewards) + rows_of(who, goes_on) * extrinsic
+            extrinsic = q_values[self.learners :] + self.extrinsic_entropy * entropy
+            extrinsic_targets = rows_of(who, batch.rewards) + rows_of(who, discounts) * extrinsic
             targets = torch.cat((targets, extrinsic_targets))
         return targets.repeat_interleave(TWIN, 0)
 
     @staticmethod
-    def _lower(judged: Float[Tensor, "networks n"]) -> Float[Tensor, "pairs n"]:
+    def _min_of_twins(q_values: Float[Tensor, "networks n"]) -> Float[Tensor, "pairs n"]:
         """Return the lower of each two twins."""
-        return judged.view(-1, TWIN, judged.shape[-1]).amin(1)
+        return q_values.view(-1, TWIN, q_values.shape[-1]).amin(1)
 
     def learner_state(self, learner: int) -> dict[str, Any]:
         """Return everything of one learner that a restart needs; it does not depend on the rest of the cohort."""

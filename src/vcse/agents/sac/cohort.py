@@ -99,7 +99,9 @@ class SACCohort(OffPolicy[SACSettings]):
         self.new_rows: list[Tensor] = []  # transitions that are not on disk yet
         self.captures = self.agent.device.type == "cuda"
         shape = (ACTION_SAMPLES, self.common.batch_size, action_size)
-        self.draws = UpdateNoiseStream(self.seeds, shape, self.agent.device, threads=min(threads, MOST_NOISE_THREADS))
+        self.update_noise = UpdateNoiseStream(
+            self.seeds, shape, self.agent.device, threads=min(threads, MOST_NOISE_THREADS)
+        )
         self.noise = torch.zeros(learners, *shape, device=self.agent.device)
         sources = [each.values for each in self.settings]
         self.value_order = ValueOrder(sources, self.seeds, self.common.batch_size, self.agent.device)
@@ -114,7 +116,7 @@ class SACCohort(OffPolicy[SACSettings]):
 
     def close(self) -> None:
         """End the simulators and threads."""
-        self.draws.close()
+        self.update_noise.close()
         self.environments.close()
         super().close()
 
@@ -135,10 +137,10 @@ class SACCohort(OffPolicy[SACSettings]):
 
     def _act(self) -> Float[Tensor, "l a"]:
         """Choose actions: random ones at first, then those of the policies."""
-        drawn = self.action_noise_stream.of_step(self.frame)
+        noise = self.action_noise_stream.of_step(self.frame)
         if self.frame < self.seed_frames:
-            return drawn.actions
-        return self.agent.act(self.observations[:, None], drawn.noise[:, None])[:, 0].cpu()
+            return noise.actions
+        return self.agent.act(self.observations[:, None], noise.noise[:, None])[:, 0].cpu()
 
     def _updates_now(self) -> int:
         """Return how many updates belong to this step."""
@@ -148,9 +150,9 @@ class SACCohort(OffPolicy[SACSettings]):
     def _learn(self) -> None:
         """Make the updates of this step."""
         for _ in range(self._updates_now()):
-            drawn = self.draws.of_update(self.agent.updates)
-            batch = self.replay.sample(distinct_places(drawn.uniforms, self.replay.size, self.common.batch_size))
-            self.noise.copy_(drawn.noise)
+            noise = self.update_noise.of_update(self.agent.updates)
+            batch = self.replay.sample(distinct_places(noise.uniforms, self.replay.size, self.common.batch_size))
+            self.noise.copy_(noise.noise)
             order = self.value_order.of_update(self.agent.updates)
             if self.captures and self.eager_updates == EAGER_UPDATES and self.agent.bonus.is_capturable:
                 self.agent.capture(batch, self.noise, order)  # all that has to be loaded is

@@ -17,8 +17,8 @@ _CENTERED = {"scaling": "centered"}
 _STANDARDIZED = {"scaling": "standardized", "log_offset": 1.0, "beta": 0.02}
 _COST = {"step_cost": STEP_COST}
 
-_claim = partial(Claim, ours=True)
-_ALIKE: dict[str, Any] = {"same": True}
+_claim = partial(Claim, ours=True, paired=True)
+_ALIKE: dict[str, Any] = {"within": 0.02}
 
 
 def _task(task: Task) -> Task:
