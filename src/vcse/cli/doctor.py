@@ -55,7 +55,7 @@ def doctor(json: bool = False) -> int:
     Fails only where something that is installed does not work.
 
     Args:
-        json: Print a list of flat rows on standard output and nothing else there.
+        json: Print the rows as a JSON list on standard output, and nothing else.
     """
     console = Console()
     findings = []

@@ -38,21 +38,20 @@ def show_power(
     seeds: Annotated[tuple[int, ...], if_given("N [N ...]")] = (),
     json_rows: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> int:
-    """Say how many seeds it takes to find a difference, or to show that there is none, from the runs at hand.
+    """Estimate how many seeds it takes to detect a difference, or to show equivalence, from the runs at hand.
 
-    Two methods are compared by the area under the curve, as a mean over all tasks on which both were run. It is planned
-    for a power of 80 % at a level of 5 %: of a difference two-sided, of equivalence by two one-sided tests. Paired by
-    seed, both methods are run with the same seeds; unpaired is what they need otherwise.
+    Two methods are compared by the area under the curve, averaged over all tasks on which both were run. Seeds are
+    planned for 80 % power at a level of 5 %: a two-sided test of a difference, two one-sided tests of equivalence. In a
+    paired design both methods are run with the same seeds; in an unpaired one they are not.
 
     Args:
-        name_or_dir: A directory of runs or an archive, or a study, whose runs are looked for in runs and results.
-        difference: The difference that is to be found, in the metric's unit: 0.03 are three points of success.
-        within: The margin within which two methods that do not differ are to be shown to be alike; as large as the
-            difference if not given.
-        method: One of the methods; those of each claim of the study if not given.
+        name_or_dir: A directory of runs, an archive, or a study, whose runs are looked for in runs and results.
+        difference: The difference to detect, in the metric's unit: 0.03 is three points of success.
+        within: The margin of equivalence. Default: as large as the difference.
+        method: One of the methods. Default: those of each claim of the study.
         than: The other method.
-        seeds: Say also how likely so many seeds are to succeed.
-        json_rows: Print a list of flat rows on standard output and nothing else there.
+        seeds: Also print the power of these numbers of seeds.
+        json_rows: Print the rows as a JSON list on standard output, and nothing else.
     """
     if (method is None) != (than is None):
         raise ValueError("--method and --than must be given together")

@@ -46,8 +46,8 @@ def selftest(
     that bias and its noise. A constant that is off by log 2 is several times larger.
 
     Args:
-        json: Print a list of flat rows on standard output and nothing else there.
-        device: Where to compute; auto takes the GPU where there is one.
+        json: Print the rows as a JSON list on standard output, and nothing else.
+        device: Where to compute; auto is the GPU if there is one.
         draws: Samples drawn per line; bias and spread are over these.
         seed: Seed of the samples.
     """

@@ -53,7 +53,7 @@ def list_studies(json_rows: Annotated[bool, tyro.conf.arg(name="json")] = False)
     """List every study, and what it asks for.
 
     Args:
-        json_rows: Print a list of flat rows on standard output and nothing else there.
+        json_rows: Print the rows as a JSON list on standard output, and nothing else.
     """
     if json_rows:
         print(json.dumps([_row(entry) for entry in CATALOG.values()], indent=1))
@@ -103,23 +103,23 @@ class StudyRun:
 
     Attributes:
         name: One of vcse study list.
-        seeds: Runs of each method on each task; the study's own number if not given.
-        first_seed: The seed of the first, the others follow; the study's own, which is mostly 0, if not given.
-        frames: How long every run is; the study's own lengths if not given.
-        tasks: Only these tasks; all of the study if not given.
-        bonuses: Only these methods, by label or by bonus; all of the study if not given.
-        out: Where the runs are written; runs/NAME if not given.
-        jobs: Cohorts that are trained at the same time; one per core, and one on a GPU, if not given.
-        threads: For the environments, of all jobs together; all cores if not given.
-        device: Where the networks live; auto takes the GPU where there is one, but for runs that were begun on the CPU.
-        eval_every_frames: Evaluate every so many frames, and at the end; 0 is only there. As often as the study does if
-            not given. Where images are drawn, evaluations every 10,000 frames are half of all drawing.
-        rendering: Quality of images, for studies of agents that see some: faithful (if not given), light (nearly the
-            same, several times faster) or fast (no shadows, reflections or smooth edges). It is one for a whole study.
-        keep_replay: Keep the files of the replays of runs that are done, for agents that have one. Without them a study
-            takes far less of the disk, and its runs cannot be made longer.
-        ray: Run on a Ray cluster: its address, auto for the one that is running here, local to start one.
-        dry_run: Say what would run, how long, and how much memory and disk it takes, and do nothing.
+        seeds: Runs of each method on each task. Default: the study's own number.
+        first_seed: Seed of the first run; the others count up from it. Default: the study's own, mostly 0.
+        frames: Length of every run. Default: the study's own lengths.
+        tasks: Run only these tasks. Default: all of the study.
+        bonuses: Run only these methods, by label or by bonus. Default: all of the study.
+        out: Where runs are written. Default: runs/NAME.
+        jobs: Cohorts trained at the same time. Default: one per core, and one on a GPU.
+        threads: Threads for the environments of all jobs together. Default: all cores.
+        device: Where the networks live; auto is the GPU if there is one, except for runs begun on the CPU.
+        eval_every_frames: Evaluate every so many frames, and at the end; 0 evaluates only at the end. Default: the
+            study's own. With images, evaluations every 10,000 frames take half of all rendering.
+        rendering: Quality of images, for studies of agents that see images: faithful (the default), light (nearly the
+            same, several times faster) or fast (no shadows, reflections or smooth edges). The whole study has one.
+        keep_replay: Keep the replay files of finished runs, for agents that have a replay. Without them a study takes
+            far less disk space, but its runs cannot be extended.
+        ray: Run on a Ray cluster: its address, auto for the one that is running here, or local to start one.
+        dry_run: Print what would run, how long it would take, and how much memory and disk it needs; run nothing.
         quiet: Show no progress.
     """
 
@@ -174,7 +174,7 @@ class StudyRun:
 
 
 def run_study(asked: Annotated[StudyRun, tyro.conf.arg(name="")]) -> int:
-    """Run a study, or go on with it; finished runs are left as they are.
+    """Run a study, or resume it; finished runs are left as they are.
 
     Args:
         asked: Its options.
