@@ -16,6 +16,7 @@ from vcse.agents.a2c.player import A2CPlayer
 from vcse.agents.a2c.settings import A2CSettings
 from vcse.agents.entry import Policies
 from vcse.agents.lockstep import Lockstep
+from vcse.agents.value_order import ValueOrder
 from vcse.envs.interface import Environments, Making, Observations, Positions, SeededEpisodes
 from vcse.envs.tasks import make_environments, observation_kind, task_spec
 from vcse.nets.observers import trunk_for
@@ -49,7 +50,7 @@ def check(config: RunConfig) -> None:
             f"bonus {settings.bonus.name} conditions on the reward, which {config.task} gives only at the goal: nearly "
             "every batch would hold nothing but zeros"
         )
-    if settings.values != "network" and not config.task.startswith("minigrid-table/"):
+    if settings.has_exact_values and not config.task.startswith("minigrid-table/"):
         raise ValueError(
             f"values {settings.values} needs a task that is enumerated, minigrid-table/..., not {config.task}"
         )
@@ -117,6 +118,8 @@ class A2CCohort(Lockstep[A2CSettings]):
         self.new_actions: list[np.ndarray] = []
         self.captures = self.agent.device.type == "cuda"
         self.groups = self._make_groups()
+        sources, states = [each.values for each in self.settings], self.common.frames_per_update
+        self.value_order = ValueOrder(sources, self.seeds, states, self.agent.device)
         self.exact_values = ExactValues(self.settings, [(each.learners, each.environments) for each in self.groups])
 
     @property
@@ -136,11 +139,12 @@ class A2CCohort(Lockstep[A2CSettings]):
         """Collect one rollout and learn from it."""
         self._collect()
         self.timer.start()
-        rollout = self.rollouts.complete()
+        rollout, order = self.rollouts.complete(), self.value_order.of_update(self.update)
         if self.captures and self.eager_updates >= EAGER_UPDATES and self.agent.can_be_captured:
-            self.agent.capture(rollout)  # all that has to be loaded is, and shapes no longer change
+            self.agent.capture(rollout, order)  # all that has to be loaded is, and shapes no longer change
         self.eager_updates += 1
-        self.output = self.agent.update(rollout, self.exact_values.of_rollout(self.agent, rollout.actions))
+        exact = self.exact_values.of_rollout(self.agent, rollout.actions)
+        self.output = self.agent.update(rollout, exact, order)
         self.update += 1
         if is_due(self.visits_every_frames, frame=self.frame, step_frames=self.step_frames):
             self.visits = np.concatenate((self.visits, np.zeros_like(self.visits[:, :1])), 1)
