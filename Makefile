@@ -17,7 +17,7 @@ $(READY): pyproject.toml constraints.txt
 		{ echo "vcse needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dmc,metaworld,minigrid,report,tensorboard,ray,sb3,skrl,torchrl,dev]'
-	@# Pictures of MuJoCo need a library that draws; where this may install one, it does, and vcse doctor says what is there.
+	@# Images of MuJoCo need a library that draws; where this may install one, it does, and vcse doctor says what is there.
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! ldconfig -p | grep -q -e libOSMesa -e libEGL; then \
 		apt-get update -qq >/dev/null 2>&1; \
 		apt-get install -y -qq --no-install-recommends libosmesa6 >/dev/null 2>&1 || \

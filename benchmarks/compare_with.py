@@ -1,6 +1,7 @@
 """Time a commit and the present working tree by turns on one machine, and print the ratio of their medians.
 
-python benchmarks/compare_with.py COMMIT [NAME ...] [--device cuda] [--rounds 5] [--bonuses vcse] [--seconds 2]
+python benchmarks/compare_with.py COMMIT [NAME ...] [--device cuda] [--rounds 5] [--bonuses vcse] [--learners 1 16]
+    [--seconds 2]
 
 The names are those of `vcse bench`; COMMIT may also be a folder with another source tree. Each tree is imported once,
 in a process of its own, and is idle while the other is measured; they take turns in going first. A ratio above 1 means
@@ -36,7 +37,9 @@ REPEATS = 20  # of the estimator at each size
 Measured = dict[tuple[str, str], list[float]]  # by case and measure, one number of each round
 
 
-def rows_of(name: str, device: str, bonuses: list[str], seconds: float | None) -> list[dict[str, Any]]:
+def rows_of(
+    name: str, device: str, bonuses: list[str], learners: list[int], seconds: float | None
+) -> list[dict[str, Any]]:
     """Measure one benchmark with the `vcse` that is imported here, and return its rows."""
     import importlib
 
@@ -52,6 +55,8 @@ def rows_of(name: str, device: str, bonuses: list[str], seconds: float | None) -
             cases = module.cases_for(device, "light")
         if bonuses:
             cases = [each for each in cases if {*getattr(each, "bonuses", (getattr(each, "bonus", ""),))} <= {*bonuses}]
+        if learners:
+            cases = [each for each in cases if getattr(each, "learners", 1) in learners]
         rows = module.measure(device, cases, threads=cores(), seconds=seconds or module.SECONDS)
     return [dataclasses.asdict(row) for row in rows]
 
@@ -90,14 +95,18 @@ def ask(process: "subprocess.Popen[str]", request: dict[str, Any]) -> list[dict[
 def compare(name: str, processes: dict[str, "subprocess.Popen[str]"], rounds: int, request: dict[str, Any]) -> float:
     """Run one benchmark in both trees by turns, print a line per number, and return the lowest ratio."""
     measured: dict[str, Measured] = {tree: defaultdict(list) for tree in processes}
+    reference, head = measured.values()
     for each in range(rounds):
         for tree in list(processes)[:: 1 if each % 2 == 0 else -1]:
             for row in ask(processes[tree], {"name": name} | request):
                 case = " ".join(str(row[column]) for column in CASE_COLUMNS if column in row)
                 for measure in MEASURES[name]:
                     measured[tree][case, measure].append(float(row[measure]))
-        print(f"{name}: round {each + 1} of {rounds} done", file=sys.stderr, flush=True)
-    reference, head = measured.values()
+        # What a comparison that is cut short has found so far.
+        latest = "; ".join(
+            f"{' '.join(key)} {' '.join(f'{m[key][-1]:.4g}' for m in measured.values())}" for key in reference
+        )
+        print(f"{name}: round {each + 1} of {rounds}: {latest}", file=sys.stderr, flush=True)
     lowest = float("inf")
     for (case, measure), numbers in reference.items():
         old, new = statistics.median(numbers), statistics.median(head[case, measure])
@@ -125,12 +134,13 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
     parser.add_argument("--rounds", type=int, default=5, help="of each tree, of which the median counts (default: 5)")
     parser.add_argument("--bonuses", nargs="+", default=[], help="only cases with these bonuses; all if none is given")
+    parser.add_argument("--learners", nargs="+", type=int, default=[], help="only cases of so many; all if not given")
     parser.add_argument("--seconds", type=float, help="per measurement; that of `vcse bench` if not given")
     parser.add_argument("--least", type=float, default=0.95, help="the lowest ratio that is accepted (default: 0.95)")
     given = parser.parse_args()
     if strange := [name for name in given.names if name not in MEASURES]:
         parser.error(f"there is no benchmark {strange[0]!r}; there are {', '.join(MEASURES)}")
-    request = {"device": given.device, "bonuses": given.bonuses, "seconds": given.seconds}
+    request = {"device": given.device, "bonuses": given.bonuses, "learners": given.learners, "seconds": given.seconds}
     with tempfile.TemporaryDirectory(prefix="compare-speed-") as scratch:
         reference = start(source_of(given.commit, Path(scratch)))
         processes = {"reference": reference, "head": start(ROOT / "src")}

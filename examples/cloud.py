@@ -1,4 +1,4 @@
-"""The bonus at work on a made-up cloud of states and values, as a picture.
+"""The bonus at work on a made-up cloud of states and values, as an image.
 
 Three rooms of equal size lead to a goal; the nearer, the higher the value. The agent has begun to prefer high values:
 most of its states lie in the last room, few in the first. State entropy pays where few states are, and that is the
@@ -76,7 +76,7 @@ def make_cloud(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, 
 
 
 def well_paid_shares(rooms: Tensor, output: BonusOutput) -> list[float]:
-    """Tell for each room which share of its states is among the best-paid tenth of all."""
+    """Return for each room which share of its states is among the best-paid tenth of all."""
     well_paid = torch.zeros(len(rooms))
     well_paid[output.reward.topk(len(rooms) // 10).indices] = 1
     return [float(well_paid[rooms == room].mean()) for room in range(len(ROOMS))]

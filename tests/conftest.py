@@ -12,7 +12,7 @@ settings.load_profile("repeatable")
 
 @pytest.fixture
 def without_type_checks():
-    """Let bad input through to the library's own errors, which a user without beartype gets."""
+    """Pass bad input through to the library's own errors, which a user without beartype gets."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 @pytest.fixture(autouse=True)
 def forgets(monkeypatch, tmp_path):
-    """Let each test begin without plug-ins, in a directory of its own, and forget what it imported."""
+    """Begin each test without plug-ins, in a directory of its own, and forget what it imported."""
     monkeypatch.delenv("VCSE_PLUGINS", raising=False)
     monkeypatch.setattr("sys.path", sys.path.copy())
     monkeypatch.setattr("vcse.plugins.entry_points", lambda **_: ())

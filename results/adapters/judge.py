@@ -119,7 +119,7 @@ def judged(runs: Sequence[GatheredRun]) -> list[Row]:
             paid = areas(runs, task, method)
             pair = (paid[:, None, None], plain[:, None, None])
             low, high = bootstrap_difference(*pair, generator, statistic=mean, resamples=RESAMPLES)
-            p_value = permutation_p_value(paid, plain, generator, resamples=PERMUTATIONS)
+            p_value = permutation_p_value([(paid, plain)], generator, resamples=PERMUTATIONS)
             numbers = (paid.mean(), plain.mean(), paid.mean() - plain.mean(), low[0], high[0], p_value)
             rows.append(Row(task, method, len(paid), len(plain), *map(float, numbers)))
     corrected = holm([row.p_value for row in rows])

@@ -83,7 +83,7 @@ class Runs(NamedTuple):
         return self.success[:, np.searchsorted(self.frames, frame)]
 
     def frames_to(self, share: float) -> Float[np.ndarray, " runs"]:
-        """Give the first row at which a full window has so much success, infinity where there is none."""
+        """Return the first row at which a full window has so much success, infinity where there is none."""
         there = (self.success >= share) & (self.columns["episodes"] >= FULL_WINDOW)
         return np.where(there.any(1), self.frames[there.argmax(1)], math.inf)
 
@@ -156,12 +156,12 @@ def read_study() -> dict[tuple[str, str], Runs]:
 
 
 def at_named_frame(task: str, runs: Runs) -> Float[np.ndarray, " runs"]:
-    """Give the success at the frame at which a task is judged."""
+    """Return the success at the frame at which a task is judged."""
     return runs.success_at(NAMED_FRAMES[task])
 
 
 def mean_of_tasks(scores: Scores) -> Aggregate:
-    """Give the interquartile mean of each task, and of these the mean: every task counts the same."""
+    """Return the interquartile mean of each task, and of these the mean: every task counts the same."""
     return np.mean([interquartile_mean(scores[:, [task]]) for task in range(scores.shape[1])], 0)
 
 
@@ -214,7 +214,7 @@ def against_paper(study: Study) -> str:
 
 
 def task_table(study: Study, task: str) -> str:
-    """Give all numbers of one task, with a heading."""
+    """Return all numbers of one task, with a heading."""
     named, last = NAMED_FRAMES[task], int(study[task, METHODS[0]].frames[-1])
     apart = last - named > 5_000
     heads = ["method"]
@@ -246,7 +246,7 @@ def lost(study: Study) -> str:
 
 
 def differences(judged: Mapping[Claim, Mapping[str, Judgements]]) -> str:
-    """Give the numbers behind the verdicts, in percentage points."""
+    """Return the numbers behind the verdicts, in percentage points."""
     rows = []
     for claim, by_name in judged.items():
         for name, (area, at_frame) in by_name.items():
@@ -262,7 +262,7 @@ def by_task(
     methods: Iterable[str] = METHODS,
     cell: Callable[[Float[np.ndarray, "runs points"]], str] = lambda each: f"{100 * each.mean():.0f} %",
 ) -> str:
-    """Give one column of the curves, methods by tasks; methods that do not have it are left out."""
+    """Return one column of the curves, methods by tasks; methods that do not have it are left out."""
     rows = []
     for method in methods:
         columns = [study[task, method].columns[column] for task in NAMED_FRAMES]
@@ -272,7 +272,7 @@ def by_task(
 
 
 def spreads(study: Study) -> str:
-    """Give the standard deviation of the bonus inside a batch, and that of the batches in which no radius is 0."""
+    """Return the standard deviation of the bonus inside a batch, and that of the batches in which no radius is 0."""
     rows = []
     for method in METHODS[1:]:
         cells = []

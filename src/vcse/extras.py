@@ -2,5 +2,5 @@
 
 
 def install(extra: str) -> str:
-    """Say how an extra is installed; the library is on no index of packages yet."""
+    """Return how an extra is installed; the library is on no package index yet."""
     return f"in a clone of vcse: pip install -e '.[{extra}]'"

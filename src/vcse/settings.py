@@ -29,6 +29,7 @@ class About:
     range: Range = "any"
     unit: str = ""  # frames or count: may be written as 100k or 1M
     heeded_by: HeededBy = "all"  # which bonuses make a difference to it; for others it is not recorded
+    heeded_with: str = ""  # a setting with which it matters whatever the bonus
     otherwise: str = ""  # what it is if it is not given, where that follows from the reading or the task
     is_option: bool = True  # has an option of its own on the command line; else --set sets it
     metavar: str = ""  # how the help writes its value, where the type alone would not say it

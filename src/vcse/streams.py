@@ -22,17 +22,18 @@ Purpose = Literal[
     "autoencoder",
     "latent states",
     "acting",
+    "value order",
 ]
 _PURPOSES: dict[Purpose, int] = {name: number for number, name in enumerate(get_args(Purpose), start=1)}
 
 
 def numbers(seed: int, purpose: Purpose, index: int = 0) -> np.random.Generator:
-    """Give the generator of a seed for a purpose; with an index, the one of a moment in the run."""
+    """Return the generator of a seed for a purpose; with an index, the one of a moment in the run."""
     return np.random.Generator(np.random.Philox(key=[seed, _PURPOSES[purpose]], counter=[0, 0, 0, index]))
 
 
 def uniforms(seed: int, purpose: Purpose, index: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Give numbers in [0, 1) of a moment in the run."""
+    """Return numbers in [0, 1) of a moment in the run."""
     return numbers(seed, purpose, index).random(shape, dtype=np.float32)
 
 
@@ -47,10 +48,10 @@ def episode_seed(seed: int, begin: int) -> int:
 
 
 def torch_seed(seed: int, purpose: Purpose) -> int:
-    """Give what seeds a generator of PyTorch."""
+    """Return what seeds a generator of PyTorch."""
     return int(numbers(seed, purpose).integers(2**62))
 
 
 def torch_generator(seed: int, purpose: Purpose) -> torch.Generator:
-    """Give a generator for PyTorch's own initialisers, on the CPU."""
+    """Return a generator for PyTorch's own initialisers, on the CPU."""
     return torch.Generator().manual_seed(torch_seed(seed, purpose))

@@ -7,15 +7,15 @@ import torch
 
 from vcse.agents.a2c.agent import A2C, A2CSpec
 from vcse.agents.a2c.settings import A2CSettings
-from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
+from vcse.agents.drqv2.agent import NOISE_SAMPLES, SHIFT_SAMPLES, DrQv2, DrQv2Spec
 from vcse.agents.drqv2.settings import DrQv2Settings
 from vcse.agents.mwm.agent import MWM, MWMSpec
 from vcse.agents.mwm.settings import MWMSettings
-from vcse.agents.sac.agent import DRAWS, SAC, SACSpec
+from vcse.agents.sac.agent import ACTION_SAMPLES, SAC, SACSpec
 from vcse.agents.sac.settings import SACSettings
 from vcse.bonuses.registry import BonusChoice
 from vcse.nets.random_shift import SHIFTS
-from vcse.replay.images import Between, PictureBatch
+from vcse.replay.images import Between, ImageBatch
 from vcse.replay.rollouts import Rollout
 from vcse.replay.sequences import SequenceBatch
 from vcse.replay.transitions import Batch
@@ -67,7 +67,7 @@ class A2CKind(CohortKind):
             terminated=ended,
             truncated=torch.zeros_like(ended),
             positions=torch.randint(1, 6, (*shape, 2), generator=generator).float(),
-            arrived=seen[torch.randint(0, 20, shape, generator=generator)],
+            next_observations=seen[torch.randint(0, 20, shape, generator=generator)],
         )
 
     def seen(self, generator):
@@ -138,11 +138,11 @@ class SACKind(CohortKind):
             actions=2 * torch.rand(*shape, 2, generator=generator) - 1,
             rewards=torch.rand(shape, generator=generator),
             terminated=(torch.rand(shape, generator=generator) < 0.2).float(),
-            arrived=torch.randn(*shape, 5, generator=generator),
+            next_observations=torch.randn(*shape, 5, generator=generator),
         )
 
     def noise(self, seed, *, size=48):
-        return torch.randn(1, DRAWS, size, 2, generator=torch.Generator().manual_seed(seed + 10_000))
+        return torch.randn(1, ACTION_SAMPLES, size, 2, generator=torch.Generator().manual_seed(seed + 10_000))
 
     def update(self, agent, seeds):
         batch = together([self.material(seed) for seed in seeds])
@@ -160,7 +160,7 @@ class SACKind(CohortKind):
 
 
 class DrQv2Kind:
-    """DrQ-v2 with one learner and small networks behind its encoder, on random pictures."""
+    """DrQ-v2 with one learner and small networks behind its encoder, on random images."""
 
     spec = DrQv2Spec(9, 2)
     bonuses = (*BONUSES, "rnd")
@@ -176,31 +176,31 @@ class DrQv2Kind:
     def material(self, seed, *, size=6, steps_between=0):
         generator = torch.Generator().manual_seed(seed)
 
-        def pictures(*shape):
+        def images(*shape):
             return torch.randint(0, 256, (*shape, size, 9, 84, 84), dtype=torch.uint8, generator=generator)
 
         def numbers(*shape):
             return torch.rand(*shape, size, generator=generator)
 
         ended = (numbers() < 0.2).float()
-        between = Between(pictures(steps_between), numbers(steps_between), 0.5 + numbers(steps_between) / 2)
-        return PictureBatch(
-            observations=pictures(),
+        between = Between(images(steps_between), numbers(steps_between), 0.5 + numbers(steps_between) / 2)
+        return ImageBatch(
+            observations=images(),
             actions=2 * torch.rand(size, 2, generator=generator) - 1,
             rewards=3 * numbers(),
             first_rewards=numbers(),
             discounts=0.99**3 * (1 - ended),
-            arrived=pictures(),
-            next_observations=pictures(),
+            next_observations=images(),
+            one_step_observations=images(),
             between=between if steps_between else None,
         )
 
     def noise(self, seed, *, size=6):
-        return torch.randn(NOISE_DRAWS, size, 2, generator=torch.Generator().manual_seed(seed + 10_000))
+        return torch.randn(NOISE_SAMPLES, size, 2, generator=torch.Generator().manual_seed(seed + 10_000))
 
     def shifts(self, seed, *, size=6):
         generator = torch.Generator().manual_seed(seed + 20_000)
-        return torch.randint(SHIFTS, (SHIFT_DRAWS, size, 2), generator=generator)
+        return torch.randint(SHIFTS, (SHIFT_SAMPLES, size, 2), generator=generator)
 
     def update(self, agent, seeds):
         [seed] = seeds
@@ -303,7 +303,7 @@ class MWMKind:
 
 
 def leaves(state, name=""):
-    """Give all numbers and tensors of a state by their path."""
+    """Return all numbers and tensors of a state by their path."""
     if isinstance(state, dict | list | tuple):
         found = {}
         for key, each in state.items() if isinstance(state, dict) else enumerate(state):

@@ -53,7 +53,7 @@ def test_a2c_tells_where_episodes_start_from_rollout_to_rollout(time_limit):
     config = kind.config("vcse", time_limit=time_limit)
     bonus = Recorder(learners=2)
     agent = A2C(kind.spec, [config] * 2, [0, 1], bonus=bonus)
-    assert agent.needs_arrived
+    assert agent.needs_next_observations
     before = torch.ones(2, 4, 1, dtype=torch.bool)
     for number in range(3):
         rollout = kind.material(number)
@@ -80,25 +80,25 @@ def test_a2c_shows_a_bonus_what_each_action_led_to(sees):
     agent = A2C(kind.spec, [kind.config("none", bonus_features=sees)], [0], bonus=(bonus := Recorder(learners=1)))
     rollout = kind.material(0)
     if sees == "position":
-        arrived = torch.rand(*rollout.actions.shape, 2)
-        agent.update(rollout._replace(arrived_positions=arrived))
-        expected = arrived.flatten(1, 2)
+        next_observations = torch.rand(*rollout.actions.shape, 2)
+        agent.update(rollout._replace(next_positions=next_observations))
+        expected = next_observations.flatten(1, 2)
     else:
         agent.update(rollout)
-        expected = agent.random_encoder(rollout.arrived.flatten(1, 2))
+        expected = agent.random_encoder(rollout.next_observations.flatten(1, 2))
     assert torch.equal(bonus.given[0]["next_features"], expected)
     assert bonus.given[0]["features"].shape == expected.shape
-    for lacking, told in ((rollout._replace(arrived=None), "arrived"), (rollout, "arrived_positions")):
-        if (sees == "position") == (told == "arrived_positions"):
+    for lacking, told in ((rollout._replace(next_observations=None), "next_observations"), (rollout, "next_positions")):
+        if (sees == "position") == (told == "next_positions"):
             with pytest.raises(ValueError, match=f"{told} is needed in a rollout, for a bonus that looks at the next"):
                 agent.update(lacking)
 
 
 def test_what_actions_led_to_is_kept_for_those_who_look_at_it():
     kind = A2CKind()
-    needs = {bonus: A2C(kind.spec, [kind.config(bonus)], [0]).needs_arrived for bonus in kind.bonuses}
+    needs = {bonus: A2C(kind.spec, [kind.config(bonus)], [0]).needs_next_observations for bonus in kind.bonuses}
     assert {bonus for bonus, needed in needs.items() if needed} == {"rnd", "icm"}
-    assert A2C(kind.spec, [kind.config("none", time_limit="bootstraps")], [0]).needs_arrived
+    assert A2C(kind.spec, [kind.config("none", time_limit="bootstraps")], [0]).needs_next_observations
 
 
 def test_where_nobody_bootstraps_it_makes_no_difference_to_the_rest():
@@ -108,7 +108,7 @@ def test_where_nobody_bootstraps_it_makes_no_difference_to_the_rest():
     for number in range(2):
         rollout = kind.material(number)
         agents[0].update(rollout)
-        agents[1].update(rollout._replace(arrived=None))
+        agents[1].update(rollout._replace(next_observations=None))
     assert torch.equal(agents[0].parameters, agents[1].parameters)
 
 
@@ -117,7 +117,7 @@ def test_sac_pays_before_it_lets_a_bonus_learn():
     agent = SAC(kind.spec, [kind.config("none")], [0], bonus=(bonus := RecorderOfTransitions(learners=1)))
     kind.update(agent, [0])
     assert bonus.asked == ["pay", "learn"]
-    assert torch.equal(bonus.given[0]["next_features"], kind.material(0).arrived / 5)
+    assert torch.equal(bonus.given[0]["next_features"], kind.material(0).next_observations / 5)
 
 
 def test_drqv2_lets_a_bonus_learn_once_an_update_however_often_it_pays():

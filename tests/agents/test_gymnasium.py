@@ -31,7 +31,7 @@ DRQV2 = {
 
 
 def assert_same_pixels(run, other):
-    """As of other runs from pictures, but for evaluations, whose simulators take seconds to start."""
+    """As of other runs from images, but for evaluations, whose simulators take seconds to start."""
     for each in (run, other):
         (each / "eval.csv").touch()
     small_pixels.assert_same_run(run, other)
@@ -39,11 +39,11 @@ def assert_same_pixels(run, other):
 
 RUNS = {
     task("Walk"): (A2C, small.assert_same_run),
-    task("Picture"): (A2C, small.assert_same_run),
+    task("Image"): (A2C, small.assert_same_run),
     task("MiniGrid-Mine"): (A2C, small.assert_same_run),
     "gymnasium/CartPole-v1": (A2C, small.assert_same_run),
     task("Steered"): (SAC, small_sac.assert_same_run),
-    task("SteeredPicture"): (DRQV2, assert_same_pixels),
+    task("SteeredImage"): (DRQV2, assert_same_pixels),
 }
 
 
@@ -78,7 +78,7 @@ def test_a_run_that_died_goes_on_to_the_same_end(tmp_path, name):
         RUNS[name][1](tmp_path / "died" / config.name, tmp_path / "whole" / config.name)
 
 
-@pytest.mark.parametrize(("name", "agent"), [("Walk", "a2c"), ("Picture", "a2c"), ("Steered", "sac")])
+@pytest.mark.parametrize(("name", "agent"), [("Walk", "a2c"), ("Image", "a2c"), ("Steered", "sac")])
 def test_a_run_is_the_same_alone_and_in_company(tmp_path, name, agent):
     configs = configs_of(task(name), seeds=range(3), frames=96)
     assert {config.agent for config in configs} == {agent}
@@ -151,8 +151,8 @@ def test_a_time_limit_is_no_end(tmp_path):
         if rollout.truncated.any():
             break
     assert not (rollout.truncated & rollout.terminated).any()
-    arrived = rollout.arrived[rollout.terminated]
-    assert (arrived[:, 0] == 6).all()
+    next_observations = rollout.next_observations[rollout.terminated]
+    assert (next_observations[:, 0] == 6).all()
     assert rollout.observations.dtype == torch.float32
     cohort.directories[0].close()
 
@@ -180,7 +180,7 @@ def test_what_makes_no_sense_here_is_refused(options, said):
 
 def test_policies_of_several_tasks_are_loaded_together_where_they_see_the_same(tmp_path):
     configs = [*configs_of(task("Walk"), frames=96), *configs_of(task("QuietWalk"), frames=96)]
-    configs += configs_of(task("Picture"), frames=96)
+    configs += configs_of(task("Image"), frames=96)
     small.train(configs, tmp_path)
     loaded = load_policies([tmp_path / config.name for config in configs])
     assert sorted(len(policies.configs) for policies in loaded) == [1, 2]

@@ -5,14 +5,15 @@ import torch
 
 from vcse.agents.a2c.agent import A2C, A2CSpec
 from vcse.agents.a2c.settings import A2CSettings
-from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
+from vcse.agents.drqv2.agent import NOISE_SAMPLES, SHIFT_SAMPLES, DrQv2, DrQv2Spec
 from vcse.agents.drqv2.settings import drqv2_settings
-from vcse.agents.sac.agent import DRAWS, SAC, SACSpec
+from vcse.agents.sac.agent import ACTION_SAMPLES, SAC, SACSpec
 from vcse.agents.sac.settings import SACSettings
+from vcse.agents.value_order import ValueOrder
 from vcse.bonuses.registry import BonusChoice
 from vcse.nets.perceptrons import Perceptrons
 from vcse.nets.random_shift import SHIFTS
-from vcse.replay.images import PictureBatch
+from vcse.replay.images import ImageBatch
 from vcse.replay.rollouts import Rollout
 from vcse.replay.transitions import Batch
 
@@ -28,13 +29,19 @@ COHORTS = {
     "bonuses that learn or count": [
         dataclasses.replace(VCSE, bonus=BonusChoice(bonus, "clean", 1)) for bonus in ("rnd", "icm", "counts")
     ],
+    "controls": [
+        dataclasses.replace(NONE, step_cost=0.02, injection="reward"),
+        dataclasses.replace(VCSE, values="permuted"),
+        dataclasses.replace(VCSE, values="frozen", step_cost=0.02),
+        VCSE,
+    ],
     "time limits bootstrap": [dataclasses.replace(NONE, time_limit="bootstraps"), VCSE, CLEAN],
 }
 UPDATES = 8
 EAGER_UPDATES = 3
 
 
-def make_rollout(seed, learners, *, arrived):
+def make_rollout(seed, learners, *, next_observations):
     generator = torch.Generator().manual_seed(seed)
     shape = (learners, 16, 8)
     seen = torch.randint(0, 11, (20, 7, 7, 3), dtype=torch.uint8, generator=generator)
@@ -47,7 +54,7 @@ def make_rollout(seed, learners, *, arrived):
         terminated=terminated,
         truncated=ended & ~terminated,
         positions=torch.randint(1, 6, (*shape, 2), generator=generator).float(),
-        arrived=seen[torch.randint(0, 20, shape, generator=generator)] if arrived else None,
+        next_observations=seen[torch.randint(0, 20, shape, generator=generator)] if next_observations else None,
     )
     return Rollout(*(None if each is None else each.cuda() for each in rollout))
 
@@ -57,16 +64,18 @@ def test_captured_updates_and_actions_are_those_of_an_eager_agent(name):
     configs = COHORTS[name]
     learners = len(configs)
     eager, captured = (A2C(SPEC, configs, range(learners), device="cuda") for _ in range(2))
-    memory = make_rollout(0, learners, arrived=eager.needs_arrived)
+    memory = make_rollout(0, learners, next_observations=eager.needs_next_observations)
+    orders = ValueOrder([config.values for config in configs], range(learners), 16 * 8, torch.device("cuda"))
     for seed in range(UPDATES):
-        fresh = make_rollout(seed, learners, arrived=eager.needs_arrived)
+        order = orders.of_update(seed)
+        fresh = make_rollout(seed, learners, next_observations=eager.needs_next_observations)
         for mine, theirs in zip(memory, fresh, strict=True):
             if mine is not None:
                 mine.copy_(theirs)
         if seed == EAGER_UPDATES:
-            captured.capture(memory)
-        metrics = captured.update(memory).metrics
-        expected = eager.update(fresh).metrics
+            captured.capture(memory, order)
+        metrics = captured.update(memory, order=order).metrics
+        expected = eager.update(fresh, order=order).metrics
         for key in expected:
             torch.testing.assert_close(metrics[key], expected[key], rtol=1e-4, atol=1e-5, msg=f"{key}, update {seed}")
         uniforms = torch.rand(learners, 16, generator=torch.Generator().manual_seed(seed)).cuda()
@@ -89,6 +98,11 @@ SAC_COHORTS = {
         dataclasses.replace(SAC_VCSE, bonus=BonusChoice("se", "release-sac", 12)),
         dataclasses.replace(SAC_VCSE, value_critic="online", extrinsic_entropy=True),
     ],
+    "controls": [
+        dataclasses.replace(SAC_NONE, step_cost=0.02),
+        dataclasses.replace(SAC_VCSE, values="permuted"),
+        dataclasses.replace(SAC_VCSE, values="frozen", step_cost=0.02),
+    ],
 }
 
 
@@ -100,9 +114,9 @@ def make_batch(seed, learners, device="cuda"):
         actions=torch.randn(*shape, 4, generator=generator).tanh(),
         rewards=torch.rand(shape, generator=generator),
         terminated=(torch.rand(shape, generator=generator) < 0.1).float(),
-        arrived=torch.randn(*shape, 15, generator=generator),
+        next_observations=torch.randn(*shape, 15, generator=generator),
     )
-    noise = torch.randn(learners, DRAWS, 128, 4, generator=generator)
+    noise = torch.randn(learners, ACTION_SAMPLES, 128, 4, generator=generator)
     return Batch(*(each.to(device) for each in batch)), noise.to(device)
 
 
@@ -113,16 +127,21 @@ def test_captured_sac_is_an_eager_one_and_both_are_that_of_the_cpu(name):
     eager, captured = (SAC(SAC_SPEC, configs, range(learners), device="cuda") for _ in range(2))
     on_cpu = SAC(SAC_SPEC, configs, range(learners))
     memory, memory_noise = make_batch(0, learners)
+    orders, plain_orders = (
+        ValueOrder([config.values for config in configs], range(learners), 128, torch.device(device))
+        for device in ("cuda", "cpu")
+    )
     for seed in range(UPDATES):
         batch, noise = make_batch(seed, learners)
+        order = orders.of_update(seed)
         for mine, theirs in zip(memory, batch, strict=True):
             mine.copy_(theirs)
         memory_noise.copy_(noise)
         if seed == EAGER_UPDATES:
-            captured.capture(memory, memory_noise)
-        metrics = captured.update(memory, memory_noise).metrics
-        expected = eager.update(batch, noise).metrics
-        plain = on_cpu.update(*make_batch(seed, learners, "cpu")).metrics
+            captured.capture(memory, memory_noise, order)
+        metrics = captured.update(memory, memory_noise, order).metrics
+        expected = eager.update(batch, noise, order).metrics
+        plain = on_cpu.update(*make_batch(seed, learners, "cpu"), plain_orders.of_update(seed)).metrics
         for key in expected:
             torch.testing.assert_close(metrics[key], expected[key], rtol=1e-4, atol=1e-5, msg=f"{key}, update {seed}")
             torch.testing.assert_close(expected[key].cpu(), plain[key], rtol=2e-3, atol=2e-4, msg=f"{key}, {seed}")
@@ -172,12 +191,12 @@ def test_a_nan_that_goes_in_comes_out(where):
     assert net([each.cuda() for each in parts[1:]], parts[0].cuda()).isnan().any()
 
 
-PICTURES = 24
-DRQ_NONE = drqv2_settings("none", task="dmc-pixels/hopper_stand", batch_size=PICTURES, hidden_units=64)
-DRQ_VCSE = drqv2_settings("vcse", task="dmc-pixels/hopper_stand", batch_size=PICTURES, hidden_units=64)
+IMAGES = 24
+DRQ_NONE = drqv2_settings("none", task="dmc-pixels/hopper_stand", batch_size=IMAGES, hidden_units=64)
+DRQ_VCSE = drqv2_settings("vcse", task="dmc-pixels/hopper_stand", batch_size=IMAGES, hidden_units=64)
 DRQ_LEARNERS = {
     "no bonus": DRQ_NONE,
-    "se": drqv2_settings("se", task="dmc-pixels/hopper_stand", batch_size=PICTURES, hidden_units=64),
+    "se": drqv2_settings("se", task="dmc-pixels/hopper_stand", batch_size=IMAGES, hidden_units=64),
     "vcse": DRQ_VCSE,
     "vcse of a reward divided by its mean": dataclasses.replace(DRQ_VCSE, reward_normalization="mean"),
     "vcse with every remedy of saturation": dataclasses.replace(
@@ -186,19 +205,19 @@ DRQ_LEARNERS = {
 }
 
 
-def make_pictures(seed, device="cuda"):
+def make_images(seed, device="cuda"):
     generator = torch.Generator().manual_seed(seed)
-    batch = PictureBatch(
-        observations=torch.randint(256, (PICTURES, 9, 84, 84), dtype=torch.uint8, generator=generator),
-        actions=torch.randn(PICTURES, 4, generator=generator).tanh(),
-        rewards=3 * torch.rand(PICTURES, generator=generator),
-        first_rewards=torch.rand(PICTURES, generator=generator),
-        discounts=0.97 * (torch.rand(PICTURES, generator=generator) < 0.9).float(),
-        arrived=torch.randint(256, (PICTURES, 9, 84, 84), dtype=torch.uint8, generator=generator),
+    batch = ImageBatch(
+        observations=torch.randint(256, (IMAGES, 9, 84, 84), dtype=torch.uint8, generator=generator),
+        actions=torch.randn(IMAGES, 4, generator=generator).tanh(),
+        rewards=3 * torch.rand(IMAGES, generator=generator),
+        first_rewards=torch.rand(IMAGES, generator=generator),
+        discounts=0.97 * (torch.rand(IMAGES, generator=generator) < 0.9).float(),
+        next_observations=torch.randint(256, (IMAGES, 9, 84, 84), dtype=torch.uint8, generator=generator),
     )
-    noise = torch.randn(NOISE_DRAWS, PICTURES, 4, generator=generator)
-    shifts = torch.randint(SHIFTS, (SHIFT_DRAWS, PICTURES, 2), generator=generator)
-    on_device = PictureBatch(*(None if each is None else each.to(device) for each in batch))
+    noise = torch.randn(NOISE_SAMPLES, IMAGES, 4, generator=generator)
+    shifts = torch.randint(SHIFTS, (SHIFT_SAMPLES, IMAGES, 2), generator=generator)
+    on_device = ImageBatch(*(None if each is None else each.to(device) for each in batch))
     return on_device, noise.to(device), shifts.to(device)
 
 
@@ -207,9 +226,9 @@ def test_captured_drqv2_is_an_eager_one_and_both_are_that_of_the_cpu(name):
     config = DRQ_LEARNERS[name]
     eager, captured = (DrQv2(DrQv2Spec(9, 4), config, 0, device="cuda") for _ in range(2))
     on_cpu = DrQv2(DrQv2Spec(9, 4), config, 0)
-    memory, memory_noise, memory_shifts = make_pictures(0)
+    memory, memory_noise, memory_shifts = make_images(0)
     for seed in range(UPDATES):
-        batch, noise, shifts = make_pictures(seed)
+        batch, noise, shifts = make_images(seed)
         for mine, theirs in zip(memory, batch, strict=True):
             if mine is not None:
                 mine.copy_(theirs)
@@ -219,12 +238,12 @@ def test_captured_drqv2_is_an_eager_one_and_both_are_that_of_the_cpu(name):
             captured.capture(memory, memory_noise, memory_shifts)
         metrics = captured.update(memory, memory_noise, memory_shifts, step=seed).metrics
         expected = eager.update(batch, noise, shifts, step=seed).metrics
-        plain = on_cpu.update(*make_pictures(seed, "cpu"), step=seed).metrics
+        plain = on_cpu.update(*make_images(seed, "cpu"), step=seed).metrics
         for key in expected:
             # Convolutions add up in TF32, in an order of their own.
             torch.testing.assert_close(metrics[key], expected[key], rtol=5e-3, atol=5e-4, msg=f"{key}, update {seed}")
             torch.testing.assert_close(expected[key].cpu(), plain[key], rtol=2e-2, atol=2e-3, msg=f"{key}, {seed}")
-    shown, shown_noise = make_pictures(100, "cpu")[0].observations[:1], torch.randn(1, 4)
+    shown, shown_noise = make_images(100, "cpu")[0].observations[:1], torch.randn(1, 4)
     for _ in range(2):
         actions = captured.act(shown, shown_noise, step=3)
         torch.testing.assert_close(actions, eager.act(shown, shown_noise, step=3), rtol=1e-2, atol=1e-3)
@@ -235,6 +254,6 @@ def test_bfloat16_learns_nearly_the_same():
     rounded = dataclasses.replace(DRQ_VCSE, encoder_precision="bfloat16")
     agents = [DrQv2(DrQv2Spec(9, 4), config, 0, device="cuda") for config in (DRQ_VCSE, rounded)]
     for seed in range(UPDATES):
-        expected, metrics = (agent.update(*make_pictures(seed), step=seed).metrics for agent in agents)
+        expected, metrics = (agent.update(*make_images(seed), step=seed).metrics for agent in agents)
         for key in ("critic_loss", "extrinsic_critic_loss", "actor_loss", "curiosity_loss"):
             torch.testing.assert_close(metrics[key], expected[key], rtol=5e-2, atol=1e-2, msg=f"{key}, update {seed}")

@@ -43,11 +43,11 @@ def test_a_baseline_is_the_same_run_whatever_is_asked_of_the_bonuses_beside_it()
     assert (paid.curiosity_pair, paid.return_injection) == ("one-step", "every_step")
 
 
-def test_exact_values_make_a_difference_to_vcse_alone():
-    asked = {"values": "exact"}
+@pytest.mark.parametrize("values", ["exact", "permuted", "frozen"])
+def test_other_values_make_a_difference_to_vcse_alone(values):
     for bonus in ("none", "se", "rcse", "se-matched"):
-        assert a2c_settings(bonus, **asked) == a2c_settings(bonus)
-    assert a2c_settings("vcse", **asked).values == "exact"
+        assert a2c_settings(bonus, values=values) == a2c_settings(bonus)
+    assert a2c_settings("vcse", values=values).values == values
 
 
 @of_every_agent

@@ -62,7 +62,7 @@ def test_the_command_prints_flat_rows_or_a_table(capsys, monkeypatch):
     assert "pendulum_swingup" in shown
 
 
-def test_one_quality_of_pictures_is_measured_with_every_bonus_and_once():
+def test_one_quality_of_images_is_measured_with_every_bonus_and_once():
     assert drqv2.cases_for("cpu") == drqv2.CPU_CASES
     assert drqv2.cases_for("cuda") == drqv2.CUDA_CASES
     found = drqv2.cases_for("cuda", "fast")

@@ -26,7 +26,7 @@ from minigrid.envs import EmptyEnv
 
 
 class Light(gymnasium.Env):
-    """A light that is to be followed, seen as a picture."""
+    """A light that is to be followed, seen as an image."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 12}
     observation_space = spaces.Box(0, 255, (10, 20, 3), np.uint8)
@@ -50,9 +50,9 @@ class Light(gymnasium.Env):
         return self.move(), paid, False, False, {"success": self.steps == 10 and paid > 0}
 
     def render(self):
-        picture = np.zeros((10, 20, 3), dtype=np.uint8)
-        picture[:, 10 * self.side : 10 * self.side + 10] = 250
-        return picture
+        image = np.zeros((10, 20, 3), dtype=np.uint8)
+        image[:, 10 * self.side : 10 * self.side + 10] = 250
+        return image
 
 
 class Room(EmptyEnv):

@@ -159,7 +159,7 @@ def test_doctor_names_what_is_here(capsys):
 
 
 def test_doctor_shows_each_finding_as_it_comes_and_cuts_nothing(capsys, monkeypatch):
-    name, command = "picture of dmc-pixels/hopper_stand", f"pip install -e '.[{'x' * 90}]'"
+    name, command = "image of dmc-pixels/hopper_stand", f"pip install -e '.[{'x' * 90}]'"
     shown = []
 
     def findings():
@@ -200,7 +200,7 @@ def test_doctor_says_what_to_install_where_nothing_draws(capsys, monkeypatch):
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     assert main(["doctor", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)[-1]
-    assert (row["what"], row["status"]) == ("picture of dmc-pixels/hopper_stand", "missing")
+    assert (row["what"], row["status"]) == ("image of dmc-pixels/hopper_stand", "missing")
     assert "EGL" in row["found"]
     assert row["remedy"].startswith("apt install lib")
 
@@ -214,7 +214,7 @@ def test_doctor_fails_where_an_installed_simulator_draws_nothing(capsys, monkeyp
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     assert main(["doctor", "--json"]) == 1
     row = json.loads(capsys.readouterr().out)[-1]
-    assert (row["what"], row["status"]) == ("picture of dmc-pixels/hopper_stand", "broken")
+    assert (row["what"], row["status"]) == ("image of dmc-pixels/hopper_stand", "broken")
     assert "libmujoco.so.3 is damaged" in row["found"]
     assert row["remedy"] == "in a clone of vcse: pip install -c constraints.txt -e '.[dmc]'"
 

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from vcse.cli import main
 from vcse.runs import resources
 from vcse.runs.directory import run_directories
 from vcse.studies.catalog import CATALOG
+from vcse.studies.study import Claim
 
 SMALL = ["--seeds", "2", "--frames", "2000", "--bonuses", "vcse-k3", "vcse-k5"]
 
@@ -54,6 +56,21 @@ def test_show_has_runs_budget_and_claims(capsys):
     assert "288 runs, 237,600,000 frames" in shown
     assert "minigrid/LavaGapS7" in shown
     assert "judged by vcse > se on minigrid/LavaGapS7, frame 100,000" in shown
+    assert "judged by vcse > se-matched, the area under the curve, where both were run" in shown
+
+
+@pytest.mark.parametrize(
+    ("claim", "told"),
+    [
+        (Claim("", "a", "b", paired=True), "judged by a > b, the area under the curve, paired by seed"),
+        (Claim("", "a", "b", within=0.0), "judged by a as b, the area under the curve"),
+        (Claim("", "a", "b", within=0.02, at_frame=9000), "judged by a as b within 0.02, frame 9,000"),
+    ],
+)
+def test_show_says_how_a_claim_is_judged(capsys, monkeypatch, claim, told):
+    monkeypatch.setitem(CATALOG, "minigrid-k", dataclasses.replace(CATALOG["minigrid-k"], claims=(claim,)))
+    assert main(["study", "show", "minigrid-k"]) == 0
+    assert f"    {told}\n" in capsys.readouterr().out
 
 
 def test_a_wrong_option_names_the_help_of_its_own_verb(capsys):
@@ -148,7 +165,7 @@ def test_runs_that_are_too_short_to_learn_are_warned_of_once(tmp_path, capsys, s
 
 
 @pytest.mark.usefixtures("_two_cores_and_room")
-def test_a_study_of_pictures_takes_a_quality_of_them(tmp_path, capsys):
+def test_a_study_of_images_takes_a_quality_of_them(tmp_path, capsys):
     small = ["--tasks", "hopper_stand", "--seeds", "1", "--frames", "20k"]
     assert dry_run(tmp_path, "dmc-pixels", *small, "--rendering", "light") == 0
     assert "3 of 3 runs to train" in capsys.readouterr().out
@@ -163,7 +180,7 @@ def test_a_study_of_pictures_takes_a_quality_of_them(tmp_path, capsys):
         (["run", "minigrid", "--first-seed", "-1"], "--first-seed must be at least 0, got -1"),
         (
             ["run", "minigrid-k", "--rendering", "light"],
-            "--rendering is for agents that see pictures, but minigrid-k is ",
+            "--rendering is for agents that see images, but minigrid-k is ",
         ),
         (["run", "minigrid-k", "--eval-every-frames", "-5"], "--eval-every-frames must be at least 0, got -5"),
         (["run", "dmc-states", "--rendering", "faithful"], "dmc-states is for sac, which sees none"),
@@ -208,7 +225,7 @@ def test_a_study_may_be_evaluated_at_other_frames_and_says_so(tmp_path):
 def test_what_draws_is_part_of_the_command_where_it_was_said(tmp_path, monkeypatch, study, drawn):
     monkeypatch.setenv("MUJOCO_GL", "EGL")
     monkeypatch.setattr("vcse.envs.mujoco.rendering._loads", lambda _library: True)
-    monkeypatch.setattr("vcse.cli.study.check_drawing", lambda *_: None)
+    monkeypatch.setattr("vcse.cli.study.check_rendering", lambda *_: None)
     monkeypatch.setattr("vcse.cli.study.run_locally", lambda *_, **_settings: {})
     small = ["--tasks", "hopper_stand", "--seeds", "1", "--bonuses", "none", "--frames", "10", "--out", str(tmp_path)]
     assert main(["study", "run", study, *small, "--device", "cpu", "--quiet"]) == 0

@@ -90,11 +90,12 @@ def test_the_help_has_the_options_of_each_agent_together(capsys):
     pairs = zip(boxes[::2], boxes[1::2], strict=True)
     options = {name: re.findall(r"(?m)^[│ ]+(--[a-z][\w-]+)", box) for name, box in pairs}
     assert list(options) == [
-        *(None, "environments", "a2c", "sac-and-drqv2-and-mwm", "sac-and-drqv2", "sac", "drqv2", "mwm"),
+        *(None, "environments", "a2c-and-sac", "a2c", "sac-and-drqv2-and-mwm", "sac-and-drqv2", "sac", "drqv2", "mwm"),
     ]
     assert {"--task", "--frames", "--reading", "--device", "--dry-run", "--beta"} <= set(options[None])
     seen = ["--backend", "--visits-every-frames", "--rendering", "--goal-marker", "--keep-replay"]
     assert options["environments"] == seen
+    assert options["a2c-and-sac"] == ["--step-cost", "--values"]
     assert {"--injection", "--environments"} <= set(options["a2c"])
     assert options["sac"] == ["--temperature", "--extrinsic-entropy", "--updates-per-step"]
     assert {"--batch-size", "--seed-frames"} <= set(options["sac-and-drqv2-and-mwm"])
@@ -147,7 +148,7 @@ def test_numbers_without_an_option_are_set_by_name(tmp_path, monkeypatch):
     kept = []
     place = importlib.import_module("vcse.cli.train")
     monkeypatch.setattr(place, "train_in_jobs", lambda configs, *given, **settings: kept.extend(configs))
-    monkeypatch.setattr(place, "check_drawing", lambda *given: None)
+    monkeypatch.setattr(place, "check_rendering", lambda *given: None)
     numbers = ["learning_rate=3e-4", "discount=0.9"]
     asked = ["--task", TASK, PENDULUM, PENDULUM_SEEN, "--set", *numbers, "--out", str(tmp_path), "--quiet"]
     assert main(["train", *asked]) == 0
@@ -268,7 +269,7 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
         (["--task", "minigrid-table/LavaGapS7"], "task 'minigrid-table/LavaGapS7' does not exist"),
         (["--k", "5"], "--k is for the bonuses se, vcse, rcse, se-matched, got --bonus none"),
         (["--beta", "0.1"], "--beta is for the bonuses se, vcse, rcse, se-matched, rnd, icm, counts, got --bonus none"),
-        (["--task", "minigrid-full/Empty-5x5"], "needs a picture of at least 7x7 cells, got 5x5"),
+        (["--task", "minigrid-full/Empty-5x5"], "needs an image of at least 7x7 cells, got 5x5"),
         (["--task", TASK, TASK], f"--task has {TASK} more than once"),
         (["--bonus", "se", "se"], "--bonus has se more than once"),
         (
@@ -309,6 +310,9 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
             "--values exact needs a task that is enumerated, minigrid-table/..., not minigrid/Empty",
         ),
         (["--values", "exact"], "--values is for the bonus vcse, got --bonus none"),
+        (["--bonus", "se-matched", "--values", "permuted"], "--values is for the bonus vcse, got --bonus se-matched"),
+        (["--step-cost", "-0.02"], "--step-cost must be finite and not negative, got -0.02"),
+        (["--step-cost", "nan"], "--step-cost must be finite and not negative, got nan"),
         (
             ["--task", "minigrid-full/LavaGapS7", "--backend", "envpool"],
             "--backend envpool does not show the whole map of minigrid-full/LavaGapS7: use minigrid",
@@ -355,7 +359,8 @@ def test_bad_input_is_one_clear_line_and_writes_nothing(tmp_path, capsys, argume
         (["--agent", "a2c"], "--agent a2c does not train on dmc/pendulum_swingup, which is for sac"),
         (["--injection", "reward"], "--injection is for the agent a2c, but dmc/pendulum_swingup is trained by sac"),
         (["--environments", "2"], "--environments is for the agent a2c, but dmc/pendulum_swingup is trained by sac"),
-        (["--values", "exact"], "--values is for the agent a2c, but dmc/pendulum_swingup is trained by sac"),
+        (["--bonus", "se", "--values", "frozen"], "--values is for the bonus vcse, got --bonus se"),
+        (["--step-cost", "nan"], "--step-cost must be finite and not negative, got nan"),
         (
             ["--backend", "minigrid"],
             "--backend is for minigrid/..., minigrid-full/..., minigrid-table/..., not for dmc/p",
@@ -389,6 +394,25 @@ def test_bad_input_for_sac_is_one_clear_line_and_writes_nothing(tmp_path, capsys
     assert told.startswith("vcse: ")
     assert message in told
     assert not out.exists()
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_a_word_of_an_option_that_another_agent_has_is_refused(tmp_path, capsys):
+    given = ["--task", PENDULUM, "--bonus", "vcse", "--values", "exact", "--out", str(tmp_path / "out")]
+    assert main(["train", *given]) == 1
+    assert capsys.readouterr().err == "vcse: --values must be one of network, permuted, frozen, got 'exact'\n"
+
+
+def test_a_step_cost_without_a_bonus_lets_injection_be_chosen(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr("vcse.cli.train.train_in_jobs", lambda configs, out, **means: made.extend(configs))
+    given = ["--task", TASK, "--bonus", "none", "--step-cost", "0.02", "--quiet", "--out", str(tmp_path)]
+    for more in ([], ["--injection", "after_gae"]):
+        assert main(["train", *given, *more]) == 0
+    assert [(config.settings.step_cost, config.settings.injection) for config in made] == [
+        (0.02, "reward"),
+        (0.02, "after_gae"),
+    ]
 
 
 def test_without_the_simulator_of_a_task_the_extra_is_named(tmp_path, capsys, monkeypatch):
@@ -482,11 +506,9 @@ def test_bad_input_for_drqv2_is_one_clear_line_and_writes_nothing(tmp_path, caps
 
 @pytest.mark.parametrize(
     ("named", "message"),
-    [("off", "pictures are asked for, but MUJOCO_GL=off turns drawing off"), ("x", "MUJOCO_GL must be egl, osmesa")],
+    [("off", "images are asked for, but MUJOCO_GL=off turns drawing off"), ("x", "MUJOCO_GL must be egl, osmesa")],
 )
-def test_where_nothing_draws_pictures_are_refused_before_anything_is_made(
-    tmp_path, capsys, monkeypatch, named, message
-):
+def test_where_nothing_draws_images_are_refused_before_anything_is_made(tmp_path, capsys, monkeypatch, named, message):
     task_spec(PENDULUM)  # which imports what looks at MUJOCO_GL too
     monkeypatch.setenv("MUJOCO_GL", named)
     assert main(["train", "--task", PENDULUM_SEEN, "--out", str(tmp_path / "out")]) == 1
@@ -508,7 +530,7 @@ def test_what_is_asked_of_drqv2_is_what_is_configured(tmp_path, monkeypatch):
     asked = []
     keep = lambda configs, out, **settings: asked.extend(configs)  # noqa: E731
     monkeypatch.setattr(importlib.import_module("vcse.cli.train"), "train_in_jobs", keep)
-    monkeypatch.setattr(importlib.import_module("vcse.cli.train"), "check_drawing", lambda *_: None)
+    monkeypatch.setattr(importlib.import_module("vcse.cli.train"), "check_rendering", lambda *_: None)
 
     def configured(*arguments):
         asked.clear()

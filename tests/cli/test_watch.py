@@ -32,7 +32,7 @@ from vcse.runs.directory import RunDirectory
 
 
 @pytest.fixture(autouse=True)
-def _small_pictures(monkeypatch):
+def _small_images(monkeypatch):
     """Draw fast."""
     monkeypatch.setattr("vcse.envs.minigrid.recording.MAP_PIXELS", 64)
 
@@ -87,7 +87,7 @@ def test_what_is_played_is_what_the_environments_play(task):
 
 def test_the_likeliest_actions_draw_nothing_and_another_seed_shows_another_layout():
     agent, config = make_agent("minigrid/LavaGapS7"), make_config("minigrid/LavaGapS7")
-    starts = [next(play(agent, config, episodes=1, sampled=False, seed=seed)).picture for seed in (0, 0, 1)]
+    starts = [next(play(agent, config, episodes=1, sampled=False, seed=seed)).image for seed in (0, 0, 1)]
     assert np.array_equal(starts[0], starts[1])
     assert not np.array_equal(starts[0], starts[2])
     ways = [
@@ -98,9 +98,9 @@ def test_the_likeliest_actions_draw_nothing_and_another_seed_shows_another_layou
 
 def test_a_table_task_is_drawn_on_its_own_map():
     task, number = "minigrid-table/SimpleCrossingS9N1-map7", 7
-    picture = next(play(make_agent(task), make_config(task), episodes=1, sampled=True, seed=0)).picture
-    tile = len(picture) // 9
-    middle = picture[tile // 2 :: tile, tile // 2 :: tile].transpose(1, 0, 2)  # at [x, y]
+    image = next(play(make_agent(task), make_config(task), episodes=1, sampled=True, seed=0)).image
+    tile = len(image) // 9
+    middle = image[tile // 2 :: tile, tile // 2 :: tile].transpose(1, 0, 2)  # at [x, y]
     grey = (middle.min(-1) == middle.max(-1)) & (middle.max(-1) >= 100)
     walls = np.array([[MAPS[number].is_wall(x, y) for y in range(9)] for x in range(9)])
     assert np.array_equal(grey, walls)
@@ -128,7 +128,7 @@ def test_a_simulation_is_played_by_the_mean_of_the_policy():
         returns.append(returns[-1] + float(step.rewards[0]))
     assert [moment.step for moment in moments] == list(range(0, 41, 4))
     assert [moment.return_so_far for moment in moments] == pytest.approx(returns[::4])
-    assert not np.array_equal(moments[0].picture, moments[5].picture)
+    assert not np.array_equal(moments[0].image, moments[5].image)
     assert {moment.outcome for moment in moments} == {""}
 
 
@@ -176,12 +176,12 @@ def test_the_end_of_a_simulation_is_shown_and_says_whether_there_was_a_goal(monk
     )
     agent = DrQv2(DrQv2Spec(9, 1), settings, 0)
     seen = []
-    monkeypatch.setattr(agent, "act", lambda pictures, noise, step: seen.append(pictures) or torch.zeros(1, 1))
+    monkeypatch.setattr(agent, "act", lambda images, noise, step: seen.append(images) or torch.zeros(1, 1))
     moments = list(play(agent, config, 20, episodes=2, sampled=False, seed=0))
     assert [moment.step for moment in moments] == 2 * [0, 2, 4, 6, 8, 9]
     assert [moment.outcome for moment in moments if moment.outcome] == outcomes
     assert moments[-1].return_so_far == 4.5
-    # A policy from pictures sees the last three, of which the first stands for those before it.
+    # A policy from images sees the last three, of which the first stands for those before it.
     assert [each[0, ::3, 0, 0].tolist() for each in seen[:4]] == [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]]
 
 
@@ -191,18 +191,18 @@ def test_noise_of_a_simulated_policy_is_drawn_where_it_is_asked_for():
     ways = []
     for sampled in (False, True):
         playing = play(agent, config, 1000, episodes=1, sampled=sampled, seed=3)
-        ways.append([next(playing).picture for _ in range(4)])
+        ways.append([next(playing).image for _ in range(4)])
         playing.close()
     assert np.array_equal(ways[0][0], ways[1][0])
     assert not np.array_equal(ways[0][3], ways[1][3])
 
 
 def test_the_caption_says_who_where_and_how_it_ends():
-    picture = np.full((120, 381, 3), 7, dtype=np.uint8)
+    image = np.full((120, 381, 3), 7, dtype=np.uint8)
     config = make_config("minigrid-full/SimpleCrossingS9N1", method="se-matched")
-    running, over = (caption(Moment(picture, 1, 12, 0.5, outcome), config, 3) for outcome in ("", "goal"))
+    running, over = (caption(Moment(image, 1, 12, 0.5, outcome), config, 3) for outcome in ("", "goal"))
     assert all(side % 2 == 0 for side in running.size)
-    assert np.array_equal(np.asarray(running)[-120:, :381], picture)
+    assert np.array_equal(np.asarray(running)[-120:, :381], image)
     colours = {"#{:02x}{:02x}{:02x}".format(*colour) for _, colour in over.getcolors(10_000)}
     assert OUTCOME_COLOURS["goal"] in colours
     assert not np.array_equal(np.asarray(running), np.asarray(over))
@@ -222,7 +222,7 @@ def test_a_run_becomes_a_gif_in_its_directory(tmp_path, capsys):
     assert len(steps) == 2
     assert shown_ms.count(1200) == 2  # the two ends stay
     assert shown_ms[-1] == 1200
-    assert sum(shown_ms) == 100 * sum(steps) + 2 * 1200  # pictures that look the same may have become one
+    assert sum(shown_ms) == 100 * sum(steps) + 2 * 1200  # images that look the same may have become one
 
 
 def test_of_many_runs_the_lowest_seed_of_each_method_is_watched(tmp_path, capsys):
@@ -281,7 +281,7 @@ def test_an_agent_without_a_world_model_imagines_nothing(tmp_path):
     assert not list(path.glob("imagination.*"))
 
 
-def test_an_mp4_needs_its_package_and_gets_every_picture(tmp_path, monkeypatch):
+def test_an_mp4_needs_its_package_and_gets_every_image(tmp_path, monkeypatch):
     path = make_run(tmp_path)
     with monkeypatch.context() as without:
         without.setattr("importlib.util.find_spec", lambda name: None if name == "imageio_ffmpeg" else object())

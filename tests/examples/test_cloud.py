@@ -6,7 +6,7 @@ from pathlib import Path
 SCRIPT = Path(__file__).parents[2] / "examples" / "cloud.py"
 
 
-def test_the_demo_draws_its_picture_and_shows_the_point(tmp_path):
+def test_the_demo_draws_its_image_and_shows_the_point(tmp_path):
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--out", str(tmp_path)], capture_output=True, text=True, check=True
     )

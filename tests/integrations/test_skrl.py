@@ -211,7 +211,7 @@ def test_numbers_are_tracked(kind, tmp_path):
     agent.writer.close()
 
 
-def test_dictionaries_and_pictures_are_what_they_were_before_they_were_vectors():
+def test_dictionaries_and_images_are_what_they_were_before_they_were_vectors():
     space = spaces.Dict({"speed": spaces.Box(-1, 1, (2,)), "view": spaces.Box(0, 255, (40, 40, 3), dtype="uint8")})
     agent = make("ppo", 1.0, space=space)
     critic = agent.part.critic.network.layers[0]

@@ -381,7 +381,7 @@ def test_what_rows_show_to_be_wrong_is_noted_once_and_after_a_stop_no_more(tmp_p
 
 
 def poisoned(monkeypatch, name, frame):
-    """Let the parameters of a run become NaN in the update after a frame."""
+    """Turn the parameters of a run into NaN in the update after a frame."""
     step = A2CCohort.step
 
     def step_and_poison(cohort):

@@ -116,9 +116,9 @@ def test_what_each_process_says_alike_is_passed_on_once(tmp_path):
     configs = [small_pixels.make_config("none", seed, frames=4, eval_episodes=0) for seed in range(2)]
     progress = Listening()
     train_in_jobs(configs, tmp_path, device="cpu", threads=2, jobs=2, progress=progress)
-    room, pictures = progress.notes
+    room, images = progress.notes
     assert room.startswith("replay: ")
-    assert pictures.startswith("pictures: fast, drawn by ")
+    assert images.startswith("images: fast, drawn by ")
 
 
 def test_runs_that_wait_count_and_frames_never_go_back(tmp_path):

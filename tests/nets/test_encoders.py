@@ -44,7 +44,7 @@ def test_a_view_of_seven_cells_becomes_64_features():
     assert GridEncoder(7, 7, 3).features == 64
 
 
-def test_a_picture_too_small_is_refused():
+def test_a_image_too_small_is_refused():
     with pytest.raises(ValueError, match="at least 7x7 cells, got 6x6"):
         GridEncoder(6, 6, 3)
 

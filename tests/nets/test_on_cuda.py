@@ -1,9 +1,9 @@
-"""On a GPU, networks that look at pictures give what they give on the CPU."""
+"""On a GPU, networks that look at images give what they give on the CPU."""
 
 import pytest
 import torch
 
-from vcse.agents.drqv2.networks import FEATURES, PictureEncoder
+from vcse.agents.drqv2.networks import FEATURES, ImageEncoder
 from vcse.nets.cuda.wide_linear import wide_linear
 from vcse.nets.random_shift import SHIFTS, shifted
 
@@ -14,14 +14,14 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def pictures(count, channels=9, height=84, width=84):
+def images(count, channels=9, height=84, width=84):
     return torch.randint(0, 256, (count, channels, height, width), dtype=torch.uint8, generator=generator())
 
 
 @pytest.mark.parametrize(("channels", "height", "width"), [(9, 84, 84), (3, 84, 84), (1, 7, 5), (2, 5, 64)])
 def test_every_shift_is_that_of_the_cpu(channels, height, width):
     shifts = torch.cartesian_prod(torch.arange(SHIFTS), torch.arange(SHIFTS))
-    shown = pictures(len(shifts), channels, height, width)
+    shown = images(len(shifts), channels, height, width)
     moved = shifted(shown.cuda(), shifts.cuda())
     assert moved.dtype == torch.uint8
     assert torch.equal(moved.cpu(), shifted(shown, shifts))
@@ -29,7 +29,7 @@ def test_every_shift_is_that_of_the_cpu(channels, height, width):
 
 
 def test_a_part_of_a_batch_is_shifted_where_it_lies():
-    shown, shifts = pictures(12).cuda(), torch.randint(SHIFTS, (3, 12, 2), generator=generator()).cuda()
+    shown, shifts = images(12).cuda(), torch.randint(SHIFTS, (3, 12, 2), generator=generator()).cuda()
     part = shifted(shown[5:], shifts[1, 5:])
     assert torch.equal(part, shifted(shown, shifts[1])[5:])
     assert torch.equal(shifted(shown[::2], shifts[1, ::2]), shifted(shown, shifts[1])[::2])
@@ -38,7 +38,7 @@ def test_a_part_of_a_batch_is_shifted_where_it_lies():
 @pytest.mark.parametrize(
     ("count", "precision", "arithmetic", "near"),
     # Units about to switch on or off do so elsewhere, which turns the gradient of so random a loss a little, and most
-    # that of a single picture: with TF32 by 0.052 on an H200.
+    # that of a single image: with TF32 by 0.052 on an H200.
     [
         *[(count, "float32", "highest", 1e-3) for count in (1, 6, 256)],  # the last as many as a batch
         *[(1, "float32", "high", 0.06), (6, "float32", "high", 0.05)],
@@ -47,11 +47,11 @@ def test_a_part_of_a_batch_is_shifted_where_it_lies():
 )
 def test_features_and_gradients_of_an_encoder_are_those_of_the_cpu(count, precision, arithmetic, near):
     before = torch.get_float32_matmul_precision()
-    shown = shifted(pictures(count), torch.full((count, 2), SHIFTS // 2))
+    shown = shifted(images(count), torch.full((count, 2), SHIFTS // 2))
     weights = torch.randn(count, FEATURES, generator=generator(1))
     found = []
     for device, on in (("cpu", "float32"), ("cuda", precision)):
-        encoder = PictureEncoder(9, generator(), precision=on).to(device)
+        encoder = ImageEncoder(9, generator(), precision=on).to(device)
         with torch.no_grad():
             for number, layer in enumerate(encoder.layers):
                 layer.bias.copy_(0.1 * torch.randn(32, generator=generator(number)))
@@ -70,7 +70,7 @@ def test_features_and_gradients_of_an_encoder_are_those_of_the_cpu(count, precis
 
 
 def test_a_nan_of_an_encoder_comes_out():
-    encoder, shown = PictureEncoder(9, generator()).cuda(), pictures(2).cuda()
+    encoder, shown = ImageEncoder(9, generator()).cuda(), images(2).cuda()
     with torch.no_grad():
         encoder.layers[2].bias[3] = float("nan")
     assert encoder(shown).isnan().any()

@@ -5,7 +5,7 @@ from torch.nn import functional
 from vcse.nets.random_shift import PAD, SHIFTS, shifted
 
 
-def pictures(count, channels=9, side=84, seed=0):
+def images(count, channels=9, side=84, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 256, (count, channels, side, side), dtype=torch.uint8, generator=generator)
 
@@ -39,26 +39,26 @@ def sampled_on_a_grid(shown, shifts):
 
 
 @pytest.mark.parametrize("side", [84, 7])
-def test_every_shift_is_a_window_of_the_padded_picture(side):
-    shown, shifts = pictures(SHIFTS**2, side=side), all_shifts()
+def test_every_shift_is_a_window_of_the_padded_image(side):
+    shown, shifts = images(SHIFTS**2, side=side), all_shifts()
     moved = shifted(shown, shifts)
     assert moved.dtype == torch.uint8
     assert torch.equal(moved, padded_and_cut(shown, shifts))
 
 
-def test_pictures_that_are_no_squares_are_shifted_too():
-    shown = pictures(SHIFTS**2)[:, :, :10, :23]
+def test_images_that_are_no_squares_are_shifted_too():
+    shown = images(SHIFTS**2)[:, :, :10, :23]
     assert torch.equal(shifted(shown, all_shifts()), padded_and_cut(shown, all_shifts()))
 
 
 def test_the_formula_of_drqv2_gives_the_same_within_rounding():
-    shown, shifts = pictures(SHIFTS**2, channels=3), all_shifts()
+    shown, shifts = images(SHIFTS**2, channels=3), all_shifts()
     difference = (sampled_on_a_grid(shown, shifts) - shifted(shown, shifts)).abs()
     assert difference.max() < 0.02  # of 255; centres of pixels are rounded, and their neighbours count a little
 
 
-def test_the_shift_in_the_middle_leaves_pictures_alone():
-    shown = pictures(5)
+def test_the_shift_in_the_middle_leaves_images_alone():
+    shown = images(5)
     assert (PAD, SHIFTS) == (4, 9)
     assert torch.equal(shifted(shown, torch.full((5, 2), PAD)), shown)
 
@@ -66,15 +66,15 @@ def test_the_shift_in_the_middle_leaves_pictures_alone():
 def test_rows_come_first_and_the_border_is_repeated():
     shown = torch.zeros(2, 1, 84, 84, dtype=torch.uint8)
     shown[:, 0, 10, 20], shown[:, 0, 0] = 255, 7
-    down, right = shifted(shown, torch.tensor([[1, 4], [4, 1]]))  # windows that begin 3 pixels before the picture
+    down, right = shifted(shown, torch.tensor([[1, 4], [4, 1]]))  # windows that begin 3 pixels before the image
     assert down[0, 13, 20] == right[0, 10, 23] == 255
     assert (down[0, :4] == 7).all()
     assert (right[0, 0] == 7).all()
     assert (right[0, 1, :4] == 0).all()
 
 
-def test_all_channels_of_a_picture_move_together_and_each_picture_by_itself():
-    one = pictures(1, channels=1)
+def test_all_channels_of_a_image_move_together_and_each_image_by_itself():
+    one = images(1, channels=1)
     shown, shifts = one.expand(4, 9, 84, 84), torch.tensor([[0, 0], [8, 3], [4, 4], [8, 3]])
     moved = shifted(shown, shifts)
     assert (moved == moved[:, :1]).all()

@@ -60,10 +60,10 @@ class Corridors:
 
     def receive(self) -> Step:
         """Return where that led."""
-        arrived, late = self.place >= self.length, self.steps >= self.limit
-        return Step(self.shown(), self.shown(), arrived.astype(np.float32), arrived, late & ~arrived)
+        at_goal, late = self.place >= self.length, self.steps >= self.limit
+        return Step(self.shown(), self.shown(), at_goal.astype(np.float32), at_goal, late & ~at_goal)
 
-    def picture(self) -> np.ndarray:
+    def image(self) -> np.ndarray:
         """Draw the first corridor: the goal in green, and where the point is."""
         drawn = np.full((60, 360, 3), 40, dtype=np.uint8)
         drawn[:, 340:] = (40, 160, 80)
@@ -78,14 +78,14 @@ def record(name: str, choose: Callable[..., Any], *, episodes: int, seed: int, *
     """Play episodes for a film; `choose` is the policy, from the last observations and a generator to an action."""
     world, generator = Corridors([name], Making()), np.random.default_rng(seed)
     for episode, begin in enumerate(episode_seeds(generator, episodes), start=1):
-        observation, moment = world.reset([begin])[0], Moment(world.picture(), episode, 0, 0.0, "")
+        observation, moment = world.reset([begin])[0], Moment(world.image(), episode, 0, 0.0, "")
         yield moment
         while not moment.outcome:
             world.send(choose([observation], generator)[None])
             told = world.receive()
             observation, total = told.observations[0], moment.return_so_far + float(told.rewards[0])
             outcome = "goal" if told.terminated[0] else "out of time" if told.truncated[0] else ""
-            moment = Moment(world.picture(), episode, moment.step + 1, total, outcome)
+            moment = Moment(world.image(), episode, moment.step + 1, total, outcome)
             yield moment
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vcse.nets.cuda.graphs import Captured
-from vcse.replay.images import STACK, Between, Chosen, FrameReplay, frame_bytes, frame_slots
+from vcse.replay.images import STACK, Between, Chosen, ImageReplay, image_bytes, stacked_slots
 from vcse.replay.storage import step_record
 from vcse.replay.transitions import distinct_places, uniforms_for
 
@@ -19,14 +19,14 @@ def make_replay(capacity=20, n_step=3, **changes):
     settings = {
         "capacity": capacity,
         "most_steps": MOST_STEPS,
-        "frame_shape": SHAPE,
+        "image_shape": SHAPE,
         "action_size": ACTIONS,
         "n_step": n_step,
         "discount": DISCOUNT,
         "device": "cpu",
         "gives_next": True,
     }
-    return FrameReplay(**{**settings, **changes})
+    return ImageReplay(**{**settings, **changes})
 
 
 class Step(NamedTuple):
@@ -71,7 +71,7 @@ class Lived:
                 yield
 
     def rows(self):
-        """Give what the run's files hold."""
+        """Return what the run's files hold."""
         frames = np.stack([step.frame.numpy() for episode in self.episodes for step in episode])
         steps = [
             (step.action.numpy(), step.reward, step.terminated, position)
@@ -81,7 +81,7 @@ class Lived:
         return frames, np.array(steps, dtype=step_record(ACTIONS))
 
     def until(self, count):
-        """Give all but the last frames."""
+        """Return all but the last frames."""
         episodes, left = [], count
         for episode in self.episodes:
             episodes += [episode[:left]] if left > 0 else []
@@ -89,7 +89,7 @@ class Lived:
         return episodes
 
     def transitions(self, count, slots, n_step):
-        """Give, after so many frames, all transitions whose frames and the two before are among the last."""
+        """Return, after so many frames, all transitions whose frames and the two before are among the last."""
         found, index = [], 0
         for episode in self.until(count):
             for position in range(len(episode)):
@@ -112,14 +112,14 @@ class Lived:
             "rewards": rewards,
             "first_rewards": first.reward,
             "discounts": discount,
-            "arrived": self.stack(episode, position + n_step),
-            "next_observations": self.stack(episode, position + 1),
+            "next_observations": self.stack(episode, position + n_step),
+            "one_step_observations": self.stack(episode, position + 1),
             "between": between,
         }
 
     @staticmethod
     def stack(episode, position):
-        """Give the last frames, the first of the episode standing for those before it."""
+        """Return the last frames, the first of the episode standing for those before it."""
         return torch.cat([episode[max(0, position - back)].frame for back in (2, 1, 0)])
 
 
@@ -128,9 +128,9 @@ def assert_draws(replay, expected):
     assert replay.size == len(expected)
     if not expected:
         return
-    batch = replay.draw(torch.arange(replay.size))
+    batch = replay.sample(torch.arange(replay.size))
     for row, transition in enumerate(expected):
-        for name in ("observations", "arrived", "next_observations", "actions"):
+        for name in ("observations", "next_observations", "one_step_observations", "actions"):
             assert torch.equal(getattr(batch, name)[row], transition[name]), (name, row)
         for name in ("rewards", "first_rewards", "discounts"):
             assert getattr(batch, name)[row].item() == pytest.approx(transition[name], rel=1e-5), (name, row)
@@ -140,7 +140,7 @@ def assert_same_draws(replay, other):
     assert (replay.count, replay.size, replay.position) == (other.count, other.size, other.position)
     if replay.size:
         places = torch.arange(replay.size)
-        for mine, theirs in zip(replay.draw(places)[:-1], other.draw(places)[:-1], strict=True):
+        for mine, theirs in zip(replay.sample(places)[:-1], other.sample(places)[:-1], strict=True):
             assert torch.equal(mine, theirs)
 
 
@@ -149,7 +149,7 @@ def assert_same_draws(replay, other):
 def test_transitions_are_those_of_plain_lists_at_every_step(n_step, capacity, seed):
     replay, lived = make_replay(capacity, n_step), Lived(100, seed)
     for added, _ in enumerate(lived.add_to(replay), start=1):
-        expected = lived.transitions(added, frame_slots(capacity, MOST_STEPS), n_step)
+        expected = lived.transitions(added, stacked_slots(capacity, MOST_STEPS), n_step)
         assert (replay.count, replay.size) == (added, len(expected))
         assert replay.position == len(lived.until(added)[-1]) - 1
         if added % 7 == 0 or added > 95:
@@ -163,12 +163,12 @@ def test_every_transition_is_drawn_equally_often(n_step):
     replay, lived = make_replay(20, n_step), Lived(70)
     for _ in lived.add_to(replay):
         pass
-    expected = lived.transitions(70, frame_slots(20, MOST_STEPS), n_step)
+    expected = lived.transitions(70, stacked_slots(20, MOST_STEPS), n_step)
     rows = {tuple(transition["observations"].flatten().tolist()) for transition in expected}
     assert len(rows) == len(expected) == replay.size > 0
     batches, count = 2000, 4
     uniforms = torch.rand(batches, uniforms_for(count), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    drawn = replay.draw(distinct_places(uniforms, replay.size, count).flatten()).observations.flatten(1)
+    drawn = replay.sample(distinct_places(uniforms, replay.size, count).flatten()).observations.flatten(1)
     kinds, counts = drawn.unique(dim=0, return_counts=True)
     assert {tuple(each) for each in kinds.tolist()} == rows
     assert (counts - batches * count / len(rows)).abs().max() < 5 * (batches * count / len(rows)) ** 0.5
@@ -221,11 +221,11 @@ def test_frames_in_a_file_are_those_in_memory(tmp_path):
     memory, file = make_replay(20), make_replay(20, path=path)
     assert path.parent.is_dir()
     assert not path.exists()  # it has no name any more: nothing is left, however the process ends
-    assert file.frames.nbytes == file.slots * int(np.prod(SHAPE)) == frame_bytes(20, MOST_STEPS, SHAPE)
+    assert file.images.nbytes == file.slots * int(np.prod(SHAPE)) == image_bytes(20, MOST_STEPS, SHAPE)
     for _ in zip(lived.add_to(memory), lived.add_to(file), strict=True):
         assert_same_draws(file, memory)
     frames, _ = lived.rows()
-    assert bytes(file.frames[69 % file.slots].numpy().tobytes()) == frames[69].tobytes()
+    assert bytes(file.images[69 % file.slots].numpy().tobytes()) == frames[69].tobytes()
     again = make_replay(20, path=tmp_path / "again.bin")
     again.restore(*lived.rows())
     assert_same_draws(again, memory)
@@ -233,7 +233,7 @@ def test_frames_in_a_file_are_those_in_memory(tmp_path):
 
 def test_a_file_that_the_disk_has_no_room_for_is_refused_before_anything_is_written_to_it(tmp_path, monkeypatch):
     def full(file, begin, size):
-        assert (begin, size) == (0, frame_bytes(20, MOST_STEPS, SHAPE))
+        assert (begin, size) == (0, image_bytes(20, MOST_STEPS, SHAPE))
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
@@ -257,9 +257,9 @@ def test_steps_between_are_given_where_they_are_wanted():
     replay, lived = make_replay(30, 3, gives_between=True), Lived(60, seed=1)
     for _ in lived.add_to(replay):
         pass
-    expected = lived.transitions(60, frame_slots(30, MOST_STEPS), 3)
+    expected = lived.transitions(60, stacked_slots(30, MOST_STEPS), 3)
     assert_draws(replay, expected)
-    between = replay.draw(torch.arange(replay.size)).between
+    between = replay.sample(torch.arange(replay.size)).between
     assert isinstance(between, Between)
     assert between.observations.shape == (2, replay.size, 9, 4, 5)
     for row, transition in enumerate(expected):
@@ -268,7 +268,7 @@ def test_steps_between_are_given_where_they_are_wanted():
             assert between.rewards[number, row].item() == pytest.approx(reward)
             assert between.discounts[number, row].item() == pytest.approx(discount)
     # A return is the rewards of all of its steps, each as the steps between say.
-    batch = replay.draw(torch.arange(replay.size))
+    batch = replay.sample(torch.arange(replay.size))
     summed = batch.first_rewards + (between.rewards * between.discounts).sum(0)
     torch.testing.assert_close(summed, batch.rewards)
 
@@ -277,7 +277,7 @@ def test_what_is_seen_after_one_step_is_left_out_where_it_is_not_wanted():
     replay = make_replay(30, gives_next=False)
     for _ in Lived(30).add_to(replay):
         pass
-    assert replay.draw(torch.arange(replay.size)).next_observations is None
+    assert replay.sample(torch.arange(replay.size)).one_step_observations is None
 
 
 @pytest.mark.parametrize("settings", [{"gives_between": True, "n_step": 1}, {"gives_between": False, "n_step": 3}])
@@ -285,14 +285,14 @@ def test_steps_between_are_left_out_otherwise(settings):
     replay = make_replay(30, **settings)
     for _ in Lived(30).add_to(replay):
         pass
-    assert replay.draw(torch.arange(replay.size)).between is None
+    assert replay.sample(torch.arange(replay.size)).between is None
 
 
 def test_a_transition_takes_a_third_of_the_bytes_of_a_stack():
     stack = 9 * 84 * 84
     assert stack == 63_504
     for capacity, most_steps in ((1_000_000, 500), (250_000, 500), (250_000, 250)):
-        assert frame_bytes(capacity, most_steps, (3, 84, 84)) / capacity <= 0.35 * stack
+        assert image_bytes(capacity, most_steps, (3, 84, 84)) / capacity <= 0.35 * stack
 
 
 @pytest.mark.parametrize("name", ["capacity", "n_step"])
@@ -314,7 +314,7 @@ def test_a_batch_on_a_gpu_is_that_of_the_host(storage):
             pass
     places = torch.arange(host.size)
     chosen = Chosen(*(each.cuda() for each in device.choose(places)))
-    mine, theirs = device.draw(places), host.draw(places)
+    mine, theirs = device.sample(places), host.sample(places)
     batches = [mine, device.gather(chosen)]
     if storage == "cuda":
         batches.append(Captured(lambda: device.gather(chosen))())

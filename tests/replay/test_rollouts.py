@@ -6,13 +6,13 @@ from vcse.replay.rollouts import Rollouts
 LEARNERS, ENVIRONMENTS, STEPS, SHAPE = 3, 4, 5, (7, 7, 3)
 
 
-def make(*, keep_arrived=True):
+def make(*, keep_next_observations=True):
     return Rollouts(
         learners=LEARNERS,
         environments=ENVIRONMENTS,
         steps=STEPS,
         observation_shape=SHAPE,
-        keep_arrived=keep_arrived,
+        keep_next_observations=keep_next_observations,
         device=torch.device("cpu"),
     )
 
@@ -24,8 +24,8 @@ def draw(learners, generator):
         "rewards": torch.rand(shape, generator=generator),
         "terminated": torch.rand(shape, generator=generator) < 0.5,
         "truncated": torch.rand(shape, generator=generator) < 0.5,
-        "arrived": torch.randint(0, 11, (*shape, *SHAPE), generator=generator).to(torch.uint8),
-        "arrived_positions": torch.randint(1, 6, (*shape, 2), generator=generator),
+        "next_observations": torch.randint(0, 11, (*shape, *SHAPE), generator=generator).to(torch.uint8),
+        "next_positions": torch.randint(1, 6, (*shape, 2), generator=generator),
     }
 
 
@@ -36,15 +36,15 @@ def test_every_axis_is_where_the_shapes_say():
     for each in (rollout.actions, rollout.rewards, rollout.terminated, rollout.truncated):
         assert each.shape == shape
     assert rollout.positions.shape == (*shape, 2)
-    assert rollout.arrived.shape == (*shape, *SHAPE)
-    assert rollout.arrived_positions.shape == (*shape, 2)
-    assert make(keep_arrived=False).complete().arrived is None
-    assert make(keep_arrived=False).complete().arrived_positions is None
+    assert rollout.next_observations.shape == (*shape, *SHAPE)
+    assert rollout.next_positions.shape == (*shape, 2)
+    assert make(keep_next_observations=False).complete().next_observations is None
+    assert make(keep_next_observations=False).complete().next_positions is None
 
 
-@pytest.mark.parametrize("keep_arrived", [True, False])
-def test_what_groups_of_learners_give_stands_at_their_place_and_step(keep_arrived):
-    rollouts, generator = make(keep_arrived=keep_arrived), torch.Generator().manual_seed(0)
+@pytest.mark.parametrize("keep_next_observations", [True, False])
+def test_what_groups_of_learners_give_stands_at_their_place_and_step(keep_next_observations):
+    rollouts, generator = make(keep_next_observations=keep_next_observations), torch.Generator().manual_seed(0)
     given = {}
     for step in range(STEPS):
         for learners in (slice(1, 3), slice(0, 1)):  # in no particular order
@@ -57,7 +57,7 @@ def test_what_groups_of_learners_give_stands_at_their_place_and_step(keep_arrive
     for (step, start), numbers in given.items():
         learners = slice(0, 1) if start == 0 else slice(1, 3)
         for name, expected in numbers.items():
-            if keep_arrived or not name.startswith("arrived"):
+            if keep_next_observations or not name.startswith("next_"):
                 assert torch.equal(
                     getattr(rollout, name)[learners, :, step], expected.to(getattr(rollout, name).dtype)
                 ), name

@@ -20,7 +20,7 @@ def make_replay(capacity=CAPACITY):
 
 
 def transitions(count, seed=0):
-    """Give what all learners lived through, step by step."""
+    """Return what all learners lived through, step by step."""
     generator = torch.Generator().manual_seed(seed)
     return [
         (
@@ -51,7 +51,7 @@ def test_batches_are_those_of_a_plain_list_also_when_the_oldest_have_made_room()
         kept[number % CAPACITY] = transition
         assert replay.size == min(number + 1, CAPACITY)
         places = places_of(number, replay.size)
-        batch = replay.draw(places)
+        batch = replay.sample(places)
         for learner in range(LEARNERS):
             for row, place in enumerate(places[learner].tolist()):
                 for drawn, expected in zip(batch, kept[place], strict=True):
@@ -63,8 +63,8 @@ def test_batches_lie_in_the_memory_that_the_replay_names():
     for transition in transitions(10):
         replay.add(*transition)
     memory = [each.data_ptr() for each in replay.batch]
-    first = replay.draw(places_of(0, 10)).rewards.clone()
-    again = replay.draw(places_of(1, 10))
+    first = replay.sample(places_of(0, 10)).rewards.clone()
+    again = replay.sample(places_of(1, 10))
     assert [each.data_ptr() for each in again] == memory
     assert not torch.equal(again.rewards, first)
 
@@ -79,8 +79,8 @@ def test_what_is_restored_is_what_was_added_one_by_one(count):
         for each in (replay, again):
             each.add(*transition)
         places = places_of(number, replay.size)
-        expected = [each.clone() for each in replay.draw(places)]
-        assert all(torch.equal(*pair) for pair in zip(again.draw(places), expected, strict=True))
+        expected = [each.clone() for each in replay.sample(places)]
+        assert all(torch.equal(*pair) for pair in zip(again.sample(places), expected, strict=True))
 
 
 def test_a_larger_replay_takes_up_what_a_smaller_one_had_before_it_was_full():
@@ -88,8 +88,8 @@ def test_a_larger_replay_takes_up_what_a_smaller_one_had_before_it_was_full():
     rows = torch.stack([small.add(*each) for each in transitions(CAPACITY)], 1).numpy()
     large.restore(list(rows))
     places = places_of(0, CAPACITY)
-    expected = [each.clone() for each in small.draw(places)]
-    assert all(torch.equal(*pair) for pair in zip(large.draw(places), expected, strict=True))
+    expected = [each.clone() for each in small.sample(places)]
+    assert all(torch.equal(*pair) for pair in zip(large.sample(places), expected, strict=True))
 
 
 class TestDistinctPlaces:

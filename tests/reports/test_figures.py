@@ -91,9 +91,35 @@ def test_lines_bands_and_labels_show_the_numbers():
         edges = band.get_paths()[0].vertices[:, 1]
         assert (edges.min(), edges.max()) == (line.low.min(), line.high.max())
     assert [label.get_text() for label in panel.texts] == ["none  12%", "se  13%", "vcse  90%"]
-    heights = [label.xy[1] for label in panel.texts]
+    heights = [label.xyann[1] for label in panel.texts]
     assert heights[1] - heights[0] == pytest.approx(0.075)  # moved apart
-    assert heights[2] == 0.9
+    assert heights[2] == pytest.approx(0.9, abs=1e-5)
+    assert [label.xy for label in panel.texts] == [(10_000, 0.12), (10_000, 0.13), (10_000, 0.9)]
+    assert [label.arrow_patch is not None for label in panel.texts] == [True, True, False]  # led back to the lines
+
+
+def test_of_lines_that_end_alike_the_one_that_was_ahead_has_the_higher_label():
+    lines = {"none": make_line(0.2, 1.0), "se": make_line(0.9, 1.0), "vcse": make_line(0.5, 1.0)}
+    (panel,) = success_curves({"minigrid/LavaGapS7": lines}).axes
+    by_height = sorted(panel.texts, key=lambda label: -label.xyann[1])
+    assert [label.get_text() for label in by_height] == ["se  100%", "vcse  100%", "none  100%"]
+
+
+def test_where_names_do_not_fit_numbers_stand_for_them():
+    names = [f"vcse-beta-{number}" for number in range(7)]
+    figure = success_curves({"task": {name: make_line(0.1, 0.1 * number) for number, name in enumerate(names)}})
+    assert [label.get_text() for label in figure.axes[0].texts] == list("1234567")
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [f"{n}  {name}" for n, name in enumerate(names, 1)]
+
+
+def test_that_nothing_ever_rises_above_0_is_said():
+    zero = make_line(0.0, 0.0)._replace(low=np.zeros(2), high=np.zeros(2))
+    for is_share, told in ((True, "0% in every run, throughout"), (False, "0 in every run, throughout")):
+        (panel,) = success_curves({"task": {"vcse": zero, "none": zero}}, is_share=is_share).axes
+        assert told in [text.get_text() for text in panel.texts]
+    (panel,) = success_curves({"task": {"vcse": zero, "none": make_line(0.0, 0.1)}}).axes
+    assert len(panel.texts) == 2
 
 
 def test_a_label_tells_the_last_number_that_is_known():
@@ -109,14 +135,14 @@ def test_panels_of_many_tasks_and_none():
 
 
 def test_a_figure_becomes_a_png_with_the_colour_of_its_page():
-    with Image.open(io.BytesIO(to_png(success_curves({"task": {"vcse": make_line(0.1, 0.2)}}), 50))) as picture:
-        assert (picture.format, picture.size) == ("PNG", (350, 200))
+    with Image.open(io.BytesIO(to_png(success_curves({"task": {"vcse": make_line(0.1, 0.2)}}), 50))) as image:
+        assert (image.format, image.size) == ("PNG", (350, 200))
     walls, beyond = make_room()
     visits = {"vcse": np.ones((2, 5, 5)) * ~walls}
     for theme, look in THEMES.items():
         figure = visit_maps(visits, walls, beyond, frames_per_snapshot=1, theme=theme)
-        with Image.open(io.BytesIO(to_png(figure, 50))) as picture:
-            corner = picture.convert("RGB").getpixel((0, 0))
+        with Image.open(io.BytesIO(to_png(figure, 50))) as image:
+            corner = image.convert("RGB").getpixel((0, 0))
         assert corner == tuple(round(255 * part) for part in to_rgb(look.background))
 
 
@@ -137,7 +163,7 @@ def test_labels_that_are_apart_stay_and_others_move_as_little_as_possible():
 
 
 def make_room():
-    """Give a room with a wall at x = 2 that opens at y = 3."""
+    """Return a room with a wall at x = 2 that opens at y = 3."""
     walls = np.zeros((5, 5), dtype=bool)
     walls[[0, -1]] = walls[:, [0, -1]] = walls[2] = True
     walls[2, 3] = False

@@ -184,7 +184,7 @@ def test_runs_of_several_places_are_joined_and_none_of_them_twice(tmp_path):
     ):
         joined([parts[0], parts[0]], places)
     light = [run._replace(config=run.config | {"rendering": "light"}) for run in parts[1].runs]
-    with pytest.raises(ValueError, match=r"pictures of one quality, got .* in .*0 and light in .*1"):
+    with pytest.raises(ValueError, match=r"images of one quality, got .* in .*0 and light in .*1"):
         joined([parts[0], parts[1]._replace(runs=light)], places)
 
 

@@ -10,7 +10,7 @@ from vcse.reports.provenance import all_of, machine
         ({"cpus": 16, "device": "NVIDIA H200"}, "16 CPU cores, NVIDIA H200"),
         (
             {"cpus": 16, "device": "NVIDIA H200", "drawn_by": "osmesa"},
-            "16 CPU cores, NVIDIA H200, pictures drawn by osmesa",
+            "16 CPU cores, NVIDIA H200, images drawn by osmesa",
         ),
         ({}, "unknown"),
     ],

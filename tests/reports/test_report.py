@@ -22,7 +22,7 @@ from vcse.runs.config import RunConfig
 from vcse.studies.catalog import study
 from vcse.studies.catalog.minigrid import CROSSED_MAP
 from vcse.studies.manifest import StudyFile
-from vcse.studies.study import narrowed
+from vcse.studies.study import Claim, narrowed
 
 LAVA, EMPTY = "minigrid/LavaGapS7", "minigrid/Empty-16x16"
 CROSSING = f"minigrid-table/SimpleCrossingS9N1-map{CROSSED_MAP}"
@@ -62,7 +62,7 @@ def make_run(out, method, seed, success, *, task=LAVA, frames=None, column="succ
 
 
 def make_study(out, name="minigrid", *, levels=None, tasks=(LAVA, EMPTY), seeds=6):
-    """Give a study whose runs rise to a level, a little apart from each other."""
+    """Return a study whose runs rise to a level, a little apart from each other."""
     levels = levels or {"none": 0.1, "se": 0.3, "vcse": 0.9}
     for task in tasks:
         for method, level in levels.items():
@@ -124,7 +124,12 @@ def test_a_study_gives_curves_numbers_and_verdicts(tmp_path):
     found = Structure(page.read_text())
     entry = study("minigrid")
     words = (entry.title, entry.source, "36 runs: 2 tasks, 3 methods, 6 seeds each", *entry.notes)
-    words += (*(claim.says for claim in entry.claims), "holds", "all tasks together", "vcse study run minigrid")
+    words += (
+        *(claim.says for claim in entry.claims if not claim.where_run),
+        "holds",
+        "all tasks together",
+        "vcse study run minigrid",
+    )
     words += ("2 CPU cores", "numpy 2.0", "a" * 12, "a2c.bonus.k", "after 100K")
     assert [word for word in words if word not in found.text] == []
     (drawing,) = json.loads(found.data)
@@ -156,6 +161,58 @@ def test_the_files_have_the_numbers_of_the_runs(tmp_path):
     assert float(first["difference"]) == pytest.approx((0.9 - 0.3) * (0.2 / 2 + 0.5 + 1 + 1 / 2) / 3)
     assert {row["task"] for row in claims if row["claim"] == first["claim"]} == {LAVA, EMPTY, ALL_TASKS}
     assert "on 2 of 6 tasks" in (out / "index.html").read_text()
+
+
+def test_claims_have_paired_intervals_and_corrected_verdicts_behind_what_they_had_before(tmp_path):
+    page = write_report(make_study(tmp_path))
+    rows = read_csv(page.parent / "claims.csv")
+    before = ["claim", "by", "measure", "task", "difference", "low", "high", "runs", "other_runs", "verdict", "reason"]
+    added = ["pairing", "shared_seeds", "paired_difference", "paired_low", "paired_high", "mean_paired_difference"]
+    added += ["low_90", "high_90", "p_value", "p_holm", "p_benjamini_hochberg", "by_holm", "by_benjamini_hochberg"]
+    assert list(rows[0]) == before + added
+    assert (rows[0]["pairing"], rows[0]["shared_seeds"], rows[0]["by_holm"]) == ("unpaired", "6", "holds")
+    widths = [
+        float(rows[0][high]) - float(rows[0][low]) for low, high in (("low", "high"), ("paired_low", "paired_high"))
+    ]
+    assert widths[1] < 1e-6 < widths[0]  # its seeds are as far apart in one method as in the other
+    text = Structure(page.read_text()).text
+    assert "No verdict here is by it" in text
+    assert "Of 5 comparisons on single tasks 5 are decided; corrected for their number 5 by Holm's method" in text
+
+
+def test_a_page_of_claims_that_are_judged_by_seed_says_so(tmp_path):
+    make_study(tmp_path, tasks=(LAVA,), levels={"se": 0.3, "vcse": 0.9})
+    entry = narrowed(study("minigrid"), tasks=[LAVA])
+    entry = dataclasses.replace(entry, claims=(Claim("Faster.", "vcse", "se", paired=True),))
+    page = write_report(tmp_path, entry=entry)
+    text = Structure(page.read_text()).text
+    assert "vcse against se: area under the curve, paired by seed." in text
+    assert "Claims that say so are judged by it" in text
+    assert "corrected for their number" not in text  # there is one
+
+
+def test_a_page_of_a_margin_has_the_interval_that_decides(tmp_path):
+    make_study(tmp_path, tasks=(LAVA,), levels={"se": 0.88, "vcse": 0.9})
+    entry = narrowed(study("minigrid"), tasks=[LAVA])
+    entry = dataclasses.replace(entry, claims=(Claim("Alike.", "vcse", "se", within=0.1),))
+    page = write_report(tmp_path, entry=entry)
+    (row,) = read_csv(page.parent / "claims.csv")
+    low, low_90, high_90, high = (float(row[name]) for name in ("low", "low_90", "high_90", "high"))
+    assert low < low_90 < high_90 < high < 0.1
+    assert (row["verdict"], row["measure"]) == ("holds", "vcse against se: area under the curve, within 0.1")
+    assert float(row["p_value"]) < 0.05
+    assert f"90%: {_gain(low_90, True)} to {_gain(high_90, True)}" in Structure(page.read_text()).text
+
+
+def test_a_verdict_that_is_hidden_by_those_on_other_tasks_is_told(tmp_path):
+    make_study(tmp_path, tasks=(LAVA,))
+    for method, level in (("vcse", 0.9), ("se", 0.3)):
+        for seed in range(2):
+            make_run(tmp_path, method, seed, [level, level + 0.01 * seed], task=EMPTY)
+    asked = StudyFile("minigrid", 6, 0, None, [LAVA, EMPTY], ["none", "se", "vcse"], "")
+    (tmp_path / "study.json").write_text(json.dumps(asked.to_json()))
+    text = Structure(write_report(tmp_path).read_text()).text
+    assert "holds on LavaGapS7" in text
 
 
 def test_the_same_runs_give_the_same_files(tmp_path):
@@ -564,14 +621,14 @@ def test_tasks_are_put_together_where_the_figure_is_an_aggregate(tmp_path):
     assert line["low"][1] == line["high"][1] == 200  # runs are drawn within their task
 
 
-@pytest.mark.parametrize(("methods", "labels"), [(("a", "b"), ["a  30", "b  30"]), (("a", "b" * 20), [])])
+@pytest.mark.parametrize(("methods", "labels"), [(("a", "b"), ["a  30", "b  30"]), (("a", "b" * 20), ["1", "2"])])
 def test_long_names_stand_below_the_figure_and_returns_have_their_own_scale(methods, labels):
     middle = np.array([-10.0, 30.0])
     line = Drawn(np.array([1, 2]), np.array([3, 3]), middle, middle - 10, middle + 10, middle, np.full(2, 10.0))
     figure = success_curves({"task": dict.fromkeys(methods, line)}, label="return", is_share=False)
     (panel,) = figure.axes
     assert [label.get_text() for label in panel.texts] == labels
-    assert [len(legend.get_texts()) for legend in figure.legends] == ([] if labels else [2])
+    assert [len(legend.get_texts()) for legend in figure.legends] == ([2] if labels == ["1", "2"] else [])
     low, high = panel.get_ylim()
     assert (low, high) == pytest.approx((-20 - 1.2, 40 + 1.2))
 
@@ -615,7 +672,7 @@ def test_long_curves_are_thinned_out_and_other_frames_are_put_together(tmp_path)
 
 
 def dump(page, *, fragment="", options=(), profile):
-    """Give what Chromium makes of a page when it can reach nothing."""
+    """Return what Chromium makes of a page when it can reach nothing."""
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
     command += ["--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=2000", *options]
     command += ["--window-size=1400,1200", f"file://{page}{fragment}"]
@@ -623,7 +680,7 @@ def dump(page, *, fragment="", options=(), profile):
 
 
 def drawn_paths(dom, kind="middle"):
-    """Give the attributes of all lines or bands, in the order in which they were drawn."""
+    """Return the attributes of all lines or bands, in the order in which they were drawn."""
     return [dict(re.findall(r'([\w-]+)="([^"]*)"', tag)) for tag in re.findall(rf'<path class="{kind}[^>]*>', dom)]
 
 
@@ -650,9 +707,9 @@ def test_a_browser_draws_the_curves_and_shows_their_numbers(tmp_path):
     assert "6 runs each" in chosen
     assert drawn_paths(chosen, "band")[1]["d"] != drawn_paths(whole, "band")[2]["d"]
 
-    picture = tmp_path / "picture.png"
-    dump(page, options=[f"--screenshot={picture}"], profile=profile)
-    assert picture.stat().st_size > 20_000
+    image = tmp_path / "image.png"
+    dump(page, options=[f"--screenshot={image}"], profile=profile)
+    assert image.stat().st_size > 20_000
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
@@ -673,6 +730,26 @@ def test_a_browser_says_where_there_is_nothing_to_draw(tmp_path):
     empty = dump(write_report(tmp_path / "runs"), options=["--dump-dom"], profile=profile)
     assert empty.count(">no number to draw yet</text>") == 1
     assert ">100%</text>" in empty
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+def test_a_browser_names_lines_by_numbers_where_names_do_not_fit(tmp_path):
+    names = [f"vcse-beta-{number}" for number in range(7)]
+    for name in names:
+        make_run(tmp_path / "runs", name, 0, [0.5, 1.0])
+    dom = dump(write_report(tmp_path / "runs"), options=["--dump-dom"], profile=tmp_path / "profile")
+    assert sorted(re.findall(r'<text class="end"[^>]*>([^<]*)</text>', dom)) == list("1234567")
+    assert [f'<span class="faint">{number}</span> {name}' in dom for number, name in enumerate(names, 1)] == [True] * 7
+    assert len(drawn_paths(dom, "leader")) == 6  # all end at 100 %, and one label stands there
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+def test_a_browser_says_that_no_run_ever_succeeded(tmp_path):
+    for seed in range(3):
+        make_run(tmp_path / "runs", "vcse", seed, [0.0, 0.0])
+    dom = dump(write_report(tmp_path / "runs"), options=["--dump-dom"], profile=tmp_path / "profile")
+    assert ">0% in every run, throughout</text>" in dom
+    assert ">100%</text>" in dom  # and not an axis that ends at 5 %
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")

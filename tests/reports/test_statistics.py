@@ -1,5 +1,5 @@
 from functools import partial
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from scipy.stats import trim_mean
 from vcse.reports import statistics
 from vcse.reports.statistics import (
     area_under_curve,
+    benjamini_hochberg,
     bootstrap_difference,
     bootstrap_interval,
     bootstrap_pair,
@@ -192,7 +193,7 @@ def seeded():
 
 
 def agrees(interval, reference, width_share=0.1):
-    """Say whether the ends of two intervals differ by no more than two draws of so many resamples do."""
+    """Return whether the ends of two intervals differ by no more than two samples of so many resamples do."""
     low, high = reference
     room = width_share * (high - low)
     return abs(interval.low[0] - low) < room and abs(interval.high[0] - high) < room
@@ -404,19 +405,58 @@ def test_a_permutation_p_value_is_that_of_all_assignments():
     ]
     exact = np.mean([abs(each) >= given - 1e-9 for each in differences])
     for one, other in ((scores, others), (others, scores)):
-        drawn = permutation_p_value(np.array(one), np.array(other), np.random.default_rng(0), resamples=100_000)
+        drawn = permutation_p_value([(np.array(one), np.array(other))], np.random.default_rng(0), resamples=100_000)
         assert drawn == pytest.approx(exact, abs=0.003)
 
 
 def test_runs_that_are_all_alike_do_not_differ_and_no_p_value_is_0():
     same, generator = np.full(5, 0.1), np.random.default_rng(0)
-    assert permutation_p_value(same, same, generator) == 1
-    assert 0 < permutation_p_value(np.zeros(20), np.ones(20), generator, resamples=100) == pytest.approx(1 / 101)
+    assert permutation_p_value([(same, same)], generator) == 1
+    assert 0 < permutation_p_value([(np.zeros(20), np.ones(20))], generator, resamples=100) == pytest.approx(1 / 101)
     with pytest.raises(ValueError, match="others must hold at least one score"):
-        permutation_p_value(same, np.array([]), generator)
+        permutation_p_value([(same, np.array([]))], generator)
 
 
 def test_holm_by_hand():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])  # 3 · 0.01, 2 · 0.03, 4 · 0.005
     assert holm([0.6, 0.7]) == [1, 1]
     assert holm([]) == []
+
+
+def test_benjamini_hochberg_by_hand():
+    # Of the example in the paper of 1995, the first four of fifteen are below 0.05.
+    p_values = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240]
+    p_values += [0.4262, 0.5719, 0.6528, 0.7590, 1.0]
+    corrected = benjamini_hochberg(p_values)
+    assert corrected[:4] == pytest.approx([0.0015, 0.003, 0.0095, 0.035625])  # 15/1, 15/2, 15/3, 15/4 times p
+    assert corrected[4:6] == pytest.approx([0.0603, 0.0298 * 15 / 7])  # the sixth is not below the seventh: 0.0695
+    assert sum(each < 0.05 for each in corrected) == 4
+    assert benjamini_hochberg([0.03, 0.01, 0.5, 0.02]) == pytest.approx([0.04, 0.04, 0.5, 0.04])
+    assert benjamini_hochberg([1.0, 0.9]) == [1, 1]
+    assert benjamini_hochberg([]) == []
+
+
+def test_exchanged_by_seed_a_p_value_is_that_of_all_flips_of_signs():
+    scores, others = np.array([1.0, 2.0, 4.0, 4.0, 9.0]), np.array([0.5, 2.5, 2.0, 1.0, 6.0])
+    differences = scores - others
+    flips = np.array(list(product((-1, 1), repeat=5))) * differences
+    exact = np.mean(np.abs(flips.mean(1)) >= differences.mean() - 1e-9)
+    generator = np.random.default_rng(0)
+    drawn = permutation_p_value([(scores, others)], generator, by_seed=True, resamples=50_000)
+    assert drawn == pytest.approx(exact, abs=0.005)
+    alone = permutation_p_value([(scores, others)], generator, resamples=50_000)
+    assert alone > 2 * drawn  # what seeds have in common hides the difference
+    with pytest.raises(ValueError, match="as many others as scores, got 5 and 4"):
+        permutation_p_value([(scores, others[:4])], generator, by_seed=True)
+
+
+def test_of_several_tasks_runs_are_exchanged_within_each():
+    easy, hard = np.array([10.0, 11.0, 12.0]), np.array([0.0, 1.0, 2.0])
+    generator = np.random.default_rng(0)
+    assert permutation_p_value([(easy, easy), (hard, hard)], generator) == 1
+    sides = [np.array(side) for side in combinations(range(6), 3)]
+    pooled = [np.concatenate((each, each + 2)) for each in (easy, hard)]
+    by_task = [[each[side].mean() - np.delete(each, side).mean() for side in sides] for each in pooled]
+    sums = np.abs(np.add.outer(*by_task))
+    drawn = permutation_p_value([(easy, easy + 2), (hard, hard + 2)], generator, resamples=50_000)
+    assert drawn == pytest.approx(np.mean(sums >= 4 - 1e-9), abs=0.005)

@@ -9,6 +9,8 @@ from vcse.reports.statistics import area_under_curve
 from vcse.reports.verdicts import (
     ALL_TASKS,
     FEWEST_EPISODES,
+    count_corrected,
+    decided_otherwise,
     judge,
     metric_curve,
 )
@@ -37,7 +39,7 @@ def make_study(*claims, tasks=(LAVA,), metric="success_rate"):
 
 
 def make_runs(levels, *, task=LAVA, runs=6):
-    """Give runs of constant success, a little apart from each other."""
+    """Return runs of constant success, a little apart from each other."""
     return [
         make_run(method, seed, [level + 0.01 * seed] * 3, task=task)
         for method, level in levels.items()
@@ -49,18 +51,24 @@ FASTER = Claim("faster", "vcse", "se")
 
 
 @pytest.mark.parametrize(
-    ("levels", "same", "verdict"),
+    ("levels", "within", "verdict"),
     [
-        ({"vcse": 0.6, "se": 0.2}, False, "holds"),
-        ({"vcse": 0.2, "se": 0.6}, False, "contradicted"),
-        ({"vcse": 0.5, "se": 0.5}, False, "undecided"),
-        ({"vcse": 0.6, "se": 0.2}, True, "contradicted"),
-        ({"vcse": 0.2, "se": 0.6}, True, "contradicted"),
-        ({"vcse": 0.5, "se": 0.5}, True, "undecided"),
+        ({"vcse": 0.6, "se": 0.2}, None, "holds"),
+        ({"vcse": 0.2, "se": 0.6}, None, "contradicted"),
+        ({"vcse": 0.5, "se": 0.5}, None, "undecided"),
+        ({"vcse": 0.6, "se": 0.2}, 0.0, "contradicted"),
+        ({"vcse": 0.2, "se": 0.6}, 0.0, "contradicted"),
+        ({"vcse": 0.5, "se": 0.5}, 0.0, "undecided"),  # that nothing is between them is never shown
+        ({"vcse": 0.51, "se": 0.5}, 0.1, "holds"),
+        ({"vcse": 0.5, "se": 0.51}, 0.1, "holds"),
+        ({"vcse": 0.6, "se": 0.5}, 0.1, "undecided"),
+        ({"vcse": 0.51, "se": 0.5}, 0.02, "undecided"),
+        ({"vcse": 0.7, "se": 0.5}, 0.1, "contradicted"),
+        ({"vcse": 0.5, "se": 0.7}, 0.1, "contradicted"),
     ],
 )
-def test_the_interval_decides(levels, same, verdict):
-    study = make_study(dataclasses.replace(FASTER, same=same))
+def test_the_interval_decides(levels, within, verdict):
+    study = make_study(dataclasses.replace(FASTER, within=within))
     (judged,) = judge(study, make_runs(levels))
     (judgement,) = judged.judgements
     assert judgement.verdict == verdict
@@ -253,7 +261,8 @@ def test_the_share_beyond_the_wall_comes_from_the_visits():
 def test_every_claim_of_the_catalogue_can_be_judged_without_runs():
     for entry in CATALOG.values():
         judged = judge(entry, [])
-        assert len(judged) == len(entry.claims)
+        always = [claim for claim in entry.claims if isinstance(claim, ZeroClaim) or not claim.where_run]
+        assert [each.claim for each in judged] == always
         for claim in judged:
             assert {each.verdict for each in claim.judgements} == {"not run"}
 
@@ -269,3 +278,120 @@ def test_what_is_measured_at_some_rows_alone_is_a_curve_of_these():
     runs += [make_run("se", seed, [0.0] * 6, eval_return_mean=[nan, 0, nan, 0, nan, 0]) for seed in range(5)]
     (judgement,) = judge(make_study(FASTER, metric="eval_return_mean"), runs)[0].judgements
     assert judgement.difference == pytest.approx(300)
+
+
+def make_shared_luck(lead, *, task=LAVA, seeds=range(8), others=range(8)):
+    """Return runs of which those of a seed are alike."""
+    luck = np.linspace(0, 0.6, 16)
+    return [make_run("vcse", seed, [luck[seed] + lead] * 3, task=task) for seed in seeds] + [
+        make_run("se", seed, [luck[seed] + 0.001 * (seed % 3)] * 3, task=task) for seed in others
+    ]
+
+
+def test_a_claim_is_judged_by_seed_where_it_says_so_and_shows_it_elsewhere():
+    runs = make_shared_luck(0.05)
+    (unpaired,) = judge(make_study(FASTER), runs)[0].judgements
+    claim = judge(make_study(dataclasses.replace(FASTER, paired=True)), runs)[0]
+    (paired,) = claim.judgements
+    assert (unpaired.verdict, unpaired.pairing, unpaired.shared_seeds) == ("undecided", "unpaired", 8)
+    assert (paired.verdict, paired.pairing, paired.shared_seeds) == ("holds", "paired by seed", 8)
+    assert (paired.low, paired.high) == (unpaired.paired_low, unpaired.paired_high)
+    assert unpaired.low < 0 < paired.low <= paired.difference <= paired.high < unpaired.high
+    assert paired.mean_paired_difference == pytest.approx(0.05 - 0.001 * np.mean([0, 1, 2, 0, 1, 2, 0, 1]))
+    assert paired.p_value < 0.05 < unpaired.p_value
+    assert claim.measure == "vcse against se: area under the curve, paired by seed"
+
+
+def test_runs_of_seeds_that_the_other_method_lacks_are_left_out_and_counted():
+    paired = make_study(dataclasses.replace(FASTER, paired=True))
+    (judgement,) = judge(paired, make_shared_luck(0.05, seeds=range(2, 10)))[0].judgements
+    assert (judgement.runs, judgement.other_runs, judgement.shared_seeds) == (6, 6, 6)
+    assert judgement.reason == "4 runs left out, of a seed that the other method lacks"
+    (judgement,) = judge(paired, make_shared_luck(0.05, seeds=range(8, 16)))[0].judgements
+    assert (judgement.verdict, judgement.reason) == ("not run", "no seed that both have")
+    (few,) = judge(paired, make_shared_luck(0.05, seeds=range(4, 10)))[0].judgements
+    assert (few.verdict, few.runs) == ("undecided", 4)
+    assert few.reason.startswith("4 runs of a method; 5 are needed; 6 runs left out")
+
+
+def test_unpaired_runs_count_where_a_claim_is_not_judged_by_seed():
+    (judgement,) = judge(make_study(FASTER), make_shared_luck(0.05, seeds=range(2, 10)))[0].judgements
+    assert (judgement.runs, judgement.other_runs, judgement.shared_seeds, judgement.reason) == (8, 8, 6, "")
+    assert judgement.paired_difference != pytest.approx(judgement.difference)
+    (none,) = judge(make_study(FASTER), make_shared_luck(0.05, seeds=range(8, 16)))[0].judgements
+    assert none.shared_seeds == 0
+    assert math.isnan(none.paired_low)
+
+
+def test_by_seed_a_run_that_is_too_short_leaves_out_that_of_its_seed():
+    runs = [*make_shared_luck(0.05, others=range(7)), make_run("se", 7, [0.4])]
+    claim = dataclasses.replace(FASTER, paired=True, at_frame=3000)
+    (judgement,) = judge(make_study(claim), runs)[0].judgements
+    assert (judgement.runs, judgement.other_runs, judgement.reason) == (7, 7, "2 runs left out, too short")
+
+
+def test_tasks_are_paired_each_and_averaged():
+    runs = make_shared_luck(0.05) + make_shared_luck(0.15, task=EMPTY)
+    claim = dataclasses.replace(FASTER, paired=True)
+    lava, empty, together = judge(make_study(claim, tasks=(LAVA, EMPTY)), runs)[0].judgements
+    assert together.difference == pytest.approx((lava.difference + empty.difference) / 2)
+    assert (together.runs, together.shared_seeds, together.verdict) == (16, 16, "holds")
+
+
+def test_a_margin_is_judged_by_seed_too():
+    claim = dataclasses.replace(FASTER, within=0.02)
+    runs = make_shared_luck(0.005)
+    verdicts = [
+        judge(make_study(dataclasses.replace(claim, paired=paired)), runs)[0].judgements[0].verdict
+        for paired in (False, True)
+    ]
+    assert verdicts == ["undecided", "holds"]
+
+
+@pytest.mark.parametrize("margin", [-0.1, math.nan, math.inf])
+def test_a_margin_is_a_number_from_0_on(margin):
+    with pytest.raises(ValueError, match=f"within must be a number from 0 on, got {margin}"):
+        Claim("", "vcse", "se", within=margin)
+
+
+def test_verdicts_are_corrected_for_how_many_they_are():
+    tasks = [f"minigrid/{name}" for name in ("One", "Two", "Three", "Four")]
+    runs = [run for task in tasks[1:] for run in make_runs({"vcse": 0.3, "se": 0.3, "none": 0.3}, task=task)]
+    runs += make_runs({"vcse": 0.327, "se": 0.3, "none": 0.2}, task=tasks[0])
+    claims = judge(make_study(FASTER, Claim("than none", "vcse", "none"), tasks=tasks), runs)
+    edge, clear = (claim.judgements[0] for claim in claims)
+    assert (edge.verdict, edge.by_holm, edge.by_benjamini_hochberg) == ("holds", "undecided", "undecided")
+    assert (clear.verdict, clear.by_holm, clear.by_benjamini_hochberg) == ("holds", "holds", "holds")
+    assert clear.p_holm == pytest.approx(8 * clear.p_value)
+    assert edge.p_benjamini_hochberg == pytest.approx(8 / 2 * edge.p_value)
+    together = claims[0].judgements[-1]
+    assert together.p_holm == pytest.approx(min(1, 2 * together.p_value), rel=1)  # two of their own, not ten
+    single, pooled = count_corrected(claims)
+    assert (single.comparisons, single.decided, single.by_holm, single.by_benjamini_hochberg) == (8, 2, 1, 1)
+    assert (pooled.where, pooled.comparisons) == ("on all tasks together", 2)
+    assert count_corrected(judge(make_study(FASTER), runs)) == []  # one verdict needs no correction
+
+
+def test_what_is_undecided_for_want_of_runs_is_no_comparison():
+    runs = make_runs({"vcse": 0.6, "se": 0.2}, runs=4)
+    (judgement,) = judge(make_study(FASTER), runs)[0].judgements
+    assert math.isnan(judgement.p_value)
+    assert (judgement.by_holm, judgement.by_benjamini_hochberg) == ("", "")
+
+
+def test_a_claim_about_a_method_beside_the_studys_is_judged_where_that_was_run():
+    control = Claim("The value helps.", "vcse", "se-matched", where_run=True)
+    assert [each.claim for each in judge(make_study(FASTER, control), make_runs({"vcse": 0.6, "se": 0.2}))] == [FASTER]
+    runs = make_runs({"vcse": 0.6, "se-matched": 0.2})
+    assert judge(make_study(control), runs)[0].judgements[0].verdict == "holds"
+
+
+def test_tasks_that_are_decided_where_all_together_are_not_are_named():
+    runs = make_runs({"vcse": 0.6, "se": 0.2}) + make_runs({"vcse": 0.6, "se": 0.2}, task=EMPTY, runs=2)
+    (claim,) = judge(make_study(FASTER, tasks=(LAVA, EMPTY)), runs)
+    assert decided_otherwise(claim) == {"holds": [LAVA]}
+    runs = make_runs({"vcse": 0.9, "se": 0.2}) + make_runs({"vcse": 0.2, "se": 0.4}, task=EMPTY)
+    (claim,) = judge(make_study(FASTER, tasks=(LAVA, EMPTY)), runs)
+    assert claim.judgements[-1].verdict == "holds"
+    assert decided_otherwise(claim) == {"contradicted": [EMPTY]}
+    assert decided_otherwise(judge(make_study(FASTER), make_runs({"vcse": 0.6, "se": 0.2}))[0]) == {}

@@ -40,25 +40,25 @@ class Walk(gymnasium.Env):
         self.slip = float(self.np_random.random())
         if self.slip > 0.1:
             self.place = max(0, self.place + (1 if action == 2 else -1))
-        arrived = self.place >= LENGTH
-        told = {"is_success": arrived} if self.says_success else {}
-        return self.shown(), float(arrived), arrived, False, told
+        next_observations = self.place >= LENGTH
+        told = {"is_success": next_observations} if self.says_success else {}
+        return self.shown(), float(next_observations), next_observations, False, told
 
     def render(self):
-        picture = np.zeros((20, 40, 3), dtype=np.uint8)
-        picture[:, 5 * self.place : 5 * self.place + 5] = 255
-        return picture
+        image = np.zeros((20, 40, 3), dtype=np.uint8)
+        image[:, 5 * self.place : 5 * self.place + 5] = 255
+        return image
 
 
-class Picture(Walk):
-    """The same, seen as a small picture."""
+class Image(Walk):
+    """The same, seen as a small image."""
 
     observation_space = spaces.Box(0, 255, (12, 14, 3), np.uint8)
 
     def shown(self):
-        picture = np.zeros((12, 14, 3), dtype=np.uint8)
-        picture[:, 2 * self.place : 2 * self.place + 2, int(self.slip * 3)] = 200
-        return picture
+        image = np.zeros((12, 14, 3), dtype=np.uint8)
+        image[:, 2 * self.place : 2 * self.place + 2, int(self.slip * 3)] = 200
+        return image
 
 
 class Steered(Walk):
@@ -75,15 +75,15 @@ class Steered(Walk):
         return told
 
 
-class SteeredPicture(Steered):
-    """Seen as a picture with channels first, of numbers from 0 to 1."""
+class SteeredImage(Steered):
+    """Seen as an image with channels first, of numbers from 0 to 1."""
 
     observation_space = spaces.Box(0.0, 1.0, (3, 30, 40), np.float32)
 
     def shown(self):
-        picture = np.zeros((3, 30, 40), dtype=np.float32)
-        picture[:, :, 5 * self.place : 5 * self.place + 5] = 1
-        return picture
+        image = np.zeros((3, 30, 40), dtype=np.float32)
+        image[:, :, 5 * self.place : 5 * self.place + 5] = 1
+        return image
 
 
 class Noisy(Walk):
@@ -133,7 +133,7 @@ class Mine(EmptyEnv):
 
 def _register():
     limits = {"max_episode_steps": 20}
-    for made in (Walk, Picture, Steered, SteeredPicture, Noisy, LateNoise, Broken):
+    for made in (Walk, Image, Steered, SteeredImage, Noisy, LateNoise, Broken):
         gymnasium.register(f"{made.__name__}-v0", entry_point=made, **limits)
     gymnasium.register("QuietWalk-v0", entry_point=Walk, kwargs={"says_success": False}, **limits)
     gymnasium.register("MiniGrid-Mine-v0", entry_point=Mine)

@@ -73,7 +73,7 @@ class Lending:
 
 
 def shorten(patch, pixels):
-    """Let episodes be short, and every frame be reported."""
+    """Make episodes short, and report every frame."""
     patch.setattr("vcse.envs.mujoco.Pixels", pixels)
     patch.setattr("vcse.cli.evaluate.cores", lambda: 1)
     frames = ACTION_REPEAT * EPISODE

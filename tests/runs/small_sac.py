@@ -42,7 +42,7 @@ class Transitions:
         size, actions = SIZES[task]
         rows = np.fromfile(run / "replay.bin", dtype=np.float32).reshape(-1, 2 * size + actions + 2)
         parts = np.split(rows, np.cumsum([size, actions, 1, 1]), axis=1)
-        self.observations, self.actions, self.arrived = parts[0], parts[1], parts[4]
+        self.observations, self.actions, self.next_observations = parts[0], parts[1], parts[4]
         self.rewards, self.terminated = parts[2][:, 0], parts[3][:, 0]
 
 

@@ -159,7 +159,7 @@ OF_EVERY_AGENT = [
 
 
 def written(content):
-    """Give what a file holds once it is read again: without tuples."""
+    """Return what a file holds once it is read again: without tuples."""
     return json.loads(json.dumps(content))
 
 

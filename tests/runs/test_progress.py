@@ -129,7 +129,7 @@ NARROW = "metaworld/peg-insert-side, drqv2, 1 run"
 
 
 def on_terminal(monkeypatch, columns, *statuses, frames=1_100_000):
-    """Give the lines that are left on a terminal of so many columns."""
+    """Return the lines that are left on a terminal of so many columns."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
@@ -137,7 +137,7 @@ def on_terminal(monkeypatch, columns, *statuses, frames=1_100_000):
         progress.start(NARROW, frames, 0)
         for status in statuses:
             progress.report(status)
-    last = terminal.getvalue().rpartition("\x1b[2K")[2]  # before each picture the one before is wiped out
+    last = terminal.getvalue().rpartition("\x1b[2K")[2]  # before each image the one before is wiped out
     return [line.rstrip() for line in re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", last).splitlines() if line.strip()]
 
 

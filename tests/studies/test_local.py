@@ -176,7 +176,7 @@ class TestOut:
         with pytest.raises(ValueError, match="holds another run"):
             check_out(FILE, [make_config(seed=0, eval_episodes=5)], tmp_path)
 
-    def test_refuses_pictures_of_another_quality_than_the_study_has(self, tmp_path):
+    def test_refuses_images_of_another_quality_than_the_study_has(self, tmp_path):
         config = small_pixels.make_config(seed=0)
         assert check_out(FILE, [config], tmp_path) == [config]  # a directory that is there and empty
         directory = RunDirectory(tmp_path / config.name, config)
@@ -189,7 +189,7 @@ class TestOut:
         with pytest.raises(ValueError, match="has rendering fast, not light, and a study has one"):
             check_out(FILE, [other], tmp_path)
 
-    def test_a_run_that_cannot_be_read_does_not_stop_others_that_see_pictures(self, tmp_path, capsys):
+    def test_a_run_that_cannot_be_read_does_not_stop_others_that_see_images(self, tmp_path, capsys):
         first, second = (small_pixels.make_config(seed=seed) for seed in (0, 1))
         RunDirectory(tmp_path / first.name, first).close()
         (tmp_path / "damaged").mkdir()

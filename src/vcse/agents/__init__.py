@@ -75,10 +75,15 @@ def agents_for(task: str) -> tuple[str, ...]:
 
 def agents_of(family: str) -> tuple[str, ...]:
     """Return the agents that can train on tasks of a family: on all of them, where it shows one kind of observation."""
-    shows = families()[family].shows
+    shows, is_discrete = families()[family].shows, families()[family].has_discrete_actions
     if not isinstance(shows, tuple):
         return tuple(name for name in agent_names() if agent_entry(name).observes == shows)
-    return tuple(name for name in agent_names() if set(shows) & set(_kinds_of(agent_entry(name))))
+    return tuple(
+        name
+        for name in agent_names()
+        if set(shows) & set(_kinds_of(agent_entry(name)))
+        and is_discrete in (None, agent_entry(name).has_discrete_actions)
+    )
 
 
 def _kinds_of(entry: AgentEntry) -> tuple[ObservationKind, ...]:

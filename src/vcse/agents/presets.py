@@ -1,7 +1,7 @@
 """Settings of an agent as a reading asks for them, with deviations where they are named."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from vcse.bonuses.readings import NormalizerName
@@ -63,7 +63,9 @@ def with_deviations(settings: type[S], preset: Preset, bonus: str, deviations: M
     for name in deviations:
         if name not in known and name not in OF_BONUS:
             raise ValueError(f"setting {name!r} does not exist; there are {', '.join([*OF_BONUS, *known])}")
-    named = {name: value for name, value in deviations.items() if value is not None and heeds(bonus, name, settings)}
+    named = {name: value for name, value in deviations.items() if value is not None}
+    beside = [name for name, value in named.items() if value]
+    named = {name: value for name, value in named.items() if heeds(bonus, name, settings, beside=beside)}
     entry = bonus_entry(bonus)
     choice = BonusChoice(
         name=bonus,
@@ -96,14 +98,16 @@ def plain_settings(settings: type[S], *, k: int) -> Callable[..., S]:
     return settings_for
 
 
-def heeds(bonus: str, name: str, settings: type[AgentSettings]) -> bool:
-    """Whether a setting makes a difference with a bonus."""
+def heeds(bonus: str, name: str, settings: type[AgentSettings], *, beside: Collection[str] = ()) -> bool:
+    """Whether a setting makes a difference with a bonus, where others are set beside it."""
     entry = bonus_entry(bonus)
     if name in ("log_offset", "value_normalization"):
         return name in entry.heeds
     if name == "k":
         return entry.pays and entry.has_neighbors
     about = described(settings).get(name)
+    if about is not None and about.heeded_with in beside:
+        return True
     heeded_by = "paying" if name == "scaling" else "all" if about is None else about.heeded_by
     return heeded_by == "all" or (entry.pays if heeded_by == "paying" else "values" in entry.needs)
 

@@ -27,13 +27,13 @@ class StepLog:
 
     Args:
         directory: Of the run.
-        frame_shape: Of an image.
+        image_shape: Of an image.
         action_size: Numbers of an action.
     """
 
-    def __init__(self, directory: RunDirectory, frame_shape: tuple[int, ...], action_size: int) -> None:
+    def __init__(self, directory: RunDirectory, image_shape: tuple[int, ...], action_size: int) -> None:
         self.directory = directory
-        self.frame_shape = frame_shape
+        self.image_shape = image_shape
         self.record = step_record(action_size)
         self._frames: list[np.ndarray] = []  # that are not on disk yet
         self._steps: list[np.ndarray] = []
@@ -55,11 +55,11 @@ class StepLog:
 
     def cut(self, frame: int, kept: int) -> None:
         """Drop all but so many images, and what the run wrote after a frame."""
-        sizes = {"frames.bin": math.prod(self.frame_shape), "steps.bin": self.record.itemsize}
+        sizes = {"frames.bin": math.prod(self.image_shape), "steps.bin": self.record.itemsize}
         self.directory.cut(frame, {name: kept * size for name, size in sizes.items()})
 
     def read(self, kept: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the first so many images, which stay on disk, and steps."""
         steps = self.directory.read_log("steps.bin", kept, self.record)
         path = self.directory.path / "frames.bin"
-        return np.memmap(path, dtype=np.uint8, mode="r", shape=(kept, *self.frame_shape)), steps
+        return np.memmap(path, dtype=np.uint8, mode="r", shape=(kept, *self.image_shape)), steps

@@ -1,6 +1,6 @@
 """Milliseconds per update of DrQ-v2, and frames per second of whole training.
 
-The update alone is timed with all that belongs to it, on random pictures; then whole training on the same task: acting,
+The update alone is timed with all that belongs to it, on random images; then whole training on the same task: acting,
 simulating, drawing and learning.
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple, get_args
 import torch
 
 from vcse.agents import agent_entry
-from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
+from vcse.agents.drqv2.agent import NOISE_SAMPLES, SHIFT_SAMPLES, DrQv2, DrQv2Spec
 from vcse.agents.drqv2.cohort import DrQv2Cohort
 from vcse.agents.drqv2.settings import IMAGE_SHAPE, DrQv2Settings, drqv2_settings
 from vcse.agents.image_environments import gl_backend
@@ -19,7 +19,7 @@ from vcse.bench.training import begun, duration, speed
 from vcse.envs.interface import Rendering
 from vcse.envs.tasks import task_spec
 from vcse.nets.random_shift import SHIFTS
-from vcse.replay.images import STACK, PictureBatch
+from vcse.replay.images import STACK, ImageBatch
 from vcse.runs.arithmetic import computing_with
 from vcse.runs.config import RunConfig
 
@@ -46,7 +46,7 @@ CUDA_CASES = tuple(
 
 
 def cases_for(device: str, rendering: Rendering | None = None) -> tuple[Case, ...]:
-    """Give what is measured on a device, with pictures of one quality where one is named."""
+    """Return what is measured on a device, with images of one quality where one is named."""
     cases = CUDA_CASES if device == "cuda" else CPU_CASES
     if rendering is None:
         return cases
@@ -100,23 +100,23 @@ def _settings(case: Case, seed_frames: int | None = None) -> DrQv2Settings:
 
 
 def _update_seconds(case: Case, device: str, seconds: float) -> float:
-    """Give the duration of an update."""
+    """Return the duration of an update."""
     config, actions = _settings(case), task_spec(case.task).action_size
     n = config.batch_size
     generator = torch.Generator().manual_seed(0)
     shape = (n, STACK * IMAGE_SHAPE[0], *IMAGE_SHAPE[1:])
-    pictures = [torch.randint(256, shape, dtype=torch.uint8, generator=generator).to(device) for _ in range(2)]
+    images = [torch.randint(256, shape, dtype=torch.uint8, generator=generator).to(device) for _ in range(2)]
     numbers = [torch.rand(n, generator=generator).to(device) for _ in range(2)]
-    batch = PictureBatch(
-        observations=pictures[0],
+    batch = ImageBatch(
+        observations=images[0],
         actions=(2 * torch.rand(n, actions, generator=generator) - 1).to(device),
         rewards=numbers[0],
         first_rewards=numbers[1],
         discounts=torch.full((n,), config.discount**config.n_step, device=device),
-        arrived=pictures[1],
+        next_observations=images[1],
     )
-    noise = torch.randn(NOISE_DRAWS, n, actions, generator=generator).to(device)
-    shifts = torch.randint(SHIFTS, (SHIFT_DRAWS, n, 2), generator=generator).to(device)
+    noise = torch.randn(NOISE_SAMPLES, n, actions, generator=generator).to(device)
+    shifts = torch.randint(SHIFTS, (SHIFT_SAMPLES, n, 2), generator=generator).to(device)
     agent = DrQv2(DrQv2Spec(shape[1], actions), config, 0, device=device)
     for _ in range(WARM_UP if device == "cuda" else 1):
         agent.update(batch, noise, shifts, step=0)
@@ -126,7 +126,7 @@ def _update_seconds(case: Case, device: str, seconds: float) -> float:
 
 
 def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float, dict[str, float], str]:
-    """Give frames/s of training, the shares of the time of its parts, and what drew the pictures."""
+    """Return frames/s of training, the shares of the time of its parts, and what drew the images."""
     config = RunConfig(
         task=case.task,
         agent="drqv2",

@@ -133,7 +133,7 @@ def _measure_cpu(size: Size, repeats: int) -> Row:
 
 
 def _in_fresh_process(what: str, ways: list[str], size: Size, repeats: int) -> dict[str, float]:
-    """Give the median milliseconds or the peak MiB of each way, measured where nothing else ran before."""
+    """Return the median milliseconds or the peak MiB of each way, measured where nothing else ran before."""
     request = json.dumps({"what": what, "ways": ways, "size": size, "repeats": repeats})
     done = subprocess.run(
         [sys.executable, "-m", "vcse.bench.estimator", request],

@@ -97,7 +97,7 @@ def _answer(device: str, case: Case, threads: int, seconds: float, start: Barrie
 
 
 def _measure(device: str, case: Case, threads: int, seconds: float, start: Barrier | None = None) -> dict[str, float]:
-    """Give frames/s and shares of one process."""
+    """Return frames/s and shares of one process."""
     torch.set_num_threads(1)
     configs = [
         RunConfig(

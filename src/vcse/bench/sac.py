@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from vcse.agents import agent_entry
-from vcse.agents.sac.agent import DRAWS, SAC, SACSpec
+from vcse.agents.sac.agent import ACTION_SAMPLES, SAC, SACSpec
 from vcse.agents.sac.cohort import SACCohort
 from vcse.agents.sac.settings import SACSettings, sac_settings
 from vcse.bench.training import begun, duration, speed
@@ -94,7 +94,7 @@ def _settings(case: Case, **asked: Any) -> SACSettings:
 
 
 def _update_seconds(case: Case, device: str, seconds: float) -> tuple[float, float]:
-    """Give the duration of an update of all learners, and of its bonus alone."""
+    """Return the duration of an update of all learners, and of its bonus alone."""
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> torch.Tensor:
@@ -107,9 +107,9 @@ def _update_seconds(case: Case, device: str, seconds: float) -> tuple[float, flo
         actions=random(n, ACTION_SIZE).tanh(),
         rewards=random(n).sigmoid(),
         terminated=torch.zeros(case.learners, n, device=device),
-        arrived=random(n, OBSERVATION_SIZE),
+        next_observations=random(n, OBSERVATION_SIZE),
     )
-    noise, values = random(DRAWS, n, ACTION_SIZE), random(n)
+    noise, values = random(ACTION_SAMPLES, n, ACTION_SIZE), random(n)
     for _ in range(WARM_UP):
         agent.update(batch, noise)
     if device == "cuda":
@@ -122,7 +122,7 @@ def _update_seconds(case: Case, device: str, seconds: float) -> tuple[float, flo
 
 
 def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float, dict[str, float]]:
-    """Give frames/s of training, and the shares of the time of its parts."""
+    """Return frames/s of training, and the shares of the time of its parts."""
     configs = [
         RunConfig(
             task=TASK,

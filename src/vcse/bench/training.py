@@ -38,7 +38,7 @@ def begun(kind: type[Begun], configs: Iterable[RunConfig], *, device: str, threa
 def speed(
     cohort: TimedCohort, device: str, seconds: float, after_step: Callable[[], object] = lambda: None
 ) -> tuple[float, dict[str, float]]:
-    """Give frames/s of training, of all learners together, and the shares of the time of its parts."""
+    """Return frames/s of training, of all learners together, and the shares of the time of its parts."""
     wait(device)
     before = dict(cohort.timer.seconds)
     begin, first = time.perf_counter(), cohort.frame
@@ -52,7 +52,7 @@ def speed(
 
 
 def duration(call: Callable[[], Any], device: str, seconds: float) -> float:
-    """Give how long a call takes: the median over groups of calls, each of which the host waits for."""
+    """Return how long a call takes: the median over groups of calls, each of which the host waits for."""
     call()
     wait(device)
     begin = time.perf_counter()

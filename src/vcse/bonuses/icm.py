@@ -116,7 +116,7 @@ class IntrinsicCuriosity(FeatureBonus):
         return BonusOutput(error.view(features.shape[:-1]))
 
     def learn(self, batch: BonusBatch) -> dict[str, Float[Tensor, "*learners"]]:
-        """Let all three networks learn from transitions."""
+        """Update all three networks on transitions."""
         numbers = self.networks.fit(self._loss, *self._rows(batch.features, batch.actions, batch.next_features))
         return {
             name: number.view(self.learner_shape)

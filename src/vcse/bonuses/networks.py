@@ -64,7 +64,7 @@ class NetworkRows(nn.Module):
         self.register_buffer("rows", rows.view(*learner_shape(learners), -1))
 
     def _initial(self, generator: torch.Generator) -> Float[Tensor, " p"]:
-        """Draw orthogonal weights; biases begin at 0."""
+        """Sample orthogonal weights; biases begin at 0."""
         parts = []
         for shape in self.shapes.values():
             if len(shape) == 1:

@@ -126,7 +126,7 @@ class RandomNetworkDistillation(FeatureBonus):
         return BonusOutput(self._scaled(error.view(features.shape[:-1])))
 
     def learn(self, batch: BonusBatch) -> dict[str, Float[Tensor, "*learners"]]:
-        """Let the predictor learn what the random network makes of the states."""
+        """Update the predictor towards the random network's features of the states."""
         with torch.no_grad():
             inputs = self._normalized(self._seen(batch.features, batch.next_features))
             targets = in_shares(self._told, self.target.stack, inputs)

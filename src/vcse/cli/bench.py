@@ -35,19 +35,19 @@ def bench(
             - estimator: the whole VCSE reward against the broadcast formula of the release.
             - minigrid: frames/s of training A2C with cohorts of several sizes, and the shares of the time.
             - sac: updates/s of SAC with networks and cohorts of several sizes, and the shares of the time.
-            - drqv2: milliseconds per update of DrQ-v2, and frames/s of training, per bonus and quality of pictures.
+            - drqv2: milliseconds per update of DrQ-v2, and frames/s of training, per bonus and quality of images.
             - mwm: milliseconds per update of Masked World Models and of its parts, how much of a GPU they use, and
               frames/s of training, per bonus; on a CPU with small networks and batches.
             - adapters: frames/s of agents of Stable-Baselines3, with the bonus and without it, on one core.
-        json: Print a list of flat rows on standard output and nothing else there.
-        device: Where to measure; auto takes the GPU where there is one. On the CPU, PyTorch uses one thread.
+        json: Print the rows as a JSON list on standard output, and nothing else.
+        device: Where to measure; auto is the GPU if there is one. On the CPU, PyTorch uses one thread.
         repeats: estimator: runs per size; the median is reported.
-        sizes: estimator: batches to measure, written NxDxK (points, dimensions, k), such as 1024x512x12. Without
-            it, those of the four agents and some larger ones.
-        threads: minigrid, sac, drqv2 and mwm: threads, or processes, for the environments; all cores if not given.
-        seconds: minigrid: how long each cohort trains, 10 if not given; sac, drqv2 and mwm: how long each of the
-            measurements of a case takes, 4 if not given.
-        rendering: drqv2: pictures of this quality alone; if not given, of all three on a GPU, and fast ones on a CPU.
+        sizes: estimator: batches to measure, written NxDxK (points, dimensions, k), such as 1024x512x12. Default:
+            those of the agents and some larger ones.
+        threads: minigrid, sac, drqv2 and mwm: threads, or processes, for the environments. Default: all cores.
+        seconds: minigrid: how long each cohort trains (default: 10); sac, drqv2 and mwm: how long each measurement of a
+            case takes (default: 4).
+        rendering: drqv2: only images of this quality. Default: all three on a GPU, and fast ones on a CPU.
     """
     _check_options(name, device, seconds, rendering)
     resolved = resolve_device(device)

@@ -34,7 +34,7 @@ EXTRAS = {
 }
 UNSET_GL = "unset MUJOCO_GL"
 SEEN_TASKS = {"dmc": "dmc-pixels/hopper_stand", "metaworld": "metaworld/door-open"}  # that are drawn, by extra
-PICTURE_OF = "picture of "
+IMAGE_OF = "image of "
 Status = Literal["ok", "missing", "broken"]
 COLOURS: dict[Status, str] = {"ok": "green", "missing": "yellow", "broken": "bold red"}
 
@@ -50,12 +50,12 @@ class Finding:
 
 
 def doctor(json: bool = False) -> int:
-    """Tell which Python, PyTorch, devices and extras are here, what is missing, and the command that installs it.
+    """Check Python, PyTorch, devices and extras: what is here, what is missing, and the command that installs it.
 
     Fails only where something that is installed does not work.
 
     Args:
-        json: Print a list of flat rows on standard output and nothing else there.
+        json: Print the rows as a JSON list on standard output, and nothing else.
     """
     console = Console()
     findings = []
@@ -69,7 +69,7 @@ def doctor(json: bool = False) -> int:
 
 
 def diagnose() -> Iterator[Finding]:
-    """Give the findings one by one."""
+    """Return the findings one by one."""
     import torch
 
     yield Finding("vcse", "ok", __version__)
@@ -91,7 +91,7 @@ def diagnose() -> Iterator[Finding]:
         if extra == "dmc" and finding.status == "ok":
             yield _step_of_hopper()
         if extra in SEEN_TASKS and finding.status == "ok":
-            yield _picture_of(SEEN_TASKS[extra], extra)
+            yield _image_of(SEEN_TASKS[extra], extra)
 
 
 def _estimators_on(device: str) -> Finding:
@@ -153,28 +153,28 @@ def _step_of_hopper() -> Finding:
     return Finding(what, "ok", f"one step of the simulator earns {reward:.1f}")
 
 
-def _picture_of(task: str, extra: str) -> Finding:
-    """Draw one picture, on the GPU where there is one, in a process of its own."""
+def _image_of(task: str, extra: str) -> Finding:
+    """Draw one image, on the GPU where there is one, in a process of its own."""
     import torch
 
     from vcse.envs.mujoco.pixels import Pixels
     from vcse.envs.mujoco.rendering import missing_library
 
     device: Literal["cpu", "cuda"] = "cuda" if torch.cuda.is_available() else "cpu"
-    what = PICTURE_OF + task
+    what = IMAGE_OF + task
     # This is asked first: what fails in that process would not tell a library that is not here from one that is broken.
     missing = missing_library(device)
     if missing is not None:
         return Finding(what, "missing", missing.reason, missing.install)
     try:
         with closing(Pixels([task], rendering="light", device=device)) as environments:
-            [picture] = environments.reset([0])
+            [image] = environments.reset([0])
     except Exception as error:  # whatever it is, the diagnosis goes on and names it
         chosen = [variable for variable in ("MUJOCO_GL", "MUJOCO_EGL_DEVICE_ID") if os.environ.get(variable)]
         remedy = f"unset {' '.join(chosen)}" if chosen else _install_again(extra)
         return Finding(what, "broken", f"{type(error).__name__}: {error}", remedy)
-    if picture.min() == picture.max():
-        return Finding(what, "broken", "the picture is empty", "set MUJOCO_GL to egl or osmesa")
+    if image.min() == image.max():
+        return Finding(what, "broken", "the image is empty", "set MUJOCO_GL to egl or osmesa")
     return Finding(what, "ok", f"drawn by {environments.gl_backend} on {device}")
 
 
@@ -183,7 +183,7 @@ def _install_again(extra: str) -> str:
 
 
 def _package(module: str) -> str:
-    """Give the name under which pip knows a module."""
+    """Return the name under which pip knows a module."""
     return importlib.metadata.packages_distributions().get(module, [module])[0]
 
 
@@ -198,7 +198,7 @@ def _show(finding: Finding, console: Console) -> None:
     """Print one finding, so that names stand below each other and commands can be copied, however narrow it is."""
     line = Table.grid(padding=(0, 2, 0, 0))
     line.add_column(width=max(map(len, COLOURS)))
-    line.add_column(width=len(PICTURE_OF + SEEN_TASKS["dmc"]), overflow="fold")
+    line.add_column(width=len(IMAGE_OF + SEEN_TASKS["dmc"]), overflow="fold")
     line.add_column(overflow="fold")
     line.add_row(f"[{COLOURS[finding.status]}]{finding.status}[/]", finding.what, escape(finding.found))
     console.print(line)

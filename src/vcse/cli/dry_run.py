@@ -20,7 +20,7 @@ def say_what_would_run(
     jobs: int,
     is_here: bool = True,
 ) -> int:
-    """Say how much there is to do; where it is done on this machine, refuse what it has no room for.
+    """Print how much there is to do; refuse what this machine has no room for.
 
     Args:
         title: What is trained.
@@ -65,5 +65,5 @@ def say_what_would_run(
 
 
 def all_done(configs: Sequence[RunConfig], out: Path) -> str:
-    """Say that no run is left."""
+    """Print that no run is left to train."""
     return f"the run in {out} is done" if len(configs) == 1 else f"all {len(configs)} runs in {out} are done"

@@ -64,19 +64,18 @@ def evaluate_runs(
     device: Device = "auto",
     json: bool = False,
 ) -> int:
-    """Play episodes with the newest policy of every run, with sampled and again with likeliest actions.
+    """Play episodes with the newest policy of every run, with sampled and with greedy actions.
 
-    Layouts and actions depend on the run's seed and its frame alone, so that a run that has ended gives the last row
-    of its eval.csv again, unless --episodes asks for more or fewer; on another device, or with pictures that another
-    library draws, nearly so. A run that has saved nothing yet is named and passed over; so is one whose files are
-    damaged, and then the exit status is 1.
+    Layouts and actions depend only on the run's seed and its frame, so a finished run reproduces the last row of its
+    eval.csv, unless --episodes differs; on another device, or with images rendered by another library, nearly so. A run
+    without a checkpoint is named and skipped; so is one with damaged files, and then the exit status is 1.
 
     Args:
         directory: A run, or a directory of runs.
-        episodes: For each run, and each of the two ways to act; if not given, as many as the run is evaluated with in
-            training, and where that is 0, 100 in MiniGrid and 10 otherwise.
-        device: Where the networks live; auto takes the GPU where there is one.
-        json: Print a list of flat rows, one per run, on standard output and nothing else there.
+        episodes: Episodes per run, for each of the two ways to act. Default: as many as in training, or, if that is 0,
+            100 in MiniGrid and 10 otherwise.
+        device: Where the networks live; auto is the GPU if there is one.
+        json: Print the rows as a JSON list, one per run, on standard output, and nothing else.
     """
     check_least(episodes=(episodes, 1))
     rows: list[Row] = []

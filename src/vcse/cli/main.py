@@ -14,16 +14,15 @@ from vcse.runs.stopping import StoppedError
 VERBS: dict[str, NamedVerb] = {
     "train": (
         "vcse.cli.train:train",
-        "Train: every task with every bonus and every seed, all at once. Unfinished runs go on, finished are skipped.",
+        "Train every task with every bonus and every seed. Unfinished runs are resumed, finished ones skipped.",
     ),
     "resume": (
         "vcse.cli.train:resume",
-        "Go on with every unfinished run below a directory. One that cannot be read is left out, "
-        "and the exit status 1.",
+        "Resume every unfinished run below a directory. One that cannot be read is skipped, with exit status 1.",
     ),
     "eval": (
         "vcse.cli.evaluate:evaluate_runs",
-        "Play episodes with the newest policy of every run, with sampled and again with likeliest actions.",
+        "Play episodes with the newest policy of every run, with sampled and with greedy actions.",
     ),
     "watch": (
         "vcse.cli.watch:watch",
@@ -32,20 +31,20 @@ VERBS: dict[str, NamedVerb] = {
     "tasks": ("vcse.cli.tasks:tasks", "List the tasks of every family, the agent that each is for, and what it sees."),
     "study": (
         "vcse.cli.study:study",
-        "List, show and run the studies of the catalogue: vcse study list | show | run | status | pack.",
+        "List, show and run the studies of the catalogue: vcse study list | show | run | status | pack | power.",
     ),
     "report": (
         "vcse.cli.report:report",
-        "Write a page about a study, about several, or about any runs: curves, numbers, and a verdict on each claim.",
+        "Write a page about a study, several studies, or any runs: curves, numbers, and a verdict on each claim.",
     ),
     "bench": ("vcse.cli.bench:bench", "Measure speed and memory."),
     "doctor": (
         "vcse.cli.doctor:doctor",
-        "Tell which Python, PyTorch, devices and extras are here, what is missing, and the command that installs it.",
+        "Check Python, PyTorch, devices and extras: what is here, what is missing, and the command that installs it.",
     ),
     "selftest": (
         "vcse.cli.selftest:selftest",
-        "Hold the estimators against closed forms, print bias and spread, and fail outside the tolerance.",
+        "Check the estimators against closed forms: print bias and spread, and fail outside the tolerance.",
     ),
 }
 
@@ -71,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _told(error: Exception) -> str:
-    """Give what an error says; of a file, without the number that the system has for it."""
+    """Return what an error says; of a file, without the number that the system has for it."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error)

@@ -76,14 +76,14 @@ def numbers_of(texts: list[str], kinds: Sequence[type], written: str) -> float |
 
 
 def read_by(read: Callable[[str], Any], metavar: str) -> Any:
-    """Let an option be read by a function; it may be left out, whatever it is."""
+    """Return the type of an option that a function parses; it may be left out."""
     return read_together_by(lambda texts: read(texts[0]), metavar, 1)
 
 
 def read_together_by(
     read: Callable[[list[str]], Any], metavar: str, count: int | tuple[int, ...] | Literal["*"]
 ) -> Any:
-    """Let an option of several words, of which there may be so many, be read by a function."""
+    """Return the type of an option of several words that a function parses."""
     return PrimitiveConstructorSpec[Any](
         nargs=count,
         metavar=metavar,
@@ -94,12 +94,12 @@ def read_together_by(
 
 
 def if_given(metavar: str | None = None) -> Any:
-    """Let an option not be given, and show no "(default: None)": what happens then is for its help to say."""
+    """Return the annotation of an optional option without "(default: None)": its help states the default."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
 
 
 def one_of(kind: Any) -> Any:
-    """Let an option be one of some words; with `if_given` it need not be any."""
+    """Return the type of an option that is one of some words; with `if_given` it may be left out."""
     words = get_args(kind)
 
     def read(text: str) -> str:

@@ -218,7 +218,7 @@ def with_numbers(settings: AgentSettings, texts: Iterable[str], *, agent: str) -
 
 @contextmanager
 def naming_options(names: Iterable[str]) -> Iterator[None]:
-    """Let errors of settings, which name a field, name the option that it comes from.
+    """Rewrite errors of settings, which name a field, so that they name its option.
 
     Args:
         names: Of the options, as arguments.

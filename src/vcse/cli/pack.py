@@ -38,7 +38,7 @@ def pack_study(
     columns: Names = PUBLISHED_COLUMNS,
     commit: Annotated[str | None, if_given("HASH")] = None,
 ) -> int:
-    """Put the curves of a study into a few small files, to publish; vcse report reads them like the runs.
+    """Pack the curves of a study into a few small files to publish; vcse report reads them like the runs.
 
     Args:
         directories: What was given as --out to vcse study run; parts of one study from different places become one.

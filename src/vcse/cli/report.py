@@ -22,24 +22,23 @@ def report(
     overlay_method: NameIfGiven = None,
     overlay_frames_per_step: Whole = 1,
 ) -> int:
-    """Write a page about a study, about several, or about any runs: curves, numbers, and a verdict on each claim.
+    """Write a page about a study, several studies, or any runs: curves, numbers, and a verdict on each claim.
 
-    The page needs nothing but itself and opens from disk; its figures and tables lie beside it as files. Runs that
-    cannot be read are named on it and here, and the others are shown.
+    The page is self-contained and opens from disk; its figures and tables are also written beside it. Runs that cannot
+    be read are named on the page and here, and the others are shown.
 
     Args:
         directory: A study, a directory of studies, a directory of runs, or an archive of them.
-        out: Where the page goes; the folder report in the directory if it is not given, report-COLUMN with --column.
-        column: Show this column of train.csv in place of what the study is judged by, such as eval_return_mean,
-            bonus_mean or critic_loss; a wrong one is answered with all that there are. Such a page judges no claims.
-        overlay: Files of other people's curves, drawn as dashed lines on the tasks that they are about: CSVs of DrQ-v2,
-            TD-MPC2 or with the columns task,method,seed,frame,return_mean, monitor.csv and evaluations.npz of
-            Stable-Baselines3, runs of vcse. Runs of the same method are one line.
-        overlay_task: Which of the tasks here these curves are about, for files that do not say or have another name
-            for it.
-        overlay_method: What to call the method of these curves. A file that does not say is otherwise called by its
-            own name, or by that of its folder, as in PPO/seed1/monitor.csv.
-        overlay_frames_per_step: How many frames a step takes in files that count steps: the action repeat.
+        out: Where the page is written. Default: the folder report in the directory, or report-COLUMN with --column.
+        column: Plot this column of train.csv, such as eval_return_mean, bonus_mean or critic_loss, in place of the
+            study's metric; an unknown name lists all of them. Such a page judges no claims.
+        overlay: Files of other people's curves, plotted as dashed lines on their tasks: CSVs of DrQ-v2 or TD-MPC2, or
+            with the columns task,method,seed,frame,return_mean; monitor.csv and evaluations.npz of Stable-Baselines3;
+            runs of vcse. Runs of the same method are one line.
+        overlay_task: The task of these curves, for files that do not name it or have another name for it.
+        overlay_method: The label of these curves. Default: what the file says, or else its own name, or that of its
+            folder, as in PPO/seed1/monitor.csv.
+        overlay_frames_per_step: Frames per step in files that count steps: the action repeat.
     """
     try:
         from vcse.reports.external_curves import join_runs, read_foreign

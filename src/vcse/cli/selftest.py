@@ -40,14 +40,14 @@ class Check:
 def selftest(
     json: bool = False, device: Literal["auto", "cpu", "cuda"] = "auto", draws: int = 10, seed: int = 0
 ) -> int:
-    """Hold the estimators against closed forms, print bias and spread, and fail outside the tolerance.
+    """Check the estimators against closed forms: print bias and spread, and fail outside the tolerance.
 
     A k-nearest-neighbour estimate is biased on finite samples, more in more dimensions; the tolerance of each line is
     that bias and its noise. A constant that is off by log 2 is several times larger.
 
     Args:
-        json: Print a list of flat rows on standard output and nothing else there.
-        device: Where to compute; auto takes the GPU where there is one.
+        json: Print the rows as a JSON list on standard output, and nothing else.
+        device: Where to compute; auto is the GPU if there is one.
         draws: Samples drawn per line; bias and spread are over these.
         seed: Seed of the samples.
     """
@@ -82,7 +82,7 @@ CORRELATED = (
 
 
 def run_checks(device: Literal["cpu", "cuda"], draws: int, generator: "torch.Generator") -> Iterator[Check]:
-    """Give the checks one by one."""
+    """Return the checks one by one."""
     import torch
 
     from vcse.estimators import kl_entropy, ksg_conditional_entropy, state_entropy_reward, value_conditional_reward

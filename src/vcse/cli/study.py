@@ -19,11 +19,12 @@ from vcse.cli.dry_run import all_done, say_what_would_run
 from vcse.cli.flags import check_least, flag
 from vcse.cli.option_types import FramesIfGiven, NamesIfGiven, PathIfGiven, WholeIfGiven, if_given, one_of
 from vcse.cli.pack import pack_study
+from vcse.cli.power import show_power
 from vcse.cli.verbs import Verb, run_verb
 from vcse.envs.interface import Rendering
 from vcse.envs.mujoco.rendering import named_backend
 from vcse.launch.cohorts import room_for, warn_of
-from vcse.launch.devices import Device, check_drawing, device_for
+from vcse.launch.devices import Device, check_rendering, device_for
 from vcse.runs.config import RunConfig
 from vcse.runs.formatting import counted
 from vcse.runs.machine import cores
@@ -38,13 +39,13 @@ Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 
 
 def study() -> int:
-    """List, show and run the studies of the catalogue: vcse study list | show | run | status | pack."""
+    """List, show and run the studies of the catalogue: vcse study list | show | run | status | pack | power."""
     return run_study_command([])
 
 
 def run_study_command(arguments: list[str]) -> int:
     """Run what follows `vcse study`."""
-    description = "Every figure of the paper, and seven of our own, as one command."
+    description = "Every figure of the paper, and nine of our own, as one command."
     return run_verb(VERBS, arguments or ["--help"], prog="vcse study", description=description)
 
 
@@ -52,7 +53,7 @@ def list_studies(json_rows: Annotated[bool, tyro.conf.arg(name="json")] = False)
     """List every study, and what it asks for.
 
     Args:
-        json_rows: Print a list of flat rows on standard output and nothing else there.
+        json_rows: Print the rows as a JSON list on standard output, and nothing else.
     """
     if json_rows:
         print(json.dumps([_row(entry) for entry in CATALOG.values()], indent=1))
@@ -102,23 +103,23 @@ class StudyRun:
 
     Attributes:
         name: One of vcse study list.
-        seeds: Runs of each method on each task; the study's own number if not given.
-        first_seed: The seed of the first, the others follow; the study's own, which is mostly 0, if not given.
-        frames: How long every run is; the study's own lengths if not given.
-        tasks: Only these tasks; all of the study if not given.
-        bonuses: Only these methods, by label or by bonus; all of the study if not given.
-        out: Where the runs are written; runs/NAME if not given.
-        jobs: Cohorts that are trained at the same time; one per core, and one on a GPU, if not given.
-        threads: For the environments, of all jobs together; all cores if not given.
-        device: Where the networks live; auto takes the GPU where there is one, but for runs that were begun on the CPU.
-        eval_every_frames: Evaluate every so many frames, and at the end; 0 is only there. As often as the study does if
-            not given. Where pictures are drawn, evaluations every 10,000 frames are half of all drawing.
-        rendering: Quality of pictures, for studies of agents that see some: faithful (if not given), light (nearly the
-            same, several times faster) or fast (no shadows, reflections or smooth edges). It is one for a whole study.
-        keep_replay: Keep the files of the replays of runs that are done, for agents that have one. Without them a study
-            takes far less of the disk, and its runs cannot be made longer.
-        ray: Run on a Ray cluster: its address, auto for the one that is running here, local to start one.
-        dry_run: Say what would run, how long, and how much memory and disk it takes, and do nothing.
+        seeds: Runs of each method on each task. Default: the study's own number.
+        first_seed: Seed of the first run; the others count up from it. Default: the study's own, mostly 0.
+        frames: Length of every run. Default: the study's own lengths.
+        tasks: Run only these tasks. Default: all of the study.
+        bonuses: Run only these methods, by label or by bonus. Default: all of the study.
+        out: Where runs are written. Default: runs/NAME.
+        jobs: Cohorts trained at the same time. Default: one per core, and one on a GPU.
+        threads: Threads for the environments of all jobs together. Default: all cores.
+        device: Where the networks live; auto is the GPU if there is one, except for runs begun on the CPU.
+        eval_every_frames: Evaluate every so many frames, and at the end; 0 evaluates only at the end. Default: the
+            study's own. With images, evaluations every 10,000 frames take half of all rendering.
+        rendering: Quality of images, for studies of agents that see images: faithful (the default), light (nearly the
+            same, several times faster) or fast (no shadows, reflections or smooth edges). The whole study has one.
+        keep_replay: Keep the replay files of finished runs, for agents that have a replay. Without them a study takes
+            far less disk space, but its runs cannot be extended.
+        ray: Run on a Ray cluster: its address, auto for the one that is running here, or local to start one.
+        dry_run: Print what would run, how long it would take, and how much memory and disk it needs; run nothing.
         quiet: Show no progress.
     """
 
@@ -154,7 +155,7 @@ class StudyRun:
         )
         whose = f"but {self.name} is for {entry.agent}, which"
         if self.rendering is not None and agent_entry(entry.agent).observes != "image":
-            raise ValueError(f"--rendering is for agents that see pictures, {whose} sees none")
+            raise ValueError(f"--rendering is for agents that see images, {whose} sees none")
         if not self.keep_replay and not agent_entry(entry.agent).needs(configs[0]).replay:
             raise ValueError(f"--no-keep-replay is for agents that have one, {whose} has none")
         return entry, configs
@@ -173,7 +174,7 @@ class StudyRun:
 
 
 def run_study(asked: Annotated[StudyRun, tyro.conf.arg(name="")]) -> int:
-    """Run a study, or go on with it; finished runs are left as they are.
+    """Run a study, or resume it; finished runs are left as they are.
 
     Args:
         asked: Its options.
@@ -221,7 +222,7 @@ def _training(
         connect(asked.ray)
         cohorts = form_cohorts(unfinished, jobs=asked.jobs or cores(), device=device)
         return partial(run_on_ray, cohorts, out, device=device)
-    check_drawing(unfinished, device)  # a cluster draws elsewhere
+    check_rendering(unfinished, device)  # a cluster draws elsewhere
     cohorts = form_cohorts(unfinished, jobs=jobs, device=device)
     room = room_for(cohorts, out, device=device, jobs=jobs)
     if (said := room.describe()) and not asked.quiet:
@@ -231,7 +232,7 @@ def _training(
 
 
 def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
-    """Say how far a study is, from another terminal or another machine.
+    """Show how far a study is, from another terminal or another machine.
 
     Args:
         directory: What was given as --out.
@@ -257,7 +258,11 @@ def _judged_by(claim: Claim | ZeroClaim) -> str:
         return f"judged by {claim.column} of {claim.method} before the first success"
     by = "the area under the curve" if claim.at_frame is None else f"frame {claim.at_frame:,}"
     where = f" on {', '.join(claim.tasks)}" if claim.tasks else ""
-    return f"judged by {claim.better} {'as' if claim.same else '>'} {claim.than}{where}, {by}"
+    how = f"{', paired by seed' if claim.paired else ''}{', where both were run' if claim.where_run else ''}"
+    if claim.within is None:
+        return f"judged by {claim.better} > {claim.than}{where}, {by}{how}"
+    margin = f" within {claim.within:g}" if claim.within else ""
+    return f"judged by {claim.better} as {claim.than}{margin}{where}, {by}{how}"
 
 
 def _row(entry: Study) -> dict[str, object]:
@@ -284,4 +289,5 @@ VERBS: dict[str, Verb] = {
     "run": run_study,
     "status": show_status,
     "pack": pack_study,
+    "power": show_power,
 }

@@ -19,8 +19,8 @@ def tasks(json: bool = False) -> int:
     """List the tasks of every family, the agent that each is for, and what it sees.
 
     Args:
-        json: Print a list of flat rows on standard output and nothing else there; families that are not installed
-            are left out, and so are those that have any id that is registered elsewhere.
+        json: Print the rows as a JSON list on standard output, and nothing else; families that are not installed are
+            left out, and so are those with any registered id.
     """
     groups: dict[tuple[str, ...] | str, list[str]] = {}  # that have the same names, or miss the same
     rows: list[dict[str, str]] = []
@@ -50,7 +50,7 @@ def tasks(json: bool = False) -> int:
 
 
 def _briefly(names: Sequence[str], listed: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """Give names, or say in which few they differ from those of a family that was listed before."""
+    """Return names, or in which few they differ from those of a family that was listed before."""
     for family, before in listed.items():
         without = [name for name in before if name not in names]
         if set(names) < set(before) and len(without) < len(names):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,7 @@ from vcse.cli.options import (
 from vcse.envs.tasks import check_task
 from vcse.launch.cohorts import alike, check_run, check_runs, unfinished_runs, warn_of
 from vcse.launch.configs import resolve_agent, run_configs
-from vcse.launch.devices import Device, check_drawing, device_for
+from vcse.launch.devices import Device, check_rendering, device_for
 from vcse.launch.processes import deal_out, suitable_jobs, train_in_jobs
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import check_no_file, done_frame, run_directories, those_without_problems
@@ -58,39 +58,39 @@ class Runs:
     """What is trained.
 
     Attributes:
-        task: One or several of vcse tasks, such as minigrid/LavaGapS7, dmc/hopper_stand, dmc-pixels/hopper_stand or
-            metaworld/door-open; minigrid-full/... shows the whole map. gymnasium/ID is any environment that is
-            registered with Gymnasium, and gymnasium/MODULE:ID imports the module that registers it.
-        bonus: One or several of none, se, vcse, se-matched; rcse where rewards come at more than the goal; to compare
-            with, rnd (random network distillation), icm (intrinsic curiosity, in a2c and sac) and counts (episodic, in
-            a2c).
+        task: One or more names from vcse tasks, such as minigrid/LavaGapS7, dmc/hopper_stand, dmc-pixels/hopper_stand
+            or metaworld/door-open; minigrid-full/... shows the whole map. gymnasium/ID is any environment registered
+            with Gymnasium, and gymnasium/MODULE:ID imports the module that registers it first.
+        bonus: One or more of none, se, vcse, se-matched; rcse where rewards are not given at the goal alone; as
+            baselines, rnd (random network distillation), icm (intrinsic curiosity, in a2c and sac) and counts
+            (episodic, in a2c).
         agent: a2c for minigrid/... and its variants, sac for dmc/..., drqv2 or mwm for dmc-pixels/... and
-            metaworld/...; of gymnasium/..., a2c where actions are discrete, sac where they are continuous, drqv2 where
-            these come with images; if not given, the first that can train on the task.
-        seeds: How many runs of each.
-        first_seed: The seed of the first; the others follow.
-        frames: How long each run is, in frames of the simulator; 100k and 1M are read too. In a2c 128 frames make an
-            update, if not set otherwise, and the last one is made whole; in drqv2 and mwm an action is two frames, and
-            an update comes every four or every ten.
-        out: Where the runs are written: OUT/TASK/METHOD/seedN.
-        method: The label of the runs in comparisons; the bonus' name if not given.
-        reading: Whose definitions are followed: release made the paper's curves, paper is what the paper prints,
-            clean is without anybody's quirks, re3 is for se in a2c alone; recommended is clean with bonuses of mean 0
-            and scale 1, in which duplicates earn log 1.
-        k: Deviation from the reading: which neighbour. In a2c 3 for vcse and se-matched in release, 5 otherwise; in
-            sac, drqv2 and mwm 12.
-        log_offset: Deviation from the reading: what is added inside the logarithm of vcse, rcse and se-matched.
-        value_normalization: What vcse and rcse condition on is standardised over the batch, or by running estimates.
-        scaling: Deviation from the reading: with which mean and scale a bonus pays. raw is as its formula says,
-            centered is less the mean of the batch, standardized is divided by its standard deviation too. Without it
-            standardized in recommended, else raw.
-        settings: Other numbers of the agent, by their names in config.json, such as learning_rate=3e-4 discount=0.97;
-            a wrong name is answered with all that there are.
-        eval_every_frames: Evaluate every so many frames; 0 is only at the end. Without it 0 in a2c, 20,000 in mwm, and
-            10,000 otherwise.
-        eval_episodes: Episodes of an evaluation: 100 in a2c, with sampled and again with likeliest actions, and 10
-            otherwise, with the mean of the policy, if not given; 0 is none.
-        checkpoint_every_frames: Save every so many frames.
+            metaworld/...; for gymnasium/..., a2c if actions are discrete, sac if they are continuous, drqv2 if
+            observations are images as well. Default: the first that can train on the task.
+        seeds: Number of runs of each task and bonus.
+        first_seed: Seed of the first run; the others count up from it.
+        frames: Length of each run in simulator frames; 100k and 1M are understood. An a2c update takes 128 frames
+            unless set otherwise, and the last one is completed; in drqv2 and mwm an action lasts two frames, and there
+            is an update every four or ten frames.
+        out: Where runs are written: OUT/TASK/METHOD/seedN.
+        method: Label of the runs in comparisons. Default: the name of the bonus.
+        reading: Whose definitions to follow. release: the code that made the paper's curves; paper: what the paper
+            prints; clean: textbook definitions without the quirks of either; re3: for se in a2c only; recommended:
+            clean, with bonuses of mean 0 and scale 1, in which duplicates earn log 1.
+        k: Which nearest neighbour is used, if not that of the reading: in a2c 3 for vcse and se-matched in release and
+            5 otherwise; in sac, drqv2 and mwm 12.
+        log_offset: What is added inside the logarithm of vcse, rcse and se-matched, if not that of the reading.
+        value_normalization: Standardize what vcse and rcse condition on over the batch, or by running estimates.
+        scaling: Mean and scale of the bonus, if not those of the reading. raw: as its formula says; centered: minus
+            the mean of the batch; standardized: also divided by its standard deviation. Default: standardized in
+            recommended, else raw.
+        settings: Other numbers of the agent by their names in config.json, such as learning_rate=3e-4 discount=0.97;
+            an unknown name lists all of them.
+        eval_every_frames: Evaluate every so many frames; 0 evaluates only at the end. Default: 0 in a2c, 20,000 in mwm,
+            and 10,000 otherwise.
+        eval_episodes: Episodes per evaluation; 0 is none. Default: 100 in a2c, played with sampled and again with
+            greedy actions, and 10 otherwise, played with the mean action.
+        checkpoint_every_frames: Save a checkpoint every so many frames.
     """
 
     task: Names
@@ -117,10 +117,10 @@ class Machine:
     """With what runs are trained.
 
     Attributes:
-        jobs: Processes that the runs are dealt out to; as many as suit the cores if not given.
-        threads: For the environments, of all processes together; all cores if not given.
-        device: Where the networks live; auto takes the GPU where there is one, but for runs that were begun on the CPU.
-        tensorboard: Write what is in the CSV files for TensorBoard too, to a folder of each run.
+        jobs: Processes among which runs are divided. Default: as many as suit the cores.
+        threads: Threads for the environments of all processes together. Default: all cores.
+        device: Where the networks live; auto is the GPU if there is one, except for runs begun on the CPU.
+        tensorboard: Write what is in the CSV files to TensorBoard too, in a folder of each run.
         quiet: Show no progress.
     """
 
@@ -138,16 +138,16 @@ def train(
     of_agents: Annotated[agent_options_class(), tyro.conf.arg(name="")],  # type: ignore[valid-type]
     dry_run: bool = False,
 ) -> int:
-    """Train: every task with every bonus and every seed, all at once. Unfinished runs go on, finished are skipped.
+    """Train every task with every bonus and every seed. Unfinished runs are resumed, finished ones skipped.
 
-    A run whose numbers are no longer finite is given up and named, the others go on, and the exit status is 1.
+    A run that diverges (to NaN or infinity) is abandoned and named; the others continue, and the exit status is 1.
 
     Args:
         runs: What is trained.
         machine: With what.
         environments: What runs see, and what they leave behind.
         of_agents: Settings of the agents.
-        dry_run: Say what would run, how long, and how much memory and disk it takes, and do nothing.
+        dry_run: Print what would run, how long it would take, and how much memory and disk it needs; run nothing.
     """
     configs = _configs(runs, given_options(environments), given_options(of_agents))
     check_no_file(runs.out, "the runs")
@@ -207,14 +207,14 @@ def resume(
     machine: Annotated[Machine, tyro.conf.arg(name="")],
     frames: FramesIfGiven = None,
 ) -> int:
-    """Go on with every unfinished run below a directory. One that cannot be read is left out, and the exit status 1.
+    """Resume every unfinished run below a directory. One that cannot be read is skipped, with exit status 1.
 
-    So it is where a run diverges: it is given up, and the others go on.
+    So is a run that diverges; the others continue.
 
     Args:
         directory: A run, or a directory of runs.
         machine: With what runs are trained.
-        frames: How long each run is to be in all, to make it longer; as long as it was meant to be if not given.
+        frames: Extend each run to this length. Default: the length it was started with.
     """
     check_least(frames=(frames, 1))
     found = readable_runs(directory)
@@ -260,14 +260,14 @@ def _say_what_next(runs: int, place: Path) -> None:
 
 
 def _told(given_up: Mapping[str, Diverged], runs: int) -> str:
-    """Say which of so many runs diverged, and that the others are done."""
+    """Return a message that names the runs that diverged, and says that the others are done."""
     others = runs - len(given_up)
     done = {0: "", 1: "; the other run is done"}.get(others, f"; the {others} other runs are done")
     return f"{DivergedError(given_up)}{done}"
 
 
 def _root(path: Path, config: RunConfig) -> Path:
-    """Give the `--out` directory of a run, which may be anywhere; the run's own place below it is fixed."""
+    """Return the `--out` directory of a run, which may be anywhere; the run's own place below it is fixed."""
     place = path.resolve()
     root = Path(*place.parts[:-3])
     if root / config.name != place:
@@ -287,7 +287,7 @@ def _means(left: Sequence[RunConfig], out: Path, machine: Machine) -> _Means:
     """Find what is not given; refuse what is not here."""
     check_least(threads=(machine.threads, 1), jobs=(machine.jobs, 1))
     resolved = device_for(left, out, machine.device)
-    check_drawing(left, resolved)
+    check_rendering(left, resolved)
     suitable = suitable_jobs((config.agent for config in left), device=resolved, cores=cores())
     return _Means(resolved, machine.threads or cores(), machine.jobs or suitable)
 
@@ -317,11 +317,11 @@ def _check_names(runs: Runs) -> None:
         )
 
 
-def _check_heeded(options: Iterable[str], configs: Sequence[RunConfig], bonus: Sequence[str]) -> None:
+def _check_heeded(options: Collection[str], configs: Sequence[RunConfig], bonus: Sequence[str]) -> None:
     """Refuse options that none of the bonuses heeds."""
     classes = {agent_entry(config.agent).settings for config in configs}
     for option in options:
-        heeding = [name for name in bonus_names() if any(heeds(name, option, each) for each in classes)]
+        heeding = [name for name in bonus_names() if any(heeds(name, option, each, beside=options) for each in classes)]
         if not set(bonus) & set(heeding):
             whom = f"the bonus {heeding[0]}" if len(heeding) == 1 else f"the bonuses {', '.join(heeding)}"
             raise ValueError(f"{flag(option)} is for {whom}, got --bonus {' '.join(bonus)}")

@@ -51,7 +51,7 @@ def _stand_in() -> int:
 
 
 def filling_lines(verb: Verb) -> Verb:
-    """Let the help of a verb fill its lines, which tyro would break where the source does; "- " begins a new one."""
+    """Reflow the help of a verb, which tyro would break where the source does; "- " begins a new line."""
     text = re.sub(r"\n {8,}(?!- )", " ", inspect.getdoc(verb) or "")
     verb.__doc__ = inspect.unwrap(verb).__doc__ = text  # tyro reads what a decorator is around
     return verb

@@ -34,20 +34,20 @@ def watch(
 ) -> int:
     """Film the newest policy of a run: watch.gif in its directory, or the file that --out names.
 
-    Of a directory of runs, the run with the lowest seed of each task and method that has saved a policy is filmed, each
-    into its own directory; --out is for one film, and with it one run must be named.
+    In a directory of runs, the run with the lowest seed of each task and method that has saved a policy is filmed, each
+    into its own directory. --out names one film, so it needs a single run.
 
     Args:
         directory: A run, or a directory of runs.
-        episodes: How many are shown; 3 in MiniGrid and 1 otherwise if not given.
+        episodes: Number of episodes. Default: 3 in MiniGrid and 1 otherwise.
         out: The film, .gif or .mp4 (which needs imageio-ffmpeg).
-        sampled: Draw actions from the policy, as in training; this is what happens in MiniGrid without a flag.
-        likeliest: Take the likeliest action, or the mean; this is what happens otherwise without a flag.
+        sampled: Sample actions from the policy, as in training. The default in MiniGrid.
+        likeliest: Take the most likely action, or the mean. The default everywhere else.
         imagine: Film what the world model of an agent that has one imagines instead: imagination.gif, with a contact
             sheet (.png) beside it.
-        seed: Of the layouts and the draws of actions.
-        frames_per_second: Pictures that are shown in a second; 8 in MiniGrid and 12 otherwise if not given.
-        device: Where the network lives; auto takes the GPU where there is one.
+        seed: Seed of the layouts and of sampled actions.
+        frames_per_second: Images per second of the film. Default: 8 in MiniGrid and 12 otherwise.
+        device: Where the network lives; auto is the GPU if there is one.
     """
     torch.set_num_threads(1)  # as in training; more would wait for each other, and for whoever draws
     found = run_directories(directory)
@@ -91,7 +91,7 @@ def _film_imagination(path: Path, film: Path, settings: dict[str, Any]) -> str:
 
 
 def first_runs(paths: list[Path]) -> list[Path]:
-    """Give the run with the lowest seed of each task and method."""
+    """Return the run with the lowest seed of each task and method."""
     found: dict[tuple[str, str], tuple[RunConfig, Path]] = {}
     for path in paths:
         config = read_config(path)

@@ -134,6 +134,7 @@ class Family:
     resets_itself: bool = False  # environments begin new episodes by themselves
     backend: Callable[[str, str], str] = lambda name, asked: ""  # what simulates a task, by its name and what is asked
     has_goal_marker: bool = False
+    has_discrete_actions: bool | None = None  # of all its tasks; None: they differ, or what it shows tells
     listed: str = ""  # what a listing says in the place of names that are too many
 
     @property

@@ -11,7 +11,7 @@ Outcome = Literal["", "goal", "failed", "out of time", "over"]
 class Moment(NamedTuple):
     """What is seen at one step of an episode."""
 
-    picture: UInt8[np.ndarray, "h w 3"]
+    image: UInt8[np.ndarray, "h w 3"]
     episode: int  # the first is 1
     step: int  # steps taken so far
     return_so_far: float

@@ -53,7 +53,7 @@ class Environment(Protocol):
         """
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Release what is held."""
 
 
 class Batch:
@@ -204,7 +204,7 @@ class _Plan:
     row: np.dtype[Any]
 
     def failure(self, place: int, error: Exception) -> RuntimeError:
-        """Say which environment failed: above all, one whose simulation diverges."""
+        """Return an error that names the environment that failed: above all, one whose simulation diverges."""
         return RuntimeError(f"environment {place} ({self.names[place]}) failed: {type(error).__name__}: {error}")
 
 
@@ -239,7 +239,7 @@ class _InThisProcess:
                 raise self._plan.failure(place, error) from error
 
     def close(self) -> None:
-        """Let every environment give back what it holds."""
+        """Close every environment."""
         for environment in self._environments.values():
             environment.close()
 
@@ -284,7 +284,7 @@ class _InWorkers:
             raise
 
     def order(self, what: bytes) -> None:
-        """Tell every worker."""
+        """Send a command to every worker."""
         for worker in self._workers:
             try:
                 os.write(worker.connection.fileno(), what)
@@ -317,7 +317,7 @@ class _Worker:
     places: range
 
     def obituary(self) -> str:
-        """Say that the worker has ended, and how."""
+        """Return the error of a worker that has ended."""
         self.process.join(_PATIENCE_SECONDS)
         return (
             f"the worker process of environments {', '.join(map(str, self.places))} ended unexpectedly, "
@@ -342,7 +342,7 @@ def _end(workers: list[_Worker]) -> None:
 
 @contextlib.contextmanager
 def _signals_held_back() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait, here and in a process that is started meanwhile, which is not deaf to them yet."""
+    """Hold Ctrl-C and SIGTERM back, here and in a process that is started meanwhile, which cannot handle them yet."""
     resource_tracker.ensure_running()  # it would be started with the process, and not hold them back
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Sequence
 
-from vcse.envs import gymnasium, minigrid, mujoco
+from vcse.envs import fork, gymnasium, minigrid, mujoco
 from vcse.envs.interface import Environments, Family, Making, ObservationKind, TaskSpec
 from vcse.envs.minigrid.names import ID_PREFIX
 from vcse.envs.nearest import nearest
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _FAMILIES: dict[str, Family] = {
-    family.name: family for family in (*minigrid.FAMILIES, *mujoco.FAMILIES, *gymnasium.FAMILIES)
+    family.name: family for family in (*minigrid.FAMILIES, *mujoco.FAMILIES, *gymnasium.FAMILIES, *fork.FAMILIES)
 }
 
 

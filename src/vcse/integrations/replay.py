@@ -111,15 +111,15 @@ class ReplayBonus(BonusPart):
             discount: γ of each transition where they differ, as γ to the power of n for returns of n steps.
         """
         rewards, actions = detached(rewards).reshape(-1), detached(actions)
-        goes_on = 1 - terminated.reshape(-1).float()
+        not_terminated = 1 - terminated.reshape(-1).float()
         gamma = self.discount if discount is None else discount.reshape(-1)
         check_rewards(rewards)
-        check_shaped(tuple(rewards.shape), observations, next_observations, actions=actions, terminated=goes_on)
+        check_shaped(tuple(rewards.shape), observations, next_observations, actions=actions, terminated=not_terminated)
         observations, next_observations = (apply(detached, each) for each in (observations, next_observations))
         with torch.no_grad():
             both = joined(observations, next_observations)
             values, next_values = self.target_critic(both, self._policy[0](both)).reshape(2, -1)
-            targets = rewards + gamma * goes_on * next_values
+            targets = rewards + gamma * not_terminated * next_values
             check_targets(targets)
             # Paid first: a batch that the bonus refuses must not have changed the critic.
             paid = self._pay(

@@ -156,11 +156,11 @@ class RolloutBonus(BonusPart):
             raise ValueError("valid is False everywhere: there is no transition to pay")
         check_rewards(rewards, valid=valid)
         if checks_run(True, rewards):
-            goes_on = terminated & ~ended & (True if valid is None else valid)
-            if goes_on.any():
+            contradicts = terminated & ~ended & (True if valid is None else valid)
+            if contradicts.any():
                 raise ValueError(
-                    f"ended must be True wherever terminated is, but is False at {int(goes_on.sum())} of "
-                    f"{goes_on.numel()} steps: pass terminated | truncated"
+                    f"ended must be True wherever terminated is, but is False at {int(contradicts.sum())} of "
+                    f"{contradicts.numel()} steps: pass terminated | truncated"
                 )
         check_order(self.bonus, rewards.shape[1])
 

@@ -267,7 +267,7 @@ class ReplayPayer:
         self.agent.update = self.update
 
     def update(self, **times: int) -> None:
-        """Let the agent learn from what is paid as it is sampled."""
+        """Update the agent with the bonus added to every batch that it samples."""
         memory = self.agent.memory
         memory.sample = self.sample  # for now alone: other agents may have the same memory
         try:
@@ -345,10 +345,10 @@ class OfSpace(nn.Module):
         return result
 
     def _shaped(self, observations: Tensor, space: spaces.Space[Any]) -> Tensor:
-        is_picture = len(space.shape or ()) == 3
-        if is_picture and not self.is_scaled and space.dtype == "uint8":
+        is_image = len(space.shape or ()) == 3
+        if is_image and not self.is_scaled and space.dtype == "uint8":
             return observations.to(torch.uint8)  # as it was: the memory has float32
-        return observations if is_picture else observations.flatten(1)
+        return observations if is_image else observations.flatten(1)
 
 
 def _shape(space: spaces.Space[Any]) -> Shape:
@@ -358,11 +358,11 @@ def _shape(space: spaces.Space[Any]) -> Shape:
         if not isinstance(part, spaces.Box):
             where = f" {name!r}" if name else ""
             raise ValueError(f"the observation space{where} is {type(part).__name__}; served are Box, and Dict of Box")
-    shapes = {name: _vector_or_picture(part.shape) for name, part in each.items()}
+    shapes = {name: _vector_or_image(part.shape) for name, part in each.items()}
     return shapes if isinstance(space, spaces.Dict) else shapes[""]
 
 
-def _vector_or_picture(shape: tuple[int, ...] | None) -> tuple[int, ...]:
+def _vector_or_image(shape: tuple[int, ...] | None) -> tuple[int, ...]:
     return shape if shape is not None and len(shape) == 3 else (math.prod(shape or ()),)
 
 

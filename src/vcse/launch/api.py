@@ -6,7 +6,7 @@ from typing import Any
 
 from vcse.launch.cohorts import unfinished_runs
 from vcse.launch.configs import run_configs
-from vcse.launch.devices import Device, check_drawing, device_for
+from vcse.launch.devices import Device, check_rendering, device_for
 from vcse.launch.processes import suitable_jobs, train_in_jobs
 from vcse.runs.machine import cores
 from vcse.runs.progress import TrainingProgress
@@ -56,7 +56,7 @@ def train(
     configs = [config for name in bonuses for config in run_configs(task, name, **options)]
     left = unfinished_runs(configs, Path(out))
     resolved = device_for(left, Path(out), device)
-    check_drawing(left, resolved)
+    check_rendering(left, resolved)
     most = suitable_jobs((config.agent for config in left), device=resolved, cores=cores())
     with TrainingProgress(quiet=quiet) as progress:
         return train_in_jobs(

@@ -102,7 +102,7 @@ def train_runs(
 def _give_up(
     error: DivergedError, cohort: Sequence[RunConfig], out: Path, progress: TrainingProgress
 ) -> list[RunConfig]:
-    """Say which runs of a cohort diverged, and give those that go on without them."""
+    """Report which runs of a cohort diverged, and return those that continue without them."""
     # Runs that had other checkpoints may be done: they must not go back with the rest.
     left = [config for config in unfinished_runs(cohort, out) if config.name not in error.runs]
     others = "the other goes" if len(left) == 1 else f"the {len(left)} others go"
@@ -130,17 +130,17 @@ def open_run(config: RunConfig, out: Path, *, device: str = "cpu", tensorboard: 
 
 
 def unfinished_runs(configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:
-    """Give the runs that are not done."""
+    """Return the runs that are not done."""
     return [config for config in configs if done_frame(out / config.name) < config.frames]
 
 
 def saved_frame(config: RunConfig, out: Path) -> int:
-    """Give the frame of a run's newest checkpoint, which is where it goes on if that is whole."""
+    """Return the frame of a run's newest checkpoint, which is where it goes on if that is whole."""
     return min(config.frames, max(checkpoint.frames(out / config.name / "checkpoint"), default=0))
 
 
 def warn_of(configs: Sequence[RunConfig]) -> None:
-    """Say of which runs hardly anybody can want what they do, each reason once."""
+    """Warn of runs that hardly anybody can want, each reason once."""
     warned: dict[str, list[RunConfig]] = {}
     for config in configs:
         for reason in (agent_entry(config.agent).warning(config), task_warning(config.task)):
@@ -157,7 +157,7 @@ def room_for(cohorts: Sequence[Sequence[RunConfig]], out: Path, *, device: str, 
 
 
 def needs_of(configs: Sequence[RunConfig], out: Path) -> Needs:
-    """Give about what runs take that are trained together; what they have on disk already is not taken again."""
+    """Return about what runs take that are trained together; what they have on disk already is not taken again."""
     needs = []
     for config in configs:
         mine, there = agent_entry(config.agent).needs(config), bytes_on_disk(out / config.name)
@@ -228,7 +228,7 @@ def _train(
 
 
 def cohort_key(config: RunConfig) -> Hashable:
-    """Give what runs must have in common to be trained in one cohort."""
+    """Return what runs must have in common to be trained in one cohort."""
     return (
         (config.agent, config.frames, config.backend, *agent_entry(config.agent).in_common(config)),
         (config.row_every_frames, config.eval_every_frames, config.eval_episodes),
@@ -245,7 +245,7 @@ def alike(configs: Sequence[RunConfig]) -> list[list[RunConfig]]:
 
 
 def _plans(directories: Sequence[RunDirectory]) -> Iterator[Plan]:
-    """Let runs that stopped at the same frame go on together.
+    """Group runs that stopped at the same frame, so that they continue together.
 
     A process that dies while it writes checkpoints leaves some runs one checkpoint ahead of others: those go back
     to the one before, or from their first to the start, which gives the same numbers again, so that all can stay

@@ -38,7 +38,7 @@ def device_for(left: Iterable[RunConfig], out: Path, device: Device) -> Literal[
     return "cpu"
 
 
-def check_drawing(configs: Iterable[RunConfig], device: Literal["cpu", "cuda"]) -> None:
-    """Refuse runs that see pictures where nothing can draw them, before anything is made."""
+def check_rendering(configs: Iterable[RunConfig], device: Literal["cpu", "cuda"]) -> None:
+    """Refuse runs that see images where nothing can draw them, before anything is made."""
     if any(is_rendered(config.task) for config in configs):
         gl_backend_for(device)

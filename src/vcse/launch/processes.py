@@ -42,7 +42,7 @@ ORPHAN_SECONDS = 10.0  # that a process has to save when the one that started it
 
 
 def suitable_jobs(agents: Iterable[str], *, device: str, cores: int) -> int:
-    """Give how many processes to use: one per core, as long as there are enough runs; a GPU is shared badly."""
+    """Return how many processes to use: one per core, as long as there are enough runs; a GPU is shared badly."""
     filled = sum(runs // agent_entry(agent).least_runs for agent, runs in Counter(agents).items())
     return 1 if device == "cuda" else max(1, min(cores, filled))
 
@@ -129,7 +129,7 @@ def start_job(configs: Sequence[RunConfig], out: Path, settings: dict[str, Any])
 
 @contextmanager
 def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Let a process that is started meanwhile not hear Ctrl-C until it can stop cleanly; it is told by this one."""
+    """Shield a process that is started meanwhile from Ctrl-C until it can stop cleanly; this one forwards it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -187,7 +187,7 @@ def _listen(job: Job, progress: TrainingProgress, jobs: Sequence[Job], *, is_sto
 
 
 def together(statuses: Sequence[Status]) -> Status:
-    """Give the status of several processes: as far as their runs are on average, as fast as all."""
+    """Return the status of several processes: as far as their runs are on average, as fast as all."""
     runs = sum(status.runs for status in statuses)
     methods = dict.fromkeys(method for status in statuses for method in status.scores)
     return statuses[0]._replace(
@@ -265,7 +265,7 @@ def _work(messages: Connection, configs: list[RunConfig], out: Path, settings: d
 
 
 def _tell(messages: Connection, message: Any) -> None:
-    """Tell the process that shows the progress; where it is no more, `_stop_with_parent` lets this one save and end."""
+    """Send a message to the process that shows the progress; if it is gone, `_stop_with_parent` saves and ends."""
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         messages.send(message)
 

@@ -61,7 +61,7 @@ class CachedEncoder:
         return rows_at(self.table, found) if learners is None else self.table[learners.unsqueeze(-1), found]
 
     def learner_state(self, learner: int) -> dict[str, Tensor]:
-        """Give what is remembered of one learner, in the order in which it was met."""
+        """Return what is remembered of one learner, in the order in which it was met."""
         known = b"".join(self.places[learner])  # a dictionary keeps its order
         return {
             "observations": torch.frombuffer(bytearray(known), dtype=torch.uint8) if known else torch.empty(0),
@@ -80,7 +80,7 @@ class CachedEncoder:
     def _look_up(
         self, places: dict[bytes, int], rows: UInt8[np.ndarray, "n size"]
     ) -> tuple[Int[np.ndarray, " n"], list[int]]:
-        """Give the place of each observation, and which of them are the first of their kind."""
+        """Return the place of each observation, and which of them are the first of their kind."""
         keys = row_bytes(rows)
         new = []
         found = list(map(places.get, keys))

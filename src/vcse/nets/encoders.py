@@ -1,6 +1,6 @@
 """Encoders of observations, for many learners at once.
 
-Convolutions with small kernels on small pictures are products of patches with a matrix; with a learner axis they
+Convolutions with small kernels on small images are products of patches with a matrix; with a learner axis they
 are one batched product. Channels come last.
 """
 
@@ -29,7 +29,7 @@ class GridEncoder:
         self.width = width
         self.places = tuple((side - 1) // 2 - 2 for side in (height, width))
         if min(self.places) < 1:
-            raise ValueError(f"the encoder needs a picture of at least 7x7 cells, got {height}x{width}")
+            raise ValueError(f"the encoder needs an image of at least 7x7 cells, got {height}x{width}")
         self.features = self.places[0] * self.places[1] * CHANNELS[-1]
         shapes: dict[str, tuple[int, ...]] = {}
         for number, (before, after) in enumerate(zip((channels, *CHANNELS), CHANNELS, strict=False), start=1):
@@ -38,7 +38,7 @@ class GridEncoder:
         self.layout = Layout(shapes)
 
     def initial(self, generators: Sequence[torch.Generator]) -> Stack:
-        """Draw the parameters of each learner from its own generator, as PyTorch initialises convolutions."""
+        """Sample the parameters of each learner from its own generator, as PyTorch initialises convolutions."""
         shapes = self.layout.shapes
         fan_in = {name: shapes[name.replace("bias", "weight")][0] for name in shapes}
         rows = [
@@ -48,7 +48,7 @@ class GridEncoder:
         return torch.stack(rows)
 
     def prepare(self, pieces: Pieces) -> dict[str, Float[Tensor, "l ..."]]:
-        """Give the parameters in the form that is applied; worth keeping where they are applied many times."""
+        """Return the parameters in the form that is applied; worth keeping where they are applied many times."""
         prepared = {name: piece for name, piece in pieces.items() if name.endswith("bias")}
         pooled = (self.width - 1) // 2
         for name, width in (("conv1", self.width), ("conv2", pooled), ("conv3", pooled - 1)):
@@ -80,19 +80,19 @@ def _biased_relu(hidden: Float[Tensor, "l n h w c"], bias: Float[Tensor, "l c"])
     return (hidden + bias[:, None, None, None]).relu_()
 
 
-def _convolve(picture: Float[Tensor, "l n h w c"], band: Float[Tensor, "l i o"]) -> Float[Tensor, "l n h2 w2 c2"]:
+def _convolve(image: Float[Tensor, "l n h w c"], band: Float[Tensor, "l i o"]) -> Float[Tensor, "l n h2 w2 c2"]:
     """Convolve 2x2, as products of pairs of rows with a band matrix.
 
-    Cutting small pictures into patches of 2x2 cells takes longer than multiplying them. Two rows that follow each
+    Cutting small images into patches of 2x2 cells takes longer than multiplying them. Two rows that follow each
     other are copied in long runs; the band matrix makes a whole row of outputs of them. It is mostly zeros in wide
-    pictures, which are cut into patches after all.
+    images, which are cut into patches after all.
     """
-    learners, n, h, w, channels = picture.shape
+    learners, n, h, w, channels = image.shape
     if w > WIDEST_BAND:
-        corners = [picture[:, :, y : h - 1 + y, x : w - 1 + x] for y in range(KERNEL) for x in range(KERNEL)]
+        corners = [image[:, :, y : h - 1 + y, x : w - 1 + x] for y in range(KERNEL) for x in range(KERNEL)]
         patches = torch.cat(corners, -1).view(learners, n * (h - 1) * (w - 1), KERNEL**2 * channels)
         return product(patches, band).view(learners, n, h - 1, w - 1, -1)
-    rows = picture.flatten(3)
+    rows = image.flatten(3)
     pairs = torch.cat((rows[:, :, :-1], rows[:, :, 1:]), -1) if h > KERNEL else rows.flatten(2)
     return product(pairs.view(learners, n * (h - 1), -1), band).view(learners, n, h - 1, w - 1, -1)
 
@@ -109,12 +109,12 @@ def _band(weight: Float[Tensor, "l i o"], width: int) -> Float[Tensor, "l wide_i
     return torch.einsum("lykco,kxp->lyxcpo", kernel, shifts).reshape(learners, -1, (width - 1) * outputs)
 
 
-def _pool(picture: Float[Tensor, "l n h w c"]) -> Float[Tensor, "l n h2 w2 c"]:
+def _pool(image: Float[Tensor, "l n h w c"]) -> Float[Tensor, "l n h2 w2 c"]:
     """Maximum over 2x2 cells; a last odd row or column is left out."""
-    if not picture.requires_grad:  # half the time of `max_pool2d`, but its gradient is slow
-        height, width = (side // 2 * 2 for side in picture.shape[2:4])
-        rows = torch.maximum(picture[:, :, 0:height:2, :width], picture[:, :, 1:height:2, :width])
+    if not image.requires_grad:  # half the time of `max_pool2d`, but its gradient is slow
+        height, width = (side // 2 * 2 for side in image.shape[2:4])
+        rows = torch.maximum(image[:, :, 0:height:2, :width], image[:, :, 1:height:2, :width])
         return torch.maximum(rows[:, :, :, 0::2], rows[:, :, :, 1::2])
-    channels_first = picture.flatten(0, 1).permute(0, 3, 1, 2)
+    channels_first = image.flatten(0, 1).permute(0, 3, 1, 2)
     pooled = nn.functional.max_pool2d(channels_first, 2)
-    return pooled.permute(0, 2, 3, 1).view(*picture.shape[:2], *pooled.shape[2:], -1)
+    return pooled.permute(0, 2, 3, 1).view(*image.shape[:2], *pooled.shape[2:], -1)

@@ -32,7 +32,7 @@ class Encoder(Protocol):
         """Which piece of a row is which parameter."""
 
     def initial(self, generators: Sequence[torch.Generator]) -> Stack:
-        """Draw the parameters of each learner from its own generator."""
+        """Sample the parameters of each learner from its own generator."""
 
     def prepare(self, pieces: Pieces) -> dict[str, Float[Tensor, "l ..."]]:
         """Return the parameters in the form that is applied."""
@@ -53,7 +53,7 @@ class Untouched:
         self.layout = Layout({})
 
     def initial(self, generators: Sequence[torch.Generator]) -> Stack:
-        """Draw nothing."""
+        """Sample nothing."""
         return torch.zeros(len(generators), 0)
 
     def prepare(self, pieces: Pieces) -> dict[str, Float[Tensor, "l ..."]]:
@@ -88,7 +88,7 @@ class VectorEncoder:
         self.fan_in = {"dense1": size, "dense2": units}
 
     def initial(self, generators: Sequence[torch.Generator]) -> Stack:
-        """Draw the parameters of each learner from its own generator, as PyTorch initialises linear layers."""
+        """Sample the parameters of each learner from its own generator, as PyTorch initialises linear layers."""
         return _initial(self.layout, self.fan_in, generators)
 
     def prepare(self, pieces: Pieces) -> dict[str, Float[Tensor, "l ..."]]:
@@ -130,7 +130,7 @@ class ImageEncoder:
         self.layout = Layout(shapes)
 
     def initial(self, generators: Sequence[torch.Generator]) -> Stack:
-        """Draw the parameters of each learner from its own generator, as PyTorch initialises such layers."""
+        """Sample the parameters of each learner from its own generator, as PyTorch initialises such layers."""
         return _initial(self.layout, self.fan_in, generators)
 
     def prepare(self, pieces: Pieces) -> dict[str, Float[Tensor, "l ..."]]:

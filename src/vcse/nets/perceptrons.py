@@ -37,7 +37,7 @@ class Perceptrons:
         return sum((inputs + 1) * outputs for inputs, outputs in self.sizes)
 
     def initial(self, generators: Sequence[torch.Generator]) -> list[Tensor]:
-        """Draw the parameters of a stack, each network's from the generator that stands at its place."""
+        """Sample the parameters of a stack, each network's from the generator that stands at its place."""
         networks = [[_orthogonal(size, generator) for size in self.sizes] for generator in generators]
         layers = []
         for number, (_, outputs) in enumerate(self.sizes):

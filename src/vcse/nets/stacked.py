@@ -31,7 +31,7 @@ class Layout:
         return sum(map(math.prod, self.shapes.values()))
 
     def pieces(self, rows: Stack) -> dict[str, Float[Tensor, "l ..."]]:
-        """Give the parameters by name; gradients of all pieces come back to the rows in one operation."""
+        """Return the parameters by name; gradients of all pieces come back to the rows in one operation."""
         parts = torch.split(rows, [math.prod(shape) for shape in self.shapes.values()], dim=1)
         named = zip(self.shapes.items(), parts, strict=True)
         return {name: part.view(len(rows), *shape) for (name, shape), part in named}
@@ -51,7 +51,7 @@ def product(left: Float[Tensor, "l n i"], right: Float[Tensor, "l i o"]) -> Floa
 
 
 def _in_company(*stacks: Float[Tensor, "l _ _"]) -> Sequence[Float[Tensor, "_ _ _"]]:
-    """Give two of each stack of one, for which BLAS would sum in another order than for a stack of several."""
+    """Return two of each stack of one, for which BLAS would sum in another order than for a stack of several."""
     if len(stacks[0]) != 1 or stacks[0].is_cuda:
         return stacks
     return [each.expand(2, -1, -1) for each in stacks]

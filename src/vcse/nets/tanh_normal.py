@@ -18,7 +18,7 @@ def mean_and_log_std(outputs: Float[Tensor, "*b two_a"]) -> tuple[Float[Tensor, 
 def squashed_sample(
     mean: Float[Tensor, "*b a"], log_std: Float[Tensor, "*b a"], noise: Float[Tensor, "*b a"]
 ) -> tuple[Float[Tensor, "*b a"], Float[Tensor, "*b"]]:
-    """Give the action that standard normal noise leads to, and the logarithm of its density."""
+    """Return the action that standard normal noise leads to, and the logarithm of its density."""
     before = mean + log_std.exp() * noise
     log_normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
     # log(1 - tanh²) in a form that does not run out of digits where the tanh is near ±1.

@@ -150,7 +150,7 @@ def starting_steps(images: int, length: int) -> list[int]:
 def imagine(
     policies: Policies, played: Played, *, episode: int = 1, context: int = CONTEXT, horizon: int = HORIZON
 ) -> list[Imagination]:
-    """Let the world model of the first policy imagine parts of an episode.
+    """Return parts of an episode as the world model of the first policy imagines them.
 
     Args:
         policies: Of an agent that imagines.

@@ -1,4 +1,4 @@
-"""Films of an episode: pictures with a caption that says what is seen, written as .gif or .mp4."""
+"""Films of an episode: images with a caption that says what is seen, written as .gif or .mp4."""
 
 import importlib
 import importlib.util
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 INSTALL_MP4 = "pip install imageio-ffmpeg"
 CAPTION_PIXELS = 62
-LAST_PICTURE_S = 1.2  # how long the end of an episode stays
+LAST_IMAGE_S = 1.2  # how long the end of an episode stays
 COLOURS = {"paper": "#16191f", "text": "#e8eaee", "faint": "#9aa3b0"}
 OUTCOME_COLOURS = {"goal": "#5fd08a", "failed": "#ff9a5c", "out of time": "#f2c94c", "over": COLOURS["text"]}
 
 
 def caption(moment: Moment, config: RunConfig, episodes: int) -> "Image":
-    """Put a line above the picture that says which policy this is, and one with the episode, step and return."""
+    """Put a line above the image that says which policy this is, and one with the episode, step and return."""
     from PIL import Image, ImageDraw
 
-    drawn = Image.fromarray(moment.picture)
+    drawn = Image.fromarray(moment.image)
     # Even sides, which films need.
     canvas = Image.new("RGB", (drawn.width + drawn.width % 2, drawn.height + CAPTION_PIXELS + drawn.height % 2))
     canvas.paste(COLOURS["paper"], (0, 0, *canvas.size))
@@ -71,21 +71,21 @@ def write_film(path: Path, images: Sequence["Image"], ends: Sequence[bool], fram
         return
     from PIL import Image
 
-    # One palette for all, from a few pictures of which some are ends: only those show how an episode came out.
+    # One palette for all, from a few images of which some are ends: only those show how an episode came out.
     last = [image for image, is_end in zip(images, ends, strict=True) if is_end]
     few = [*last[:4], *images[:: max(1, len(images) // 12)]]
     sample = Image.new("RGB", (few[0].width, sum(each.height for each in few)))
     for place, each in enumerate(few):
         sample.paste(each, (0, place * each.height))
     palette = sample.quantize(128)
-    pictures = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
-    shown_ms = [1000 * (LAST_PICTURE_S if is_end else 1 / frames_per_second) for is_end in ends]
+    quantized = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    shown_ms = [1000 * (LAST_IMAGE_S if is_end else 1 / frames_per_second) for is_end in ends]
     content = io.BytesIO()
-    pictures[0].save(
+    quantized[0].save(
         content,
         "GIF",
         save_all=True,
-        append_images=pictures[1:],
+        append_images=quantized[1:],
         duration=[round(each) for each in shown_ms],
         loop=0,
         optimize=True,
@@ -99,7 +99,7 @@ def _write_mp4(path: Path, images: Sequence["Image"], ends: Sequence[bool], fram
     film = ffmpeg.write_frames(str(path), images[0].size, fps=frames_per_second, macro_block_size=2)
     film.send(None)
     for image, is_end in zip(images, ends, strict=True):
-        for _ in range(max(1, round(LAST_PICTURE_S * frames_per_second)) if is_end else 1):
+        for _ in range(max(1, round(LAST_IMAGE_S * frames_per_second)) if is_end else 1):
             film.send(image.tobytes())
     film.close()
 

@@ -32,7 +32,7 @@ def watch_run(
         episodes: How many; as is the agent's habit if None, and likewise below.
         sampled: Draw the actions from the policy, as in training, instead of taking the likeliest.
         seed: Of the layouts and of the draws; it is no run's seed.
-        frames_per_second: Pictures that are shown in a second.
+        frames_per_second: Images that are shown in a second.
         device: Where the network lives.
     """
     for name, number in (("episodes", episodes), ("frames_per_second", frames_per_second)):
@@ -46,9 +46,9 @@ def watch_run(
     episodes = habit.episodes if episodes is None else episodes
     sampled = habit.sampled if sampled is None else sampled
     moments = list(record(policies, episodes=episodes, sampled=sampled, seed=seed))
-    pictures = [caption(moment, config, episodes) for moment in moments]
+    images = [caption(moment, config, episodes) for moment in moments]
     ends = [bool(moment.outcome) for moment in moments]
-    write_film(out, pictures, ends, frames_per_second or habit.frames_per_second)
+    write_film(out, images, ends, frames_per_second or habit.frames_per_second)
     return [moment for moment in moments if moment.outcome]
 
 

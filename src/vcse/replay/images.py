@@ -1,7 +1,7 @@
-"""Replay of pictures: every frame of a run is kept once, and stacks and n-step returns are made when they are drawn.
+"""Replay of images: every image of a run is kept once, and stacks and n-step returns are made when they are drawn.
 
-The frames may lie on a GPU. All the rest is little, and stays in the memory of the host: what a batch consists of is
-known there without waiting for the device, which then gathers the pictures.
+The images may lie on a GPU. All the rest is little, and stays in the memory of the host: what a batch consists of is
+known there without waiting for the device, which then gathers the images.
 """
 
 import math
@@ -16,24 +16,24 @@ from torch import Tensor
 from vcse.replay.staging import Staging
 from vcse.replay.storage import image_memory, image_slots, in_words, restore_images
 
-STACK = 3  # frames that an agent sees at once
+STACK = 3  # images that an agent sees at once
 
 
-class PictureBatch(NamedTuple):
+class ImageBatch(NamedTuple):
     """Transitions over n steps, on the learner's device."""
 
-    observations: UInt8[Tensor, "n c h w"]  # the last `STACK` frames, channel by channel
+    observations: UInt8[Tensor, "n c h w"]  # the last `STACK` images, channel by channel
     actions: Float[Tensor, "n a"]  # the first of the n
     rewards: Float[Tensor, " n"]  # discounted sum over the n steps
     first_rewards: Float[Tensor, " n"]  # of the first step alone
-    discounts: Float[Tensor, " n"]  # what the value of `arrived` counts; 0 where nothing comes after
-    arrived: UInt8[Tensor, "n c h w"]  # n steps later
-    next_observations: UInt8[Tensor, "n c h w"] | None = None  # one step later, where that is wanted
+    discounts: Float[Tensor, " n"]  # what the value of `next_observations` counts; 0 where nothing comes after
+    next_observations: UInt8[Tensor, "n c h w"]  # n steps later
+    one_step_observations: UInt8[Tensor, "n c h w"] | None = None  # one step later, where that is wanted
     between: "Between | None" = None  # the steps after the first, where they are wanted
 
 
 class Chosen(NamedTuple):
-    """What a batch consists of: its numbers, and where its frames lie."""
+    """What a batch consists of: its numbers, and where its images lie."""
 
     slots: Int[Tensor, "s n k"]  # of stacks: now, n steps later, and what else is wanted
     actions: Float[Tensor, "n a"]
@@ -52,21 +52,21 @@ class Between(NamedTuple):
     discounts: Float[Tensor, "s n"]  # what the step counts
 
 
-class FrameReplay:
-    """The last frames of one run, with the actions and rewards that led to each; the oldest make room for new ones.
+class ImageReplay:
+    """The last images of one run, with the actions and rewards that led to each; the oldest make room for new ones.
 
-    A transition begins at a frame from which n more of the same episode are there.
+    A transition begins at an image from which n more of the same episode are there.
 
     Args:
         capacity: Steps that are kept.
-        most_steps: Of an episode: each has one frame more than steps.
-        frame_shape: Channels, height, width.
+        most_steps: Of an episode: each has one image more than steps.
+        image_shape: Channels, height, width.
         action_size: Numbers of an action.
         n_step: Steps of a transition.
         discount: Of each step.
         device: Where batches are wanted.
-        storage_device: Where the frames lie, if not there.
-        path: Of a file that holds the frames instead of memory. It has no name any more once it is made, so that it
+        storage_device: Where the images lie, if not there.
+        path: Of a file that holds the images instead of memory. It has no name any more once it is made, so that it
             goes with the process, however that ends.
         gives_next: Give what is seen after one step, too.
         gives_between: Give the steps of a transition after the first, too.
@@ -77,7 +77,7 @@ class FrameReplay:
         *,
         capacity: int,
         most_steps: int,
-        frame_shape: tuple[int, int, int],
+        image_shape: tuple[int, int, int],
         action_size: int,
         n_step: int,
         discount: float,
@@ -96,67 +96,67 @@ class FrameReplay:
         self.discount = discount
         self.device = torch.device(device)
         storage = torch.device("cpu") if path is not None else torch.device(storage_device or device)
-        slots = frame_slots(capacity, most_steps)
+        slots = stacked_slots(capacity, most_steps)
         self.slots = slots
-        self.count = 0  # frames that were ever added
-        self.frames = image_memory((slots, *frame_shape), storage, path)
-        self._words = in_words(self.frames)
-        self._staging = Staging(frame_shape, torch.uint8, storage)
+        self.count = 0  # images that were ever added
+        self.images = image_memory((slots, *image_shape), storage, path)
+        self._words = in_words(self.images)
+        self._staging = Staging(image_shape, torch.uint8, storage)
         # Arrays of NumPy, which looks a few hundred numbers up in half of the time that a tensor takes.
         self.actions = np.zeros((slots, action_size), dtype=np.float32)
         self.rewards = np.zeros(slots, dtype=np.float32)
         self.terminated = np.zeros(slots, dtype=np.float32)
-        self.positions = np.zeros(slots, dtype=np.int64)  # of a frame in its episode
-        # Where transitions begin, counted from the first frame ever, in order; those before `_first_start` are gone.
+        self.positions = np.zeros(slots, dtype=np.int64)  # of an image in its episode
+        # Where transitions begin, counted from the first image ever, in order; those before `_first_start` are gone.
         self._starts = np.zeros(slots, dtype=np.int64)
         self._first_start = self._next_start = 0
-        self.position = -1  # of the newest frame in its episode; the first is 0
+        self.position = -1  # of the newest image in its episode; the first is 0
 
     @property
     def size(self) -> int:
         """Transitions that can be drawn."""
         return self._next_start - self._first_start
 
-    def begin(self, frame: UInt8[Tensor, "c h w"]) -> None:
-        """Keep the first frame of an episode, which nothing led to."""
+    def begin(self, image: UInt8[Tensor, "c h w"]) -> None:
+        """Keep the first image of an episode, which nothing led to."""
         slot = self.count % self.slots
         self.actions[slot] = self.rewards[slot] = self.terminated[slot] = 0
         self.position = -1
-        self._add(frame)
+        self._add(image)
 
-    def add(self, action: Float[Tensor, " a"], reward: float, terminated: bool, frame: UInt8[Tensor, "c h w"]) -> None:
+    def add(self, action: Float[Tensor, " a"], reward: float, terminated: bool, image: UInt8[Tensor, "c h w"]) -> None:
         """Keep a step of the episode: what was done, and what it led to."""
         slot = self.count % self.slots
         self.actions[slot] = action.numpy()
         self.rewards[slot] = reward
         self.terminated[slot] = float(terminated)
-        self._add(frame)
+        self._add(image)
 
-    def _add(self, frame: UInt8[Tensor, "c h w"]) -> None:
+    def _add(self, image: UInt8[Tensor, "c h w"]) -> None:
         self.position += 1
         slot = self.count % self.slots
-        self._staging.send(frame, self.frames[slot])
+        self._staging.send(image, self.images[slot])
         self.positions[slot] = self.position
         if self.position >= self.n_step:
             self._starts[self._next_start % self.slots] = self.count - self.n_step
             self._next_start += 1
         self.count += 1
-        # What is drawn needs the frames before it too.
+        # What is drawn needs the images before it too.
         oldest = self.count - self.slots
         while self.size and int(self._starts[self._first_start % self.slots]) - (STACK - 1) < oldest:
             self._first_start += 1
 
-    def restore(self, frames: UInt8[np.ndarray, "t c h w"], steps: Shaped[np.ndarray, " t"]) -> None:
-        """Take back all frames that were ever added, in order, with what led to each.
+    def restore(self, images: UInt8[np.ndarray, "t c h w"], steps: Shaped[np.ndarray, " t"]) -> None:
+        """Take back all images that were ever added, in order, with what led to each.
 
         Args:
-            frames: Of which the last are read.
+            images: Of which the last are read.
             steps: As `step_record` has them.
         """
         self.count = len(steps)
         oldest = max(0, self.count - self.slots)
         index = np.arange(oldest, self.count)
-        restore_images(self.frames, frames, index)
+        restore_images(self.images, images, index)
         slots, kept = index % self.slots, steps[oldest:]
         self.actions[slots] = kept["action"]
         self.rewards[slots] = kept["reward"]
@@ -168,8 +168,8 @@ class FrameReplay:
         self._first_start, self._next_start = 0, len(starts)
         self._starts[: len(starts)] = starts
 
-    def draw(self, places: Int[Tensor, " n"]) -> PictureBatch:
-        """Give the transitions at these places, which are on the host, among `size`."""
+    def sample(self, places: Int[Tensor, " n"]) -> ImageBatch:
+        """Return the transitions at these places, which are on the host, among `size`."""
         return self.gather(self.choose(places))
 
     def choose(self, places: Int[Tensor, " n"]) -> Chosen:
@@ -202,31 +202,31 @@ class FrameReplay:
         return Chosen(*map(torch.from_numpy, chosen))
 
     def _stack(self, index: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Int[np.ndarray, "n k"]:
-        """Give the slots of what is seen at an index, oldest first; the first of an episode stands for those before."""
+        """Return the slots of a stack at an index, oldest first; the first of an episode stands for those before it."""
         back = np.arange(STACK - 1, -1, -1)
         slots: Int[np.ndarray, "n k"] = (index[:, None] - np.minimum(back, positions[:, None])) % self.slots
         return slots
 
-    def gather(self, chosen: Chosen) -> PictureBatch:
-        """Give a batch on the learner's device. What was chosen is on the host, or on that device already.
+    def gather(self, chosen: Chosen) -> ImageBatch:
+        """Return a batch on the learner's device. What was chosen is on the host, or on that device already.
 
-        Where the frames are there too, nothing waits for the host, so that it can be captured as a CUDA graph.
+        Where the images are there too, nothing waits for the host, so that it can be captured as a CUDA graph.
         """
         count = chosen.slots.shape[1]
         # On the way to the host they are waited for: it would read them before they have arrived.
         slots = chosen.slots.to(self._words.device, non_blocking=self._words.is_cuda)
         words = self._words.index_select(0, slots.flatten())
-        channels, *sides = self.frames.shape[1:]
+        channels, *sides = self.images.shape[1:]
         stacks = words.view(torch.uint8).view(-1, count, STACK * channels, *sides).to(self.device, non_blocking=True)
-        now, arrived, *others = stacks
-        return PictureBatch(
+        now, next_observations, *others = stacks
+        return ImageBatch(
             observations=now,
             actions=self._on_device(chosen.actions),
             rewards=self._on_device(chosen.rewards),
             first_rewards=self._on_device(chosen.first_rewards),
             discounts=self._on_device(chosen.discounts),
-            arrived=arrived,
-            next_observations=others[0] if self.gives_next else None,
+            next_observations=next_observations,
+            one_step_observations=others[0] if self.gives_next else None,
             between=Between(
                 stacks[-len(chosen.later_rewards) :],
                 self._on_device(chosen.later_rewards),
@@ -240,11 +240,11 @@ class FrameReplay:
         return tensor.to(self.device, non_blocking=True)
 
 
-def frame_bytes(capacity: int, most_steps: int, frame_shape: tuple[int, int, int]) -> int:
-    """Give the bytes of the frames of so many steps."""
-    return frame_slots(capacity, most_steps) * math.prod(frame_shape)
+def image_bytes(capacity: int, most_steps: int, image_shape: tuple[int, int, int]) -> int:
+    """Return the bytes of the images of so many steps."""
+    return stacked_slots(capacity, most_steps) * math.prod(image_shape)
 
 
-def frame_slots(capacity: int, most_steps: int) -> int:
-    """Give how many frames so many steps have, at least, with those at which episodes begin, and those before."""
+def stacked_slots(capacity: int, most_steps: int) -> int:
+    """Return how many images so many steps have, at least, with those at which episodes begin, and those before."""
     return image_slots(capacity, most_steps) + STACK

@@ -22,8 +22,8 @@ class Rollout(NamedTuple):
     positions: Float[Tensor, "l n t 2"]  # of the agent on the map, at observation t
     # What the action led to, which is not observation t + 1 where the episode ended. Only where somebody
     # bootstraps from the time limit, or a bonus looks at it.
-    arrived: Shaped[Tensor, "l n t ..."] | None
-    arrived_positions: Float[Tensor, "l n t 2"] | None = None  # of the agent then, where it has one
+    next_observations: Shaped[Tensor, "l n t ..."] | None
+    next_positions: Float[Tensor, "l n t 2"] | None = None  # of the agent then, where it has one
 
 
 class Rollouts:
@@ -36,7 +36,7 @@ class Rollouts:
         environments: int,
         steps: int,
         observation_shape: tuple[int, ...],
-        keep_arrived: bool,
+        keep_next_observations: bool,
         device: torch.device,
         dtype: torch.dtype = torch.uint8,
     ) -> None:
@@ -50,8 +50,8 @@ class Rollouts:
             "truncated": torch.zeros(shape, dtype=torch.bool),
             "positions": torch.zeros(*shape, 2),
         }
-        if keep_arrived:
-            self._host["arrived_positions"] = torch.zeros(*shape, 2)
+        if keep_next_observations:
+            self._host["next_positions"] = torch.zeros(*shape, 2)
         if device.type == "cuda":
             self._host = {name: each.pin_memory() for name, each in self._host.items()}
         self._memory = {name: each if device.type == "cpu" else each.to(device) for name, each in self._host.items()}
@@ -60,7 +60,7 @@ class Rollouts:
             observations=cells.movedim(0, 2),
             actions=torch.zeros(shape, dtype=torch.int64, device=device).movedim(0, 2),
             **{name: each.movedim(0, 2) for name, each in self._memory.items()},
-            arrived=torch.zeros_like(cells[1:]).movedim(0, 2) if keep_arrived else None,
+            next_observations=torch.zeros_like(cells[1:]).movedim(0, 2) if keep_next_observations else None,
         )
 
     def keep(
@@ -71,24 +71,24 @@ class Rollouts:
         rewards: Float[Tensor, "l n"],
         terminated: Bool[Tensor, "l n"],
         truncated: Bool[Tensor, "l n"],
-        arrived: Shaped[Tensor, "l n ..."],
-        arrived_positions: Int[Tensor, "l n 2"] | None = None,
+        next_observations: Shaped[Tensor, "l n ..."],
+        next_positions: Int[Tensor, "l n 2"] | None = None,
     ) -> None:
         """Keep what a step of some learners led to; all on the host."""
         self._host["rewards"][step, learners] = rewards
         self._host["terminated"][step, learners] = terminated
         self._host["truncated"][step, learners] = truncated
-        if self.rollout.arrived is not None:
-            self.rollout.arrived[learners, :, step] = arrived.to(self.device, non_blocking=True)
-            if arrived_positions is not None:
-                self._host["arrived_positions"][step, learners] = arrived_positions
+        if self.rollout.next_observations is not None:
+            self.rollout.next_observations[learners, :, step] = next_observations.to(self.device, non_blocking=True)
+            if next_positions is not None:
+                self._host["next_positions"][step, learners] = next_positions
 
     def keep_positions(self, learners: slice, step: int, positions: Int[Tensor, "l n 2"]) -> None:
         """Keep where the agents stand when they take the action of a step."""
         self._host["positions"][step, learners] = positions
 
     def complete(self) -> Rollout:
-        """Give the rollout, all of it on the device."""
+        """Return the rollout, all of it on the device."""
         if self.device.type == "cuda":
             for name, each in self._host.items():
                 self._memory[name].copy_(each, non_blocking=True)

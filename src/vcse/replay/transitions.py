@@ -1,4 +1,4 @@
-"""Replay of transitions: what every learner of a cohort lived through, and batches drawn from it."""
+"""Replay of transitions: what every learner of a cohort lived through, and batches sampled from it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,16 +20,16 @@ class Batch(NamedTuple):
     actions: Float[Tensor, "l n a"]
     rewards: Float[Tensor, "l n"]
     terminated: Float[Tensor, "l n"]  # 1 where nothing comes after; a time limit is no such end
-    arrived: Float[Tensor, "l n d"]  # what the action led to
+    next_observations: Float[Tensor, "l n d"]  # what the action led to
 
 
 def transition_bytes(observation_size: int, action_size: int) -> int:
-    """Give the bytes of one transition, in memory and on disk: two observations, action, reward, end."""
+    """Return the bytes of one transition, in memory and on disk: two observations, action, reward, end."""
     return FLOAT_BYTES * _width(observation_size, action_size)
 
 
 def uniforms_for(count: int) -> int:
-    """Give how many random numbers choose so many places."""
+    """Return how many random numbers choose so many places."""
     return 2 * count + 64
 
 
@@ -47,14 +47,14 @@ def distinct_places(uniforms: Float[Tensor, "l u"], size: int, count: int) -> In
     if size <= uniforms.shape[-1]:
         order = uniforms[:, :size].argsort(-1)
         return order[:, torch.arange(count, device=order.device) % size]
-    # Drawn one after the other, those that came before are passed over. That so many draws hold fewer different ones
-    # than there are places is ten standard deviations away.
-    drawn = (uniforms * size).long()
-    ascending, order = drawn.sort(dim=-1, stable=True)
-    again = torch.zeros_like(drawn, dtype=torch.bool)
+    # Repeats are passed over. That so many samples hold fewer distinct ones than there are places is ten standard
+    # deviations away.
+    sampled = (uniforms * size).long()
+    ascending, order = sampled.sort(dim=-1, stable=True)
+    again = torch.zeros_like(sampled, dtype=torch.bool)
     again.scatter_(1, order[:, 1:], ascending[:, 1:] == ascending[:, :-1])
-    # Those that are new come first, in the order in which they were drawn.
-    return drawn.gather(1, again.byte().argsort(dim=-1, stable=True)[:, :count])
+    # Those that are new come first, in the order in which they were sampled.
+    return sampled.gather(1, again.byte().argsort(dim=-1, stable=True)[:, :count])
 
 
 class TransitionReplay:
@@ -72,7 +72,7 @@ class TransitionReplay:
         storage_device: Where the transitions lie, if not there: the memory of the host is larger.
 
     Attributes:
-        batch: The memory that batches are drawn into.
+        batch: The memory that batches are sampled into.
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class TransitionReplay:
         self.count = 0  # transitions that each learner ever added
         width = _width(observation_size, action_size)
         self._rows = torch.zeros(learners, capacity, width, device=storage_device or device)
-        self._drawn = torch.zeros(learners * batch_size, width, device=device)
-        drawn, sizes = self._drawn.view(learners, batch_size, width), (observation_size, action_size, 1, 1)
-        parts = torch.split(drawn, [*sizes, observation_size], dim=-1)
+        self._sampled = torch.zeros(learners * batch_size, width, device=device)
+        sampled, sizes = self._sampled.view(learners, batch_size, width), (observation_size, action_size, 1, 1)
+        parts = torch.split(sampled, [*sizes, observation_size], dim=-1)
         self.batch = Batch(parts[0], parts[1], parts[2][..., 0], parts[3][..., 0], parts[4])
         self._staging = Staging((learners, width), torch.float32, self._rows.device)
         self._first = capacity * torch.arange(learners, device=self._rows.device)[:, None]
@@ -110,10 +110,10 @@ class TransitionReplay:
         actions: Float[Tensor, "l a"],
         rewards: Float[Tensor, " l"],
         terminated: Bool[Tensor, " l"],
-        arrived: Float[Tensor, "l d"],
+        next_observations: Float[Tensor, "l d"],
     ) -> Float[Tensor, "l w"]:
         """Keep a transition of every learner, all on the host, and give them as they are kept."""
-        rows = torch.cat((observations, actions, rewards[:, None], terminated[:, None].float(), arrived), 1)
+        rows = torch.cat((observations, actions, rewards[:, None], terminated[:, None].float(), next_observations), 1)
         self._staging.send(rows, self._rows[:, self.count % self.capacity])
         self.count += 1
         return rows
@@ -126,14 +126,14 @@ class TransitionReplay:
         for learner, mine in enumerate(rows):
             self._rows[learner, torch.from_numpy(places)] = torch.from_numpy(mine[start:]).to(self._rows.device)
 
-    def draw(self, places: Int[Tensor, "l n"]) -> Batch:
-        """Give the transitions at these places, in memory that the next call overwrites."""
+    def sample(self, places: Int[Tensor, "l n"]) -> Batch:
+        """Return the transitions at these places, in memory that the next call overwrites."""
         flat = (places.to(self._first.device) + self._first).flatten()
         rows = self._rows.flatten(0, 1)
-        if rows.device == self._drawn.device:
-            torch.index_select(rows, 0, flat, out=self._drawn)
+        if rows.device == self._sampled.device:
+            torch.index_select(rows, 0, flat, out=self._sampled)
         else:
-            self._drawn.copy_(rows[flat])
+            self._sampled.copy_(rows[flat])
         return self.batch
 
 

@@ -12,6 +12,7 @@ from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+from matplotlib.transforms import offset_copy
 
 # A method has the same colour in every figure. They can be told apart with any kind of colour vision, and on white as
 # well as on black; the controls are quiet, the method under study is not.
@@ -29,7 +30,8 @@ OTHER_COLOURS = (
     "#ad4700",
 )
 LABEL_GAP = 0.075  # between two labels, of the height of the axes
-MOST_LABELS, LONGEST_LABEL = 6, 14  # beside the lines; where there are more or longer ones, a legend stands below
+MOST_LABELS, LONGEST_LABEL = 6, 14  # beside the lines; where there are more or longer ones, numbers stand for them
+LEADER_POINTS = 12  # between a line and its label
 MOST_COLUMNS = 3
 
 ThemeName = Literal["light", "dark"]
@@ -66,7 +68,7 @@ class Drawn(NamedTuple):
 
     @property
     def is_of_all(self) -> Bool[np.ndarray, " points"]:
-        """Tell the points that have as many runs as any."""
+        """Return the points that have as many runs as any."""
         return np.asarray(self.runs == self.runs.max(initial=0))
 
 
@@ -76,6 +78,11 @@ def method_colour(method: str, methods: Sequence[str]) -> str:
         return METHOD_COLOURS[method]
     others = [each for each in methods if each not in METHOD_COLOURS]
     return OTHER_COLOURS[others.index(method) % len(OTHER_COLOURS)]
+
+
+def fit_beside(methods: Sequence[str]) -> bool:
+    """Return whether the names of methods fit beside their lines."""
+    return len(methods) <= MOST_LABELS and max(map(len, methods), default=0) <= LONGEST_LABEL
 
 
 def success_curves(
@@ -100,20 +107,19 @@ def success_curves(
     look = THEMES["light"]
     methods = list(dict.fromkeys(method for lines in tasks.values() for method in lines))
     colours = {method: method_colour(method, methods) for method in methods}
-    is_labelled = len(methods) <= MOST_LABELS and max(map(len, methods), default=0) <= LONGEST_LABEL
+    keys = {} if fit_beside(methods) else {method: str(number) for number, method in enumerate(methods, 1)}
     with rc_context({"font.size": 12 if alone else 10}):  # one panel is also read on a telephone
         panels = figure.subplots(rows, columns, squeeze=False).flatten()
         for panel, (task, lines) in zip(panels, tasks.items(), strict=False):
-            _draw_success(panel, task, lines, colours, is_share=is_share, is_labelled=is_labelled)
+            _draw_success(panel, task, lines, colours, keys, is_share=is_share)
         for panel in panels[len(tasks) :]:
             panel.set_visible(False)
         for panel in panels[::columns]:
             panel.set_ylabel(label, color=look.faint)
-        if not is_labelled:
+        if keys:
             shown = [Line2D([], [], color=colours[method], linewidth=2.6) for method in methods]
-            figure.legend(
-                shown, methods, loc="outside lower center", ncols=columns, frameon=False, labelcolor=look.text
-            )
+            names = [f"{keys[method]}  {method}" for method in methods]
+            figure.legend(shown, names, loc="outside lower center", ncols=columns, frameon=False, labelcolor=look.text)
     return figure
 
 
@@ -207,9 +213,9 @@ def _draw_success(
     task: str,
     lines: Mapping[str, Drawn],
     colours: Mapping[str, str],
+    keys: Mapping[str, str],
     *,
     is_share: bool,
-    is_labelled: bool,
 ) -> None:
     look = THEMES["light"]
     low, high = (0.0, 1.0) if is_share else _reach(lines)
@@ -229,18 +235,10 @@ def _draw_success(
             panel.plot(line.frames[alone], line.iqm[alone], "o", color=colour, clip_on=False)
         known = line.iqm[~np.isnan(line.iqm)]
         ends.append(float(known[-1]) if known.size else 0.0)
-    places = spread(ends, LABEL_GAP * (high - low), low, high) if is_labelled else ()
-    for (method, line), end, place in zip(lines.items(), ends, places, strict=False):
-        panel.annotate(
-            f"{method}  {end:.0%}" if is_share else f"{method}  {end:.3g}",
-            (line.frames[-1], place),
-            xytext=(8, 0),
-            textcoords="offset points",
-            color=colours[method],
-            fontweight="bold",
-            va="center",
-            annotation_clip=False,
-        )
+    _label_ends(panel, lines, ends, colours, keys, (low, high), is_share=is_share)
+    if not any(np.nan_to_num(each).any() for line in lines.values() for each in (line.low, line.high)):
+        told = "0% in every run, throughout" if is_share else "0 in every run, throughout"
+        panel.text(0.5, 0.5, told, color=look.faint, transform=panel.transAxes, ha="center", va="center")
     panel.set_title(task, loc="left", color=look.text, fontweight="bold", pad=12)
     panel.set_ylim(low - 0.02 * (high - low), high + 0.02 * (high - low))
     panel.set_xlim(0, max(1, *(int(line.frames[-1]) for line in lines.values())))
@@ -257,8 +255,41 @@ def _draw_success(
     panel.spines["bottom"].set_color(look.grid)
 
 
+def _label_ends(
+    panel: Any,
+    lines: Mapping[str, Drawn],
+    ends: Sequence[float],
+    colours: Mapping[str, str],
+    keys: Mapping[str, str],
+    reach: tuple[float, float],
+    *,
+    is_share: bool,
+) -> None:
+    """Write the name or number of each line where it ends; one that has to give way to others is led back to there."""
+    low, high = reach
+    gap = LABEL_GAP * (high - low)
+    beside = offset_copy(panel.transData, panel.figure, x=LEADER_POINTS, units="points")
+    # Of lines that end alike, the one that was ahead on the way has the higher label.
+    ahead = [float(np.nansum(line.iqm)) / max(1, line.iqm.size) for line in lines.values()]
+    wanted = [end + 1e-6 * each for end, each in zip(ends, ahead, strict=True)]
+    for (method, line), end, place in zip(lines.items(), ends, spread(wanted, gap, low, high), strict=True):
+        told = f"{end:.0%}" if is_share else f"{end:.3g}"
+        leader = {"arrowstyle": "-", "color": colours[method], "alpha": 0.6, "shrinkA": 0, "shrinkB": 2}
+        panel.annotate(
+            keys.get(method, f"{method}  {told}"),
+            (line.frames[-1], end),
+            xytext=(line.frames[-1], place),
+            textcoords=beside,
+            arrowprops=leader | {"relpos": (0, 0.5)} if abs(place - end) > gap / 4 else None,
+            color=colours[method],
+            fontweight="bold",
+            va="center",
+            annotation_clip=False,
+        )
+
+
 def _alone(middle: Float[np.ndarray, " points"]) -> Bool[np.ndarray, " points"]:
-    """Tell the points that are known and have no known neighbour."""
+    """Return the points that are known and have no known neighbour."""
     known = np.pad(~np.isnan(middle), 1)
     return np.asarray(known[1:-1] & ~known[:-2] & ~known[2:])
 

@@ -84,7 +84,7 @@ def joined(parts: Sequence[Gathered], directories: Sequence[Path]) -> Gathered:
         directories: Their names.
     """
     found: dict[Identity, tuple[GatheredRun, Path]] = {}
-    quality: dict[Any, Path] = {}  # of pictures, and where it was found first
+    quality: dict[Any, Path] = {}  # of images, and where it was found first
     for directory, part in zip(directories, parts, strict=True):
         for run in part.runs:
             if run.identity in found:
@@ -94,7 +94,7 @@ def joined(parts: Sequence[Gathered], directories: Sequence[Path]) -> Gathered:
             quality.setdefault(run.config.get("rendering"), directory)
     if len(quality) > 1:
         shown = " and ".join(f"{name} in {directory}" for name, directory in quality.items())
-        raise ValueError(f"the runs of a study must see pictures of one quality, got {shown}")
+        raise ValueError(f"the runs of a study must see images of one quality, got {shown}")
     problems = [problem for part in parts for problem in part.problems]
     for setting in ("frames", "eval_every_frames"):
         by_task: dict[str, dict[Any, Path]] = {}
@@ -105,6 +105,17 @@ def joined(parts: Sequence[Gathered], directories: Sequence[Path]) -> Gathered:
                 shown = " and ".join(f"{value} in {directory}" for value, directory in values.items())
                 problems.append(f"The runs of {task} differ in {setting}: {shown}.")
     return Gathered([run for run, _ in found.values()], problems)
+
+
+def likely_metric(runs: Sequence[GatheredRun]) -> str:
+    """Return what is drawn where no study says it: what most runs know, and of several the first."""
+    metrics = ("eval_success_rate", "success_rate", "eval_return_mean", "return_mean")
+    known = {
+        metric: sum(np.isfinite(run.columns.get(metric, np.full(1, np.nan))).any() for run in runs)
+        for metric in metrics
+    }
+    most = max(metrics, key=lambda metric: known[metric])
+    return most if known[most] else next(iter(runs[0].columns), "success_rate")
 
 
 def _walk(directory: Path, without: Collection[Path] = ()) -> Iterator[tuple[Path, set[str]]]:
@@ -165,7 +176,7 @@ def _read_run(path: Path, name: str, problems: list[str], without_row: dict[str,
 
 
 def _first_row(config: Mapping[str, Any]) -> str:
-    """Say when the first row of a run comes, where its configuration does."""
+    """Return when the first row of a run comes, where its configuration states it."""
     pauses = [config.get(name) for name in ("row_every_frames", "frames")]
     known = [pause for pause in pauses if isinstance(pause, int)]
     return f", the first comes after about {min(known):,} frames" if len(known) == len(pauses) else ""
@@ -216,7 +227,7 @@ def _checked_visits(visits: np.ndarray) -> np.ndarray:
 
 
 def _told_twice(label: str, run: GatheredRun, first_label: str, first: GatheredRun) -> str:
-    """Say that two runs have one name, and whether they are one run."""
+    """Return an error for two runs of one name, and whether they are the same run."""
     mine, theirs = flat(run.config), flat(first.config)
     different = [name for name in (*mine, *(theirs.keys() - mine)) if mine.get(name) != theirs.get(name)]
     told = [f"{name} is {theirs.get(name)} there and {mine.get(name)} here" for name in different if name != "frames"]

@@ -20,7 +20,7 @@ FILM_KINDS = {".gif": "image/gif", ".mp4": "video/mp4"}
 
 
 class VisitMap(NamedTuple):
-    """Where the agents went, as a picture for light and one for dark pages."""
+    """Where the agents went, as an image for light and one for dark pages."""
 
     task: str
     light: bytes

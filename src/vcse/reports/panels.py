@@ -8,11 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from vcse.reports.comparisons import interval_ends
 from vcse.reports.external_curves import ForeignCurves
 from vcse.reports.figures import Drawn, method_colour
 from vcse.reports.loaded_run import GatheredRun
 from vcse.reports.statistics import middles, percentile_interval, resampled_middles
-from vcse.reports.verdicts import FEWEST_EPISODES, Curve, curves_of, interval_ends, scores_at, waits_for_episodes
+from vcse.reports.verdicts import FEWEST_EPISODES, Curve, curves_of, scores_at, waits_for_episodes
 from vcse.runs.formatting import counted
 from vcse.studies.study import Study
 

@@ -9,7 +9,7 @@ def machine(meta: Mapping[str, Any]) -> str:
     """Name the machine of a run's `meta.json`."""
     cores = f"{meta['cpus']} CPU cores" if meta.get("cpus") else "unknown"
     parts = [cores] + ([] if meta.get("device") in (None, "cpu") else [str(meta["device"])])
-    return ", ".join(parts + ([f"pictures drawn by {meta['drawn_by']}"] if meta.get("drawn_by") else []))
+    return ", ".join(parts + ([f"images drawn by {meta['drawn_by']}"] if meta.get("drawn_by") else []))
 
 
 def versions(meta: Mapping[str, Any]) -> str:

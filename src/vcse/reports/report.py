@@ -22,7 +22,15 @@ from vcse.reports.panels import Cell, short_name
 from vcse.reports.provenance import data_uri
 from vcse.reports.sections import Section, check_column, check_overlay_task, find_all, make_section
 from vcse.reports.statistics import FEWEST_RUNS
-from vcse.reports.verdicts import ALL_TASKS, FEWEST_EPISODES, JudgedClaim, Judgement, deciding, outcome
+from vcse.reports.verdicts import (
+    ALL_TASKS,
+    FEWEST_EPISODES,
+    JudgedClaim,
+    Judgement,
+    decided_otherwise,
+    deciding,
+    outcome,
+)
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.directory import check_no_file
 from vcse.runs.formatting import counted
@@ -127,9 +135,9 @@ def _write_files(section: Section, out: Path) -> None:
             )
             write_atomically(out / "curves.png", figures.to_png(figure, 130))
             if not section.is_archive:
-                picture = io.BytesIO()
-                figure.savefig(picture, format="svg", metadata={"Date": None})
-                write_atomically(out / "curves.svg", picture.getvalue())
+                image = io.BytesIO()
+                figure.savefig(image, format="svg", metadata={"Date": None})
+                write_atomically(out / "curves.svg", image.getvalue())
     for number, each in enumerate(section.maps):
         write_atomically(out / f"visits{number or ''}.png", each.light)
     points = (
@@ -172,7 +180,9 @@ def _render(sections: Sequence[Section], title: str) -> str:
         lstrip_blocks=True,
     )
     templates.filters |= {"data_uri": data_uri, "thousands": figures.thousands, "score": _score, "gain": _gain}
-    templates.filters |= {"short": short_name, "words": _words}
+    templates.filters |= {"short": short_name, "words": _words, "p": _p_value, "fallen": _fallen}
+    templates.filters |= {"decided_otherwise": decided_otherwise}
+    templates.tests |= {"known": lambda number: not math.isnan(number)}
     templates.globals |= {"outcome": outcome, "deciding": deciding, "reach": _reach, "ALL_TASKS": ALL_TASKS}
     templates.globals |= {"FEWEST_EPISODES": FEWEST_EPISODES, "FEWEST_RUNS": FEWEST_RUNS}
     return templates.get_template("report.html").render(
@@ -187,6 +197,7 @@ def _drawing(section: Section) -> dict[str, Any]:
     return {
         "name": section.name,
         "isShare": section.is_share,
+        "keys": section.keys,
         "series": [each._asdict() for each in section.series],
         "panels": [
             {
@@ -233,6 +244,19 @@ def _gain(number: float, is_share: bool, beside: float = 0.0) -> str:
     digits = max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
     told = f"{100 * number:+.1f}" if is_share else f"{number:+,.{digits}f}"
     return told.replace("-", MINUS)
+
+
+def _p_value(number: float) -> str:
+    if math.isnan(number):
+        return "–"
+    return "<0.001" if number < 0.001 else f"{number:.3f}" if number < 0.1 else f"{number:.2f}"
+
+
+def _fallen(judgement: Judgement) -> str:
+    """Say by which corrections a decided verdict is none."""
+    left = {"Holm": judgement.by_holm, "B-H": judgement.by_benjamini_hochberg}
+    methods = [name for name, verdict in left.items() if verdict and verdict != judgement.verdict]
+    return f"not by {' or '.join(methods)}" if methods else ""
 
 
 def _words(name: str) -> list[str]:

@@ -15,7 +15,7 @@ from vcse.agents import agent_entry, agent_names
 from vcse.reports import figures
 from vcse.reports.external_curves import ForeignCurves
 from vcse.reports.loaded_run import GatheredRun
-from vcse.reports.loaded_runs import NoRunError, gather, study_directories
+from vcse.reports.loaded_runs import NoRunError, gather, likely_metric, study_directories
 from vcse.reports.media import Film, VisitMap, find_films, visit_maps
 from vcse.reports.panels import (
     ALL,
@@ -30,7 +30,15 @@ from vcse.reports.panels import (
     short_name,
 )
 from vcse.reports.provenance import all_of, commit, machine, versions
-from vcse.reports.verdicts import TOO_FEW, JudgedClaim, judge, outcome, waits_for_episodes
+from vcse.reports.verdicts import (
+    TOO_FEW,
+    Corrected,
+    JudgedClaim,
+    count_corrected,
+    judge,
+    outcome,
+    waits_for_episodes,
+)
 from vcse.runs.config import flat
 from vcse.runs.formatting import counted
 from vcse.settings import described
@@ -135,6 +143,22 @@ class Section:
         return sorted(ends, key=lambda cell: math.inf if math.isnan(cell.mean) else -cell.mean)
 
     @property
+    def keys(self) -> dict[str, int]:
+        """Return a number for each method where their names do not fit beside the lines; else nothing."""
+        names = [each.name for each in self.methods]
+        return {} if figures.fit_beside(names) else {name: number for number, name in enumerate(names, 1)}
+
+    @property
+    def has_paired(self) -> bool:
+        """Return whether two methods of a claim share seeds."""
+        return any(not math.isnan(each.paired_low) for claim in self.claims for each in claim.judgements)
+
+    @property
+    def corrected(self) -> list[Corrected]:
+        """Return what is left of the verdicts when they are corrected for how many they are."""
+        return count_corrected(self.claims)
+
+    @property
     def verdicts(self) -> list[tuple[str, int, str]]:
         """How many claims came out how: the verdict, the number, the word for so many."""
         counted: Counter[str] = Counter(outcome(claim) for claim in self.claims)
@@ -225,7 +249,7 @@ def make_section(
     methods = _ordered(
         {run.method: None for run in runs}, entry.method_names if entry else tuple(figures.METHOD_COLOURS)
     )
-    metric = column or (entry.metric if entry else _metric(runs))
+    metric = column or (entry.metric if entry else likely_metric(runs))
     claimed = entry if entry and entry.claims and entry.metric == metric else None
     extent = _extent(runs, task_names, methods)
     progress(extent)
@@ -302,7 +326,7 @@ def _extent(runs: Sequence[GatheredRun], tasks: Sequence[str], methods: Sequence
 
 
 def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
-    """Say which runs are not whole or not there."""
+    """Return which runs are incomplete or missing."""
     said = []
     unfinished = [run for run in runs if not run.done]
     if unfinished:
@@ -321,19 +345,8 @@ def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
     return said
 
 
-def _metric(runs: Sequence[GatheredRun]) -> str:
-    """Return what is drawn where no study says it: what most runs know, and of several the first."""
-    metrics = ("eval_success_rate", "success_rate", "eval_return_mean", "return_mean")
-    known = {
-        metric: sum(np.isfinite(run.columns.get(metric, np.full(1, np.nan))).any() for run in runs)
-        for metric in metrics
-    }
-    most = max(metrics, key=lambda metric: known[metric])
-    return most if known[most] else next(iter(runs[0].columns), "success_rate")
-
-
 def _label(metric: str, runs: Sequence[GatheredRun]) -> str:
-    """Say what a metric is."""
+    """Return what a metric is."""
     recent = {run.agent.recent_episodes for run in runs if run.agent is not None}
     return LABELS.get(metric, f"column {metric}").format(recent=" or ".join(map(str, sorted(recent))) or "few")
 
@@ -347,8 +360,8 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
     paid = {run.method for run in runs if _bonus_name(run) != "none"}
     for run in runs:
         for name, value in flat(run.config).items():
-            is_of_pictures = name in ("rendering", "goal_marker")
-            if name not in NO_SETTINGS and not (is_of_pictures and value is None):
+            is_of_images = name in ("rendering", "goal_marker")
+            if name not in NO_SETTINGS and not (is_of_images and value is None):
                 found.setdefault(name, {}).setdefault(run.method, {})[_shown(value)] = None
     differences, common = {}, {}
     for name, by_method in found.items():

@@ -259,31 +259,42 @@ def percentile_interval(drawn: Float[np.ndarray, " resamples *values"], confiden
 
 
 def permutation_p_value(
-    scores: Float[np.ndarray, " runs"],
-    others: Float[np.ndarray, " other_runs"],
+    pairs: Sequence[tuple[Float[np.ndarray, " _"], Float[np.ndarray, " _"]]],
     generator: np.random.Generator,
     *,
+    by_seed: bool = False,
     resamples: int = 20_000,
 ) -> float:
     """Return how likely two means would differ by at least as much if it were chance which run is of which side.
 
-    Two-sided. The given assignment is counted as one of the resamples, so that no p-value is 0.
+    Two-sided; of several tasks, of the mean of what the sides differ by on each. The given assignment is counted as one
+    of the resamples, so that no p-value is 0.
 
     Args:
-        scores: A number of each run.
-        others: A number of each run of the other side; how many may differ.
+        pairs: A number of each run of the one side and of the other, for each task. Runs are assigned within tasks.
         generator: Assigns the runs.
+        by_seed: Exchange the two runs of a seed, or do not: each flips the sign of what they differ by. Both sides have
+            the same seeds in the same order then. Else any run may be of either side, and how many each has may differ.
         resamples: How often they are assigned anew.
     """
-    _check_holds("scores", scores)
-    _check_holds("others", others)
-    pooled = np.concatenate((scores, others))
-    total, n, m = pooled.sum(), len(scores), len(others)
-    drawn = generator.permuted(np.broadcast_to(pooled, (resamples, n + m)), axis=1)[:, :n].sum(1)
-    differences = np.abs(drawn / n - (total - drawn) / m)
-    given = abs(scores.mean() - others.mean())
+    given, drawn, largest = 0.0, np.zeros(resamples), 0.0
+    for scores, others in pairs:
+        _check_holds("scores", scores)
+        _check_holds("others", others)
+        if by_seed:
+            if len(scores) != len(others):
+                raise ValueError(f"by_seed needs as many others as scores, got {len(scores)} and {len(others)}")
+            is_exchanged = generator.random((resamples, len(scores))) < 0.5
+            sides = np.where(is_exchanged, others, scores), np.where(is_exchanged, scores, others)
+        else:
+            pooled = np.concatenate((scores, others))
+            assigned = generator.permuted(np.broadcast_to(pooled, (resamples, len(pooled))), axis=1)
+            sides = assigned[:, : len(scores)], assigned[:, len(scores) :]
+        given += float(scores.mean() - others.mean())
+        drawn += sides[0].mean(1) - sides[1].mean(1)
+        largest = max(largest, float(np.abs(np.concatenate((scores, others))).max()))
     # What two ways to add up the same numbers may differ by is no difference.
-    at_least = np.count_nonzero(differences >= given - 1e-12 * np.abs(pooled).max())
+    at_least = np.count_nonzero(np.abs(drawn) >= abs(given) - 1e-12 * len(pairs) * largest)
     return float((1 + at_least) / (1 + resamples))
 
 
@@ -295,15 +306,32 @@ def holm(p_values: Sequence[float]) -> list[float]:
     order = np.argsort(p_values, kind="stable")
     factors = len(p_values) - np.arange(len(p_values))
     steps = np.minimum(np.maximum.accumulate(factors * np.asarray(p_values, dtype=float)[order]), 1)
-    corrected = np.empty(len(p_values))
-    corrected[order] = steps
-    return [float(each) for each in corrected]
+    return _in_place(steps, order)
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for how many there are, by the step-up method of Benjamini and Hochberg (1995).
+
+    Of those below 0.05, 5 % are by chance on average: fewer true differences are missed than with `holm`, at the price
+    of some false ones.
+    """
+    order = np.argsort(p_values, kind="stable")
+    factors = len(p_values) / np.arange(1, len(p_values) + 1)
+    steps = np.minimum.accumulate((factors * np.asarray(p_values, dtype=float)[order])[::-1])[::-1]
+    return _in_place(np.minimum(steps, 1), order)
 
 
 MANY_AT_ONCE: frozenset[Callable[..., np.ndarray]] = frozenset(
     {interquartile_mean, mean, median, median_of_tasks, standard_deviation, optimality_gap}
     | {performance_profile, probability_of_improvement}
 )
+
+
+def _in_place(ordered: Float[np.ndarray, " n"], order: Int[np.ndarray, " n"]) -> list[float]:
+    """Return what was sorted in the order from which it came."""
+    back = np.empty(len(ordered))
+    back[order] = ordered
+    return [float(each) for each in back]
 
 
 def _middle_half(scores: Float[np.ndarray, "..."], axis: int) -> Float[np.ndarray, "..."]:

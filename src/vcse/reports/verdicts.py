@@ -1,26 +1,48 @@
 """Verdicts: what a study's runs say of each of its claims, as differences with intervals and one word."""
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from vcse.reports.comparisons import (
+    EQUIVALENCE_CONFIDENCE,
+    LEVEL,
+    NOISE,
+    SEED,
+    Pair,
+    Scored,
+    Verdict,
+    compare_paired,
+    compare_unpaired,
+    decide,
+    interval_ends,
+    mean_paired_difference,
+    p_value_of,
+    shared_scores,
+)
 from vcse.reports.loaded_run import GatheredRun
-from vcse.reports.statistics import FEWEST_RUNS, area_under_curve, middles, percentile_interval, resampled_middles
+from vcse.reports.statistics import (
+    FEWEST_RUNS,
+    area_under_curve,
+    benjamini_hochberg,
+    holm,
+    middles,
+    resampled_middles,
+)
 from vcse.runs.formatting import counted
 from vcse.studies.catalog.minigrid import CROSSED_WALL
 from vcse.studies.study import Claim, Study, ZeroClaim
 
-Verdict = Literal["holds", "contradicted", "undecided", "not run"]
 Curve = tuple[Int[np.ndarray, " _"], Float[np.ndarray, " _"]]  # frames and scores of one run
 
 FEWEST_EPISODES = 16  # as many as a run has environments; fewer tell nothing of its policy
 OF_EPISODES = ("success_rate", "return_mean")  # what is averaged over the last episodes
-SEED = 0  # of the bootstrap: the same runs give the same verdicts
-NOISE = 1e-9  # what two ways to add up the same numbers may differ by
+DECIDED = ("holds", "contradicted")
 ALL_TASKS = "all tasks together"
+Value = TypeVar("Value")
 TOO_FEW = "too few runs"
 
 
@@ -35,6 +57,19 @@ class Judgement(NamedTuple):
     other_runs: int  # of the method that is said to be worse; 0 where the claim is about one
     verdict: Verdict
     reason: str = ""  # why nothing is decided, or what was left out
+    pairing: Literal["paired by seed", "unpaired", ""] = ""  # by what the verdict is; empty where it compares nothing
+    shared_seeds: int = 0  # on all tasks
+    paired_difference: float = math.nan  # of interquartile means of the seeds that both methods have, drawn together
+    paired_low: float = math.nan
+    paired_high: float = math.nan
+    mean_paired_difference: float = math.nan
+    low_90: float = math.nan  # of the interval that decides whether a difference is within a margin
+    high_90: float = math.nan
+    p_value: float = math.nan  # of what is decided by enough runs alone, as are those that follow
+    p_holm: float = math.nan  # corrected for all comparisons of the page on single tasks, or on all tasks together
+    p_benjamini_hochberg: float = math.nan
+    by_holm: Verdict | Literal[""] = ""  # what is left of the verdict
+    by_benjamini_hochberg: Verdict | Literal[""] = ""
 
 
 class JudgedClaim(NamedTuple):
@@ -43,6 +78,16 @@ class JudgedClaim(NamedTuple):
     claim: Claim | ZeroClaim
     measure: str  # what was compared
     judgements: list[Judgement]
+
+
+class Corrected(NamedTuple):
+    """How many of some comparisons are decided, before and after they are corrected for their number."""
+
+    where: str
+    comparisons: int
+    decided: int
+    by_holm: int
+    by_benjamini_hochberg: int
 
 
 def judge(entry: Study, runs: Sequence[GatheredRun], asked: Sequence[str] = ()) -> list[JudgedClaim]:
@@ -55,7 +100,10 @@ def judge(entry: Study, runs: Sequence[GatheredRun], asked: Sequence[str] = ()) 
             about no task that was.
     """
     judged = []
+    methods = {run.method for run in runs}
     for claim in entry.claims:
+        if isinstance(claim, Claim) and claim.where_run and not {claim.better, claim.than} <= methods:
+            continue
         of_claim = claim.tasks or entry.task_names
         tasks = [task for task in of_claim if task in asked] or of_claim
         if isinstance(claim, ZeroClaim):
@@ -65,7 +113,30 @@ def judge(entry: Study, runs: Sequence[GatheredRun], asked: Sequence[str] = ()) 
             measure = _measure(claim)
             judgements = _judge_difference(claim, tasks, len(of_claim), entry.metric, runs)
         judged.append(JudgedClaim(claim, measure, judgements))
-    return judged
+    return _corrected(_corrected(judged, together=False), together=True)
+
+
+def _corrected(judged: Sequence[JudgedClaim], *, together: bool) -> list[JudgedClaim]:
+    """Correct for the number of comparisons, those on single tasks or those on all tasks together."""
+
+    def is_meant(judgement: Judgement) -> bool:
+        return (judgement.task == ALL_TASKS) == together and not math.isnan(judgement.p_value)
+
+    p_values = [each.p_value for claim in judged for each in claim.judgements if is_meant(each)]
+    corrected = iter(zip(holm(p_values), benjamini_hochberg(p_values), strict=True))
+
+    def replaced(judgement: Judgement) -> Judgement:
+        if not is_meant(judgement):
+            return judgement
+        by_holm, by_false_discoveries = next(corrected)
+        return judgement._replace(
+            p_holm=by_holm,
+            p_benjamini_hochberg=by_false_discoveries,
+            by_holm=judgement.verdict if by_holm < LEVEL else "undecided",
+            by_benjamini_hochberg=judgement.verdict if by_false_discoveries < LEVEL else "undecided",
+        )
+
+    return [claim._replace(judgements=[replaced(each) for each in claim.judgements]) for claim in judged]
 
 
 def deciding(claim: JudgedClaim) -> Judgement:
@@ -90,10 +161,45 @@ def outcome(claim: JudgedClaim) -> str:
     return verdict
 
 
+def decided_otherwise(claim: JudgedClaim) -> dict[str, list[str]]:
+    """Return single tasks that are decided where all together are not, or in another way: the verdict, the tasks."""
+    verdict = deciding(claim).verdict
+    tasks: dict[str, list[str]] = {}
+    for each in claim.judgements:
+        if each.task != ALL_TASKS and each.verdict in DECIDED and each.verdict != verdict:
+            tasks.setdefault(each.verdict, []).append(each.task)
+    return tasks if any(each.task == ALL_TASKS for each in claim.judgements) else {}
+
+
+def count_corrected(claims: Sequence[JudgedClaim]) -> list[Corrected]:
+    """Count the decided comparisons on single tasks, and those on all tasks together, where there are several."""
+    compared = [each for claim in claims for each in claim.judgements if not math.isnan(each.p_value)]
+    families = {
+        "on single tasks": [each for each in compared if each.task != ALL_TASKS],
+        "on all tasks together": [each for each in compared if each.task == ALL_TASKS],
+    }
+    return [
+        Corrected(
+            where,
+            len(family),
+            sum(each.verdict in DECIDED for each in family),
+            sum(each.by_holm in DECIDED for each in family),
+            sum(each.by_benjamini_hochberg in DECIDED for each in family),
+        )
+        for where, family in families.items()
+        if len(family) > 1
+    ]
+
+
 def curves_of(runs: Iterable[GatheredRun], task: str, method: str, metric: str) -> list[Curve]:
     """Return the curves of those runs of a task and a method that have the metric."""
+    return list(curves_by_seed(runs, task, method, metric).values())
+
+
+def curves_by_seed(runs: Iterable[GatheredRun], task: str, method: str, metric: str) -> dict[int, Curve]:
+    """Return the curves of those runs of a task and a method that have the metric, by seed."""
     mine = (run for run in runs if (run.task, run.method) == (task, method))
-    return [curve for run in mine if (curve := metric_curve(run, metric)) is not None]
+    return {run.seed: curve for run in mine if (curve := metric_curve(run, metric)) is not None}
 
 
 def metric_curve(run: GatheredRun, metric: str) -> Curve | None:
@@ -130,42 +236,64 @@ def waits_for_episodes(run: GatheredRun, metric: str) -> bool:
 
 def _measure(claim: Claim) -> str:
     what = "area under the curve" if claim.at_frame is None else f"after {claim.at_frame:,} frames"
-    return f"{claim.better} against {claim.than}: {what}"
+    margin = f", within {claim.within:g}" if claim.within else ""
+    return f"{claim.better} against {claim.than}: {what}{margin}{', paired by seed' if claim.paired else ''}"
 
 
 def _judge_difference(
     claim: Claim, tasks: Sequence[str], of_tasks: int, metric: str, runs: Sequence[GatheredRun]
 ) -> list[Judgement]:
     """Judge a claim on some of the tasks that it is about."""
-    measured: list[list[Float[np.ndarray, " runs"]]] = []
+    measured: list[Pair] = []
     judgements, cuts = [], 0
     for task in tasks:
-        sides = [curves_of(runs, task, method, metric) for method in (claim.better, claim.than)]
+        sides = (
+            curves_by_seed(runs, task, claim.better, metric),
+            curves_by_seed(runs, task, claim.than, metric),
+        )
         missing = [method for method, side in zip((claim.better, claim.than), sides, strict=True) if not side]
-        if missing:
-            judgements.append(_not_run(task, len(sides[0]), len(sides[1]), f"no run of {' and '.join(missing)}"))
+        found = sum(map(len, sides))
+        notes = []
+        if claim.paired and not missing:
+            sides = _on_shared_seeds(sides)
+            if alone := found - sum(map(len, sides)):
+                notes.append(f"{counted(alone, 'run')} left out, of a seed that the other method lacks")
+        if not all(sides):
+            reason = f"no run of {' and '.join(missing)}" if missing else "no seed that both have"
+            judgements.append(_not_run(task, len(sides[0]), len(sides[1]), reason))
             continue
-        pair = _measured(sides, claim.at_frame)
-        if not all(map(len, pair)):
+        pair = measure_runs(sides, claim.at_frame)
+        pair = _on_shared_seeds(pair) if claim.paired else pair
+        if not all(pair):
             reason = f"no run reaches frame {claim.at_frame:,}"
             judgements.append(_not_run(task, len(pair[0]), len(pair[1]), reason))
             continue
-        left_out = sum(map(len, sides)) - sum(map(len, pair))
-        cut = _cut_at([*sides[0], *sides[1]], claim)
-        note = f"{counted(left_out, 'run')} left out, too short" if left_out else cut
+        cut = _cut_at([*sides[0].values(), *sides[1].values()], claim)
+        if too_short := sum(map(len, sides)) - sum(map(len, pair)):
+            notes.append(f"{counted(too_short, 'run')} left out, too short")
+        elif cut:
+            notes.append(cut)
         cuts += bool(cut)
         measured.append(pair)
-        judgements.append(_compare(task, [pair], same=claim.same, note=note))
+        judgements.append(_compare(task, [pair], claim, notes))
     if of_tasks > 1 and measured:
         notes = [f"{len(measured)} of {of_tasks} tasks"] if len(measured) < of_tasks else []
         notes += [f"{counted(cuts, 'task')} up to where the shortest run ends"] if cuts else []
-        note = "; ".join(notes)
-        judgements.append(_compare(ALL_TASKS, measured, same=claim.same, note=note))
+        judgements.append(_compare(ALL_TASKS, measured, claim, notes))
     return judgements
 
 
+def _on_shared_seeds(
+    sides: tuple[Mapping[int, Value], Mapping[int, Value]],
+) -> tuple[dict[int, Value], dict[int, Value]]:
+    """Leave out the runs of seeds that the other side has not."""
+    mine, theirs = sides
+    shared = [seed for seed in mine if seed in theirs]
+    return {seed: mine[seed] for seed in shared}, {seed: theirs[seed] for seed in shared}
+
+
 def _cut_at(curves: Sequence[Curve], claim: Claim) -> str:
-    """Say up to where areas were compared, if that is not where all runs end."""
+    """Return up to where areas were compared, if that is not where all runs end."""
     last = {int(frames[-1]) for frames, _ in curves}
     is_whole = claim.at_frame is not None or len(last) == 1
     return "" if is_whole else f"up to frame {min(last):,}, where the shortest run ends"
@@ -177,12 +305,23 @@ def scores_at(curves: Sequence[Curve], frame: int) -> Float[np.ndarray, " runs"]
     return np.array(reached, dtype=float)
 
 
-def _measured(sides: Sequence[Sequence[Curve]], at_frame: int | None) -> list[Float[np.ndarray, " runs"]]:
+def measure_runs(
+    sides: tuple[Mapping[int, Curve], Mapping[int, Curve]], at_frame: int | None = None
+) -> tuple[Scored, Scored]:
     """Return a number for each run of each side: its score at a frame, or the area as far as all of them go."""
     if at_frame is not None:
-        return [np.nan_to_num(scores_at(side, at_frame)) for side in sides]
-    last = min(int(frames[-1]) for side in sides for frames, _ in side)
-    return [np.array([_area(frames, score, last) for frames, score in side]) for side in sides]
+        first, second = (
+            {
+                seed: float(np.nan_to_num(scores_at([curve], at_frame)[0]))
+                for seed, curve in side.items()
+                if curve[0][-1] >= at_frame
+            }
+            for side in sides
+        )
+        return first, second
+    last = min(int(frames[-1]) for side in sides for frames, _ in side.values())
+    first, second = ({seed: _area(*curve, last) for seed, curve in side.items()} for side in sides)
+    return first, second
 
 
 def _area(frames: Int[np.ndarray, " points"], scores: Float[np.ndarray, " points"], last: int) -> float:
@@ -193,24 +332,38 @@ def _area(frames: Int[np.ndarray, " points"], scores: Float[np.ndarray, " points
     return float(area_under_curve(scores[until][None, None], frames[until], before_first=0.0)[0, 0])
 
 
-def _compare(task: str, pairs: Sequence[Sequence[Float[np.ndarray, " _"]]], *, same: bool, note: str) -> Judgement:
+def _compare(task: str, pairs: Sequence[Pair], claim: Claim, notes: Sequence[str]) -> Judgement:
     """Compare two methods on one task, or on several: then it is the mean of what they differ by on each."""
-    generator = np.random.default_rng(SEED)
-    sides = [[scores[:, None] for scores in side] for side in zip(*pairs, strict=True)]
-    difference = float(np.mean([middles([one]) - middles([other]) for one, other in zip(*sides, strict=True)]))
-    drawn, theirs = (np.mean([resampled_middles([each], generator) for each in side], axis=0) for side in sides)
-    fewest = min(len(group) for side in sides for group in side)
-    low, high = interval_ends(drawn - theirs, fewest)
+    shared = [len(shared_scores(pair)) for pair in pairs]
+    paired = compare_paired(pairs) if min(shared) > 1 or claim.paired else None
+    comparison = paired if claim.paired and paired else compare_unpaired(pairs)
+    low, high = comparison.interval()
+    fewest = comparison.fewest
     verdict: Verdict = "undecided"
+    p_value = math.nan
     if fewest < FEWEST_RUNS:
-        few = f"{counted(fewest, 'run')} of a method{' on a task' if len(pairs) > 1 else ''}; {FEWEST_RUNS} are needed"
-        note = f"{few}; {note}" if note else few
-    elif low > NOISE:
-        verdict = "contradicted" if same else "holds"
-    elif high < -NOISE:
-        verdict = "contradicted"
-    runs, others = (sum(len(group) for group in side) for side in sides)
-    return Judgement(task, difference, low, high, runs, others, verdict, note)
+        where = " on a task" if len(pairs) > 1 else ""
+        notes = [f"{counted(fewest, 'run')} of a method{where}; {FEWEST_RUNS} are needed", *notes]
+    else:
+        verdict = decide(comparison, claim.within)
+        p_value = p_value_of(comparison, pairs, claim.within, by_seed=claim.paired)
+    runs, others = (sum(len(side) for side in sides) for sides in zip(*pairs, strict=True))
+    judgement = Judgement(task, comparison.difference, low, high, runs, others, verdict, "; ".join(notes))
+    judgement = judgement._replace(
+        pairing="paired by seed" if claim.paired else "unpaired", shared_seeds=sum(shared), p_value=p_value
+    )
+    if claim.within:
+        low_90, high_90 = comparison.interval(EQUIVALENCE_CONFIDENCE)
+        judgement = judgement._replace(low_90=low_90, high_90=high_90)
+    if paired is None:
+        return judgement
+    paired_low, paired_high = paired.interval()
+    return judgement._replace(
+        paired_difference=paired.difference,
+        paired_low=paired_low,
+        paired_high=paired_high,
+        mean_paired_difference=mean_paired_difference(pairs),
+    )
 
 
 def _judge_zero(claim: ZeroClaim, tasks: Sequence[str], runs: Sequence[GatheredRun]) -> list[Judgement]:
@@ -239,14 +392,6 @@ def _judge_zero(claim: ZeroClaim, tasks: Sequence[str], runs: Sequence[GatheredR
             verdict = "holds"
         judgements.append(Judgement(task, float(middles([known])[0]), low, high, len(known), 0, verdict, note))
     return judgements
-
-
-def interval_ends(drawn: Float[np.ndarray, "resamples 1"], fewest: int) -> tuple[float, float]:
-    """Return the ends of an interval; one run drawn again and again is no spread, and has none."""
-    if fewest < 2:
-        return math.nan, math.nan
-    low, high = (float(each[0]) for each in percentile_interval(drawn))
-    return low, high
 
 
 def _before_success(run: GatheredRun, column: str) -> float:

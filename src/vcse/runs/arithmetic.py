@@ -19,7 +19,7 @@ EXACT = Arithmetic("highest", cudnn_benchmark=False)  # as on every CPU
 
 @contextmanager
 def computing_with(arithmetic: Arithmetic) -> Iterator[None]:
-    """Let PyTorch compute as it does when an agent is trained, and afterwards as before."""
+    """Set how exactly PyTorch computes, as in training, and restore it afterwards."""
     before = (
         torch.get_num_threads(),
         torch.get_float32_matmul_precision(),

@@ -17,19 +17,19 @@ class Group(NamedTuple):
 
 
 def free_in_groups(membership: Path = MEMBERSHIP, groups: Path = GROUPS) -> list[int]:
-    """Give the bytes of memory that each group leaves to this process; who takes more is ended."""
+    """Return the bytes of memory that each group leaves to this process; who takes more is ended."""
     left = (_left_by(group) for group in _groups_of("memory", membership, groups))
     return [free for free in left if free is not None]
 
 
 def cores_in_groups(membership: Path = MEMBERSHIP, groups: Path = GROUPS) -> list[int]:
-    """Give the cores that each group leaves to this process; who keeps more busy is slowed down."""
+    """Return the cores that each group leaves to this process; who keeps more busy is slowed down."""
     limits = (_cores_of(group) for group in _groups_of("cpu", membership, groups))
     return [cores for cores in limits if cores is not None]
 
 
 def _groups_of(controller: str, membership: Path, groups: Path) -> Iterator[Group]:
-    """Give the groups of a controller; a group takes part in the limits of all above it."""
+    """Return the groups of a controller; a group takes part in the limits of all above it."""
     for line in membership.read_text().splitlines() if membership.exists() else []:
         _, controllers, name = line.split(":", 2)
         is_unified = controllers == ""
@@ -41,7 +41,7 @@ def _groups_of(controller: str, membership: Path, groups: Path) -> Iterator[Grou
 
 
 def _left_by(group: Group) -> int | None:
-    """Give the limit of a group less what it uses; files that it has read and may forget do not count as used."""
+    """Return the limit of a group less what it uses; files that it has read and may forget do not count as used."""
     of_version = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
     limit_name, usage_name, cache_name = (
         ("memory.max", "memory.current", "inactive_file") if group.is_unified else of_version
@@ -56,7 +56,7 @@ def _left_by(group: Group) -> int | None:
 
 
 def _cores_of(group: Group) -> int | None:
-    """Give how many cores a group may keep busy: its time in a period, of which a part of a core counts as one."""
+    """Return how many cores a group may keep busy: its time in a period, of which a part of a core counts as one."""
     try:
         if group.is_unified:
             quota, period = map(int, (group.path / "cpu.max").read_text().split())

@@ -54,7 +54,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let an error that names no file, such as that of a full disk, name this one."""
+    """Add this file's name to an error that names none, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -65,7 +65,7 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def fitting(path: Path) -> Iterator[None]:
-    """Let an error of a state that is not that of a run's configuration name the run."""
+    """Add the run's name to an error of a state that does not fit its configuration."""
     try:
         yield
     except (RuntimeError, ValueError, KeyError) as error:
@@ -109,7 +109,7 @@ def load_at(directory: Path, frame: int) -> Checkpoint | None:
 
 
 def frames(directory: Path) -> list[int]:
-    """Give the frames of the checkpoints that are there, the newest first."""
+    """Return the frames of the checkpoints that are there, the newest first."""
     return [frame for frame, _ in _newest_first(directory)]
 
 

@@ -90,7 +90,7 @@ class RunDirectory:
         return done_frame(self.path)
 
     def close(self) -> None:
-        """Let others write."""
+        """Release the lock."""
         if self._scalars is not None:
             self._scalars.close()
         self._lock.close()
@@ -202,7 +202,7 @@ class RunDirectory:
 
 
 def begun_on(path: Path) -> str | None:
-    """Give the device that a run was begun on, cpu or the name of a GPU; None where that is not known."""
+    """Return the device that a run was begun on, cpu or the name of a GPU; None where that is not known."""
     try:
         device = json.loads((path / "meta.json").read_text()).get("device")
     except (OSError, ValueError, AttributeError):
@@ -263,7 +263,7 @@ def check_config(path: Path, config: RunConfig) -> RunConfig | None:
 
 
 def has_saved(path: Path) -> bool:
-    """Tell whether a run has anything to go on from."""
+    """Return whether a run has anything to resume from."""
     return bool(checkpoint.frames(path / "checkpoint")) or done_frame(path) >= 0
 
 
@@ -306,7 +306,7 @@ def read_config(path: Path, settings_of: Callable[[str], type[AgentSettings]]) -
 
 
 def done_frame(path: Path) -> int:
-    """Give the frame at which a run was complete, or -1."""
+    """Return the frame at which a run was complete, or -1."""
     try:
         return int((path / "DONE").read_text())
     except (FileNotFoundError, ValueError):
@@ -314,7 +314,7 @@ def done_frame(path: Path) -> int:
 
 
 def bytes_on_disk(path: Path) -> int:
-    """Give what all files of a run take; a checkpoint that is just being replaced counts for nothing."""
+    """Return what all files of a run take; a checkpoint that is just being replaced counts for nothing."""
     found = 0
     for each in path.rglob("*"):
         with suppress(FileNotFoundError):
@@ -323,7 +323,7 @@ def bytes_on_disk(path: Path) -> int:
 
 
 def run_directories(path: Path) -> list[Path]:
-    """Give the runs below a directory, or the one that it is."""
+    """Return the runs below a directory, or the one that it is."""
     if not path.is_dir():
         raise ValueError(f"{path} is not a directory")
     found = sorted(each.parent for each in path.rglob("config.json"))
@@ -367,7 +367,7 @@ def _append(path: Path, content: bytes) -> None:
 
 
 def _header(path: Path) -> list[str]:
-    """Give the columns of a CSV file; none where it does not exist or is empty."""
+    """Return the columns of a CSV file; none where it does not exist or is empty."""
     if not path.exists():
         return []
     with open(path, newline="") as file:
@@ -375,7 +375,7 @@ def _header(path: Path) -> list[str]:
 
 
 def _with_columns(content: bytes, columns: Sequence[str]) -> bytes:
-    """Give a CSV file with more columns, in which the rows that are there say nothing."""
+    """Return a CSV file with more columns, in which the rows that are there say nothing."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
@@ -384,7 +384,7 @@ def _with_columns(content: bytes, columns: Sequence[str]) -> bytes:
 
 
 def _rows_until(frame: int, content: bytes) -> bytes:
-    """Give a CSV file up to a frame; nothing, not even the header, where no row is left."""
+    """Return a CSV file up to a frame; nothing, not even the header, where no row is left."""
     header, *rows = content.splitlines(keepends=True) or [b""]
     kept = []
     for row in rows:

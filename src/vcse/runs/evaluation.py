@@ -54,19 +54,19 @@ def play_episodes(
     """
     observations = environments.reset(seeds)
     returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), dtype=np.int64)
-    goes_on, succeeded = np.ones(len(seeds), dtype=np.bool_), np.zeros(len(seeds), dtype=np.bool_)
+    running, succeeded = np.ones(len(seeds), dtype=np.bool_), np.zeros(len(seeds), dtype=np.bool_)
     says_success, by_return = False, True
-    while goes_on.any():
+    while running.any():
         environments.send(act(observations))
         step = environments.receive()
-        returns += step.rewards * goes_on
-        lengths += goes_on
+        returns += step.rewards * running
+        lengths += running
         if step.success is not None:
             says_success |= step.success_said is None or bool(step.success_said.any())
-            by_return, succeeded = step.success_said is None, succeeded | (step.success & goes_on)
-        goes_on &= ~step.ended
+            by_return, succeeded = step.success_said is None, succeeded | (step.success & running)
+        running &= ~step.ended
         # Where an episode is over before the others, another is played that does not count.
-        again = [seed if over and goes_on.any() else None for seed, over in zip(seeds, step.ended, strict=True)]
+        again = [seed if over and running.any() else None for seed, over in zip(seeds, step.ended, strict=True)]
         observations = environments.reset(again) if any(each is not None for each in again) else step.next_observations
     successes = succeeded.tolist() if says_success else None
     return Evaluation(returns.tolist(), lengths.tolist(), successes, by_return)

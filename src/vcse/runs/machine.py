@@ -37,7 +37,7 @@ def describe_machine(device: str, arithmetic: Arithmetic) -> dict[str, Any]:
 
 
 def cores() -> int:
-    """Give the number of cores that this process may keep busy."""
+    """Return the number of cores that this process may keep busy."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min([allowed, *cores_in_groups()])
 

@@ -119,7 +119,7 @@ class Episodes:
         self.running[learner] = state["running"].numpy()
 
     def success_state(self, learner: int) -> dict[str, Any]:
-        """Give what tasks said of success to one learner: in its running episodes, or one, and in the last."""
+        """Return what tasks said of success to one learner: in its running episodes, or one, and in the last."""
         succeeded = self.succeeded[learner].tolist()
         return {
             "has_succeeded": succeeded[0] if len(succeeded) == 1 else succeeded,
@@ -182,14 +182,14 @@ class BonusMean:
         self.updates += 1
 
     def of_row(self) -> list[float]:
-        """Give the mean of each learner for a row, and begin anew; NaN where there was no update."""
+        """Return the mean of each learner for a row, and begin anew; NaN where there was no update."""
         self.of_last_row = (self.sum / self.updates if self.updates else self.sum + math.nan).tolist()
         self.sum.zero_()
         self.updates = 0
         return self.of_last_row
 
     def learner_state(self, learner: int) -> dict[str, Any]:
-        """Give one learner's part."""
+        """Return one learner's part."""
         return {"bonus_sum": float(self.sum[learner]), "bonus_updates": self.updates}
 
     def load_learner_state(self, learner: int, state: dict[str, Any]) -> None:

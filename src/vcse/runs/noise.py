@@ -1,7 +1,7 @@
 """Random numbers of off-policy learners: of the actions, and of the updates, which transitions and the noise.
 
-They depend on a run's seed and the number of the step or the update alone, and are drawn in blocks of several. Where a
-GPU learns, those of updates are drawn by threads ahead of time: it would wait for them otherwise. NumPy fills arrays
+They depend on a run's seed and the number of the step or the update alone, and are sampled in blocks. Where a GPU
+learns, those of updates are sampled by threads ahead of time: it would wait for them otherwise. NumPy fills arrays
 without Python's lock.
 """
 
@@ -17,18 +17,18 @@ from torch import Tensor
 from vcse.replay.transitions import uniforms_for
 from vcse.streams import numbers
 
-BLOCK = 8  # updates whose numbers are drawn at once
+BLOCK = 8  # updates whose numbers are sampled at once
 ACTION_BLOCK = 1000  # steps
 
 
-class ActionDraw(NamedTuple):
+class ActionNoise(NamedTuple):
     """The numbers of one step, on the host."""
 
     actions: Float[Tensor, "l a"]  # uniform from -1 to 1, for those who do not follow a policy yet
     noise: Float[Tensor, "l a"]  # standard normal, for those who do
 
 
-class ActionDraws:
+class ActionNoiseStream:
     """The numbers of all steps of a cohort.
 
     Args:
@@ -44,13 +44,13 @@ class ActionDraws:
         self._block = -1
         self._actions = self._noise = torch.zeros(0, len(self.seeds), action_size)
 
-    def of_step(self, step: int) -> ActionDraw:
-        """Give the numbers of a step."""
+    def of_step(self, step: int) -> ActionNoise:
+        """Return the numbers of a step."""
         block, place = divmod(step, ACTION_BLOCK)
         if block != self._block:
             self._block = block
             self._take(block)
-        return ActionDraw(self._actions[place], self._noise[place])
+        return ActionNoise(self._actions[place], self._noise[place])
 
     def _take(self, block: int) -> None:
         generators = [numbers(seed, "actions", block) for seed in self.seeds]
@@ -62,21 +62,21 @@ class ActionDraws:
         self._noise = noise.pin_memory() if self.device.type == "cuda" else noise
 
 
-class Draw(NamedTuple):
+class UpdateNoise(NamedTuple):
     """The numbers of one update."""
 
     uniforms: Float[Tensor, "l u"]  # that choose the transitions
-    noise: Float[Tensor, "l draws n a"]  # standard normal
+    noise: Float[Tensor, "l samples n a"]  # standard normal
 
 
-class UpdateDraws:
+class UpdateNoiseStream:
     """The numbers of all updates of a cohort, to be asked for in order.
 
     Args:
         seeds: Of the runs.
-        shape: Of the noise of one learner: draws, batch size, size of an action.
+        shape: Of the noise of one learner: samples, batch size, size of an action.
         device: Where they are wanted.
-        threads: That draw ahead where the device is a GPU.
+        threads: That sample ahead where the device is a GPU.
     """
 
     def __init__(self, seeds: Sequence[int], shape: tuple[int, int, int], device: torch.device, threads: int) -> None:
@@ -84,7 +84,7 @@ class UpdateDraws:
         self.device = device
         learners = len(self.seeds)
         self._block = -1
-        self._drawn = Draw(
+        self._device_memory = UpdateNoise(
             torch.zeros(BLOCK, learners, uniforms_for(shape[1]), dtype=torch.float64, device=device),
             torch.zeros(BLOCK, learners, *shape, device=device),
         )
@@ -92,16 +92,18 @@ class UpdateDraws:
         self._ahead: tuple[int, list[Future[None]]] = (-1, [])
         if device.type == "cuda":
             self._pool = ThreadPoolExecutor(threads)
-            self._host = Draw(*(torch.zeros_like(each, device="cpu").pin_memory() for each in self._drawn))
+            self._host_memory = UpdateNoise(
+                *(torch.zeros_like(each, device="cpu").pin_memory() for each in self._device_memory)
+            )
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
-    def of_update(self, update: int) -> Draw:
-        """Give the numbers of an update, which the next block overwrites."""
+    def of_update(self, update: int) -> UpdateNoise:
+        """Return the numbers of an update, which the next block overwrites."""
         block, place = divmod(update, BLOCK)
         if block != self._block:
             self._block = block
             self._take(block)
-        return Draw(self._drawn.uniforms[place], self._drawn.noise[place])
+        return UpdateNoise(self._device_memory.uniforms[place], self._device_memory.noise[place])
 
     def close(self) -> None:
         """End the threads."""
@@ -111,27 +113,27 @@ class UpdateDraws:
     def _take(self, block: int) -> None:
         if self._pool is None:
             for learner in range(len(self.seeds)):
-                self._fill(block, learner, self._drawn)
+                self._fill(block, learner, self._device_memory)
             return
         if self._ahead[0] != block:
-            self._draw_ahead(block)
+            self._fill_ahead(block)
         for each in self._ahead[1]:
             each.result()
-        for drawn, host in zip(self._drawn, self._host, strict=True):
-            drawn.copy_(host, non_blocking=True)
+        for device, host in zip(self._device_memory, self._host_memory, strict=True):
+            device.copy_(host, non_blocking=True)
         self._copied.record()
-        self._draw_ahead(block + 1)
+        self._fill_ahead(block + 1)
 
-    def _draw_ahead(self, block: int) -> None:
+    def _fill_ahead(self, block: int) -> None:
         assert self._pool is not None
 
-        def draw(learner: int) -> None:
+        def fill(learner: int) -> None:
             self._copied.synchronize()  # what is overwritten here must have been copied
-            self._fill(block, learner, self._host)
+            self._fill(block, learner, self._host_memory)
 
-        self._ahead = block, [self._pool.submit(draw, learner) for learner in range(len(self.seeds))]
+        self._ahead = block, [self._pool.submit(fill, learner) for learner in range(len(self.seeds))]
 
-    def _fill(self, block: int, learner: int, memory: Draw) -> None:
+    def _fill(self, block: int, learner: int, memory: UpdateNoise) -> None:
         generator = numbers(self.seeds[learner], "updates", block)
         for place in range(BLOCK):
             generator.random(out=memory.uniforms[place, learner].numpy())

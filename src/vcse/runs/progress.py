@@ -36,7 +36,7 @@ class Status(NamedTuple):
 
 
 def by_method(configs: Sequence[RunConfig], numbers: Sequence[float]) -> dict[str, float]:
-    """Give the mean over the runs of each method, of those whose number is known."""
+    """Return the mean over the runs of each method, of those whose number is known."""
     found: dict[str, list[float]] = {}
     for config, number in zip(configs, numbers, strict=True):
         found.setdefault(config.method, []).append(number)
@@ -44,7 +44,7 @@ def by_method(configs: Sequence[RunConfig], numbers: Sequence[float]) -> dict[st
 
 
 def mean_of_known(numbers: Sequence[float]) -> float:
-    """Give the mean of what is not NaN."""
+    """Return the mean of what is not NaN."""
     known = [number for number in numbers if not math.isnan(number)]
     return math.fsum(known) / len(known) if known else math.nan
 
@@ -56,7 +56,7 @@ class Stopwatch:
         self.begin, self.frame = time.monotonic(), frame
 
     def frames_per_s(self, frame: int) -> float:
-        """Give the pace up to a frame, at which the cohort is now."""
+        """Return the pace up to a frame, at which the cohort is now."""
         return (frame - self.frame) / max(time.monotonic() - self.begin, 1e-9)
 
 
@@ -121,7 +121,7 @@ class TrainingProgress:
         """Count runs of these names no longer: they are given up."""
 
     def note(self, text: str) -> None:
-        """Say something once, beside the progress."""
+        """Print a message once, above the progress."""
         if not self.quiet:
             self.console.print(text, highlight=False, soft_wrap=True)
 

@@ -44,14 +44,14 @@ class Room(NamedTuple):
         return self.at_once.working + in_memory + self.process_bytes
 
     def of_replays(self) -> str:
-        """Say what replays take, and where; nothing where there is none."""
+        """Return what replays take, and where; empty where there is none."""
         if not self.at_once.replay:
             return ""
         runs = f", for {self.at_once.runs} runs at once" if self.at_once.runs > 1 else ""
         return f"replay: {size(self.at_once.replay)} {PLACES[self.place]}{runs}"
 
     def of_files(self) -> str:
-        """Say what all files take, and warn where that is not there."""
+        """Return what all files take, with a warning where there is no room for them."""
         when = "at most" if self.at_once.until_done else "at the end"
         said = f"files: {size(self.all_files)} more on disk {when}, where {size(self.free_disk)} are free"
         if self.all_files <= self.free_disk:
@@ -62,14 +62,14 @@ class Room(NamedTuple):
         return said
 
     def describe(self) -> str:
-        """Say what replays and files take; nothing where there is no replay, and room for the files."""
+        """Return what replays and files take; empty where there is no replay, and room for the files."""
         if replays := self.of_replays():
             return f"{replays}; {self.of_files()}"
         return self.of_files() if self.all_files > self.free_disk else ""
 
 
 def together(needs: Iterable[Needs]) -> Needs:
-    """Give what runs take that are trained at the same time."""
+    """Return what runs take that are trained at the same time."""
     each = list(needs)
     return Needs(
         working=sum(one.working for one in each),
@@ -137,7 +137,7 @@ def check_files(needs: Needs, directory: Path, *, place: str) -> None:
 
 
 def free_bytes(device: str) -> int | None:
-    """Give the memory that is free; None where the system does not say."""
+    """Return the memory that is free; None where the system does not say."""
     if device == "cuda":
         return torch.cuda.mem_get_info()[0]
     meminfo = Path("/proc/meminfo")
@@ -149,7 +149,7 @@ def free_bytes(device: str) -> int | None:
 
 
 def free_on_disk(directory: Path) -> int:
-    """Give the bytes that are free on the disk on which a directory lies, or will lie."""
+    """Return the bytes that are free on the disk on which a directory lies, or will lie."""
     there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
     return shutil.disk_usage(there).free
 

@@ -12,7 +12,7 @@ def is_due(every_frames: int, *, frame: int, step_frames: int) -> bool:
 
 
 def nothing_learned(frames: int, updated: int, seed_frames: int) -> str:
-    """Say of a run that ends before so many frames, when the first update was made, that it learns nothing."""
+    """Return a warning for a run that ends before its first update, and so learns nothing."""
     return (
         f"nothing is learned in {frames:,} frames: the first update comes within {updated:,}, after seed_frames "
         f"{seed_frames:,} of random actions"
@@ -20,7 +20,7 @@ def nothing_learned(frames: int, updated: int, seed_frames: int) -> str:
 
 
 def few_transitions(kept: int, drawn: int) -> str:
-    """Say of a run in which a batch never finds enough transitions that some are taken twice; empty where it does."""
+    """Return a warning for a run whose replay never holds a whole batch of distinct transitions; else empty."""
     if kept >= drawn:
         return ""
     return f"every batch of {drawn:,} holds transitions more than once: there are never more than {max(kept, 0):,}"

@@ -11,5 +11,5 @@ class StoppedError(Exception):
         self.number = number
 
     def __reduce__(self) -> tuple[type["StoppedError"], tuple[int]]:
-        """Let it pass from process to process, by what it was made of."""
+        """Return what it is pickled by, so that it can be passed between processes."""
         return type(self), (self.number,)

@@ -60,7 +60,7 @@ def check_out(file: StudyFile, configs: Sequence[RunConfig], out: Path) -> list[
 
 
 def _check_rendering(configs: Sequence[RunConfig], out: Path) -> None:
-    """Refuse pictures of another quality than those that runs in a directory have learned from."""
+    """Refuse images of another quality than those that runs in a directory have learned from."""
     wanted = configs[0].rendering if configs else None
     if wanted is None or not any(out.rglob("config.json")):
         return

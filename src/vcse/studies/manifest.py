@@ -60,14 +60,14 @@ class StudyFile:
         return None if None in lengths else max(length for length in lengths if length is not None)
 
     def to_json(self) -> dict[str, Any]:
-        """Give what `study.json` holds."""
+        """Return what `study.json` holds."""
         *earlier, last = (
             {name: each for name, each in asdict(one).items() if name != "earlier"} for one in self.requests
         )
         return {"schema_version": STUDY_SCHEMA_VERSION, **last} | ({"earlier": earlier} if earlier else {})
 
     def joined(self, other: "StudyFile") -> "StudyFile":
-        """Give what this and a later command ask for, each as it was asked, so that none hides what the other made."""
+        """Return what this and a later command ask for, each as asked, so that neither hides what the other made."""
         return replace(other, earlier=[each for each in self.requests if each != other])
 
     @classmethod

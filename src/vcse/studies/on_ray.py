@@ -81,7 +81,7 @@ def run_on_ray(
 
 
 def _stop(ray: Any, references: list[Any]) -> None:
-    """Let tasks save and end; what does not in time, in the middle of an evaluation, is ended."""
+    """Ask tasks to save and stop; those that do not in time, in the middle of an evaluation, are killed."""
     for reference in references:
         ray.cancel(reference, force=False)  # reaches them as Ctrl-C would
     _, left = ray.wait(references, num_returns=len(references), timeout=SAVING_SECONDS)
@@ -126,7 +126,7 @@ def _train(configs: list[RunConfig], out: Path, device: str) -> None:
 
 
 def _failure(ray: Any, reference: Any) -> Exception | None:
-    """Give what a task failed by, if it did."""
+    """Return what a task failed by, if it did."""
     try:
         ray.get(reference)
     except ray.exceptions.RayTaskError as error:

@@ -76,7 +76,7 @@ class StudyStatus:
         return bool(running) and all(run.frame == run.frames for run in running)
 
     def line(self) -> str:
-        """Give the whole in one line."""
+        """Return the whole in one line."""
         counts = ", ".join(f"{self.count(state)} {state}" for state in STATES)
         text = f"{counted(len(self.runs), 'run')}: {counts}; {self.share:.0%} of the frames"
         if self.frames_per_s and self.seconds_left:
@@ -86,7 +86,7 @@ class StudyStatus:
         return text
 
     def table(self, title: str) -> Table:
-        """Give a table, a line per task and one for all."""
+        """Return a table, a line per task and one for all."""
         table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
         table.add_column("task", overflow="fold")
         for heading in (*STATES, "frames", "frames/s", "left"):
@@ -121,7 +121,7 @@ def study_status(out: Path, configs: Sequence[RunConfig]) -> StudyStatus:
 
 
 def read_failures(out: Path) -> dict[str, str]:
-    """Give the runs that failed for good, and why."""
+    """Return the runs that failed for good, and why."""
     try:
         content = json.loads((out / FAILURES).read_text())
     except (FileNotFoundError, json.JSONDecodeError):
@@ -151,14 +151,14 @@ def _write_failures(out: Path, failures: Mapping[str, str]) -> None:
 
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """Let nobody else write into a study's directory meanwhile: two commands may share it."""
+    """Lock a study's directory against other writers: two commands may share it."""
     with open(out / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def is_being_written(path: Path) -> bool:
-    """Tell whether a process holds a run's directory."""
+    """Return whether a process holds the lock of a run's directory."""
     try:
         with open(path / ".lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -198,7 +198,7 @@ def _run_status(path: Path, config: RunConfig, failures: Mapping[str, str]) -> R
 
 
 def _last_timing(path: Path) -> tuple[int, float]:
-    """Give the frame of the last row, and the speed if that is recent."""
+    """Return the frame of the last row, and the speed if that is recent."""
     try:
         with open(path, "rb") as file:
             header = file.readline().decode()

@@ -1,6 +1,7 @@
 """What a study is: its tasks, methods, figure and claims, and the runs it asks for."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -38,15 +39,25 @@ class Task:
 
 @dataclass(frozen=True)
 class Claim:
-    """What is said of two methods; held against the area under their curves, or against one frame."""
+    """What is said of two methods; held against the area under their curves, or against one frame.
+
+    That two methods differ by no more than a margin can be shown. That they do not differ at all, a margin of 0, can
+    only be contradicted.
+    """
 
     says: str
     better: str
     than: str
     tasks: tuple[str, ...] = ()  # where; all if none is named
     at_frame: int | None = None
-    same: bool = False  # the two are said to be alike: never proven, but contradicted where they differ
+    within: float | None = None  # the two are said to differ by no more, in the metric's unit; 0: not at all
+    paired: bool = False  # judged by the seeds that both have, run by run
     ours: bool = False  # not from the paper
+    where_run: bool = False  # judged only where both were run, of which one may be none of the study's own methods
+
+    def __post_init__(self) -> None:
+        if self.within is not None and not 0 <= self.within < math.inf:
+            raise ValueError(f"within must be a number from 0 on, got {self.within}")
 
 
 @dataclass(frozen=True)
@@ -156,7 +167,7 @@ def run_configs(
     rendering: Rendering = "faithful",
     keep_replay: bool = True,
 ) -> list[RunConfig]:
-    """Return the runs of a study, in the order of its figure; rendering is for those that look at pictures.
+    """Return the runs of a study, in the order of its figure; rendering is for those that look at images.
 
     Without a first seed, they begin with the study's own.
     """
@@ -176,7 +187,7 @@ def run_configs(
             eval_every_frames=eval_every_frames,
             eval_episodes=eval_episodes,
             rendering=rendering,
-            # A run that is shorter than the figure's shows ten pictures all the same.
+            # A run that is shorter than the figure's shows ten images all the same.
             visits_every_frames=min(entry.visits_every_frames, max(task.frames // 10, 1)),
             keep_replay=keep_replay,
             **method.settings,

@@ -17,7 +17,7 @@ SE = A2CSettings(BonusChoice("se", "release-a2c", 5))
 MATCHED = A2CSettings(BonusChoice("se-matched", "release-a2c", 3))
 
 
-def make_rollout(seed, learners=1, *, arrived=False, environments=16, steps=8):
+def make_rollout(seed, learners=1, *, next_observations=False, environments=16, steps=8):
     """Few different observations, so that there are duplicates, and a few ends of both kinds."""
     generator = torch.Generator().manual_seed(seed)
     shape = (environments, steps)
@@ -33,7 +33,7 @@ def make_rollout(seed, learners=1, *, arrived=False, environments=16, steps=8):
         terminated=terminated,
         truncated=ended & ~terminated,
         positions=torch.randint(1, 6, (*shape, 2), generator=generator).float(),
-        arrived=seen[torch.where(ended, elsewhere, which[:, 1:])] if arrived else None,
+        next_observations=seen[torch.where(ended, elsewhere, which[:, 1:])] if next_observations else None,
     )
     return Rollout(*(None if each is None else torch.stack([each] * learners) for each in one))
 
@@ -77,16 +77,17 @@ class PlainA2C(nn.Module):
             extrinsic = self.head("extrinsic_critic", features.detach())[..., 0]
             target = self.advantages(rollout, extrinsic.detach(), rollout.rewards, config) + extrinsic[:, :-1].detach()
             loss = 0.5 * (extrinsic[:, :-1] - target).square().mean()
+        joining = torch.full_like(rollout.rewards, -config.step_cost)
         if config.has_bonus:
             states = self.encode(rollout.observations[:, :-1], random_pieces).flatten(0, 1)
             values = extrinsic[:, :-1].detach().flatten()
             values = (values - values.mean()) / (values.var(correction=0) + 1e-5).sqrt()
             bonus = config.beta * value_conditional_reward(states, values, k=3, reading="release-a2c")
-            bonus = bonus.view(rollout.rewards.shape)
-            if config.injection == "reward":
-                advantages = self.advantages(rollout, critic.detach(), rollout.rewards + bonus, config)
-            else:
-                advantages = advantages + bonus
+            joining = joining + bonus.view(rollout.rewards.shape)
+        if config.injection == "reward":
+            advantages = self.advantages(rollout, critic.detach(), rollout.rewards + joining, config)
+        else:
+            advantages = advantages + joining
         returns = advantages + critic[:, :-1].detach()
         policy = torch.distributions.Categorical(logits=self.head("actor", features[:, :-1]))
         loss = loss - (policy.log_prob(rollout.actions) * advantages).mean() - 0.01 * policy.entropy().mean()
@@ -101,8 +102,8 @@ class PlainA2C(nn.Module):
                 truncated = bool(rollout.truncated[environment, t])
                 next_value = values[environment, t + 1]
                 if truncated and config.time_limit == "bootstraps":
-                    arrived = self.encode(rollout.arrived[environment, t][None], self.pieces)
-                    next_value = self.head("critic", arrived)[0, 0].detach()
+                    next_observations = self.encode(rollout.next_observations[environment, t][None], self.pieces)
+                    next_value = self.head("critic", next_observations)[0, 0].detach()
                 elif terminated or truncated:
                     next_value = 0.0
                 delta = rewards[environment, t] + 0.99 * next_value - values[environment, t]
@@ -119,8 +120,15 @@ class PlainA2C(nn.Module):
         dataclasses.replace(VCSE, injection="reward"),
         dataclasses.replace(NONE, time_limit="bootstraps"),
         dataclasses.replace(VCSE, beta=0.5),
+        dataclasses.replace(NONE, step_cost=0.02, injection="reward"),
+        dataclasses.replace(NONE, step_cost=0.02),
+        dataclasses.replace(VCSE, step_cost=0.02),
+        dataclasses.replace(VCSE, step_cost=0.02, injection="reward"),
     ],
-    ids=["none", "vcse", "reward", "bootstraps", "large beta"],
+    ids=[
+        *("none", "vcse", "reward", "bootstraps", "large beta"),
+        *("cost in the reward", "cost after GAE", "vcse and cost", "vcse and cost in the reward"),
+    ],
 )
 def test_three_updates_are_those_of_a_plain_learner_with_pytorchs_own_optimiser(config):
     agent = A2C(SPEC, [config], [3])
@@ -131,7 +139,7 @@ def test_three_updates_are_those_of_a_plain_learner_with_pytorchs_own_optimiser(
         random_pieces = {name.replace(".", "_"): piece[0] for name, piece in pieces.items()}
     optimizer = torch.optim.RMSprop(plain.parameters(), lr=1e-3, alpha=0.99, eps=1e-8)
     for seed in range(3):
-        rollout = make_rollout(seed, arrived=config.time_limit == "bootstraps")
+        rollout = make_rollout(seed, next_observations=config.time_limit == "bootstraps")
         agent.update(rollout)
         loss = plain.loss(Rollout(*(None if each is None else each[0] for each in rollout)), config, random_pieces)
         optimizer.zero_grad()

@@ -58,13 +58,13 @@ class Process:
         return self.process.returncode, out, self.began + err
 
     def children(self):
-        """Give the processes of its session that still run; one that only waits to be buried does not."""
+        """Return the processes of its session that still run; one that only waits to be buried does not."""
         listed = subprocess.run(["ps", "-A", "-o", "pgid=,stat=,args="], capture_output=True, text=True, check=True)
         rows = [line.split(maxsplit=2) for line in listed.stdout.splitlines()]
         return [what for group, state, *what in rows if int(group) == self.process.pid and not state.startswith("Z")]
 
     def leaves_none(self, within_s=20):
-        """Say whether all of them end, each by itself: what Python started ends a moment after it."""
+        """Return whether all of them end by themselves: what Python started ends a moment after it."""
         give_up = time.monotonic() + within_s
         while self.children() and time.monotonic() < give_up:
             time.sleep(0.05)

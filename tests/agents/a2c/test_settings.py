@@ -28,6 +28,23 @@ def test_deviations_have_the_last_word():
     )
 
 
+def test_a_step_cost_joins_where_the_bonus_joins_and_without_one_the_reward():
+    joins = {
+        (bonus, reading): a2c_settings(bonus, reading, step_cost=0.02).injection
+        for bonus in ("none", "vcse")
+        for reading in ("release", "clean")
+    }
+    assert joins == {
+        ("none", "release"): "reward",
+        ("none", "clean"): "reward",
+        ("vcse", "release"): "after_gae",
+        ("vcse", "clean"): "reward",
+    }
+    assert a2c_settings("none", step_cost=0.02, injection="after_gae").injection == "after_gae"
+    for nothing in (0.0, None):
+        assert a2c_settings("none", step_cost=nothing, injection="reward") == a2c_settings("none")
+
+
 def test_a_bonus_that_asks_for_more_states_than_there_are_is_refused():
     with pytest.raises(ValueError, match="k must be below 8, the states of an update, got 8"):
         a2c_settings("vcse", environments=1, k=8)
@@ -38,6 +55,8 @@ def test_a_bonus_that_asks_for_more_states_than_there_are_is_refused():
     [
         ({"environments": 0}, "environments must be at least 1, got 0"),
         ({"beta": math.inf}, "beta must be finite and not negative, got inf"),
+        ({"step_cost": -0.02}, r"step_cost must be finite and not negative, got -0\.02"),
+        ({"step_cost": math.nan}, "step_cost must be finite and not negative, got nan"),
         ({"discount": 7.0}, r"discount must be from 0 to 1, got 7\.0"),
         ({"gae_lambda": math.nan}, "gae_lambda must be from 0 to 1, got nan"),
         ({"learning_rate": -1.0}, r"learning_rate must be finite and above 0, got -1\.0"),

@@ -77,13 +77,13 @@ class PlainDrQv2:
         return self.both(critic, features, actions).min(0).values
 
     @staticmethod
-    def augmented(pictures, shifts):
+    def augmented(images, shifts):
         """Pad by repeating the border, and cut out."""
-        padded = functional.pad(pictures.float(), [PAD] * 4, mode="replicate").to(torch.uint8)
-        side = pictures.shape[-1]
+        padded = functional.pad(images.float(), [PAD] * 4, mode="replicate").to(torch.uint8)
+        side = images.shape[-1]
         cut = [
-            picture[:, row : row + side, column : column + side]
-            for picture, (row, column) in zip(padded, shifts.tolist(), strict=True)
+            image[:, row : row + side, column : column + side]
+            for image, (row, column) in zip(padded, shifts.tolist(), strict=True)
         ]
         return torch.stack(cut)
 
@@ -144,14 +144,14 @@ class PlainDrQv2:
         with_gradient = self.encoder(now[:size])
         seen = with_gradient.detach()
         with torch.no_grad():
-            arrived = self.encoder(self.augmented(batch.arrived[:size], shifts[1][:size]))
+            next_observations = self.encoder(self.augmented(batch.next_observations[:size], shifts[1][:size]))
 
         curiosity_loss = torch.zeros(())
         if self.curiosity is not None:
-            after = arrived
+            after = next_observations
             if config.curiosity_pair == "one-step":
                 with torch.no_grad():
-                    after = self.encoder(self.augmented(batch.next_observations[:size], shifts[2][:size]))
+                    after = self.encoder(self.augmented(batch.one_step_observations[:size], shifts[2][:size]))
             here, there = self.curiosity.trunk(seen), self.curiosity.trunk(after)
             guess = self.curiosity.forward_net(torch.cat((here, actions), -1))
             action_guess = self.curiosity.inverse_net(torch.cat((here, there), -1))
@@ -163,13 +163,15 @@ class PlainDrQv2:
             everyone = torch.cat((seen, self.encoder(now[size:]))) if len(now) > size else seen
             paid = rewards + beta * self.bonus(everyone, first_rewards)[:size]
             if config.return_injection == "every_step":
-                for pictures, their_rewards, their_discounts in zip(*batch.between, strict=True):
-                    later = self.encoder(self.augmented(pictures[:size], shifts[0][:size]))
+                for images, their_rewards, their_discounts in zip(*batch.between, strict=True):
+                    later = self.encoder(self.augmented(images[:size], shifts[0][:size]))
                     paid = paid + their_discounts[:size] * beta * self.bonus(later, their_rewards[:size] / scale)
-            value = self.lower(self.targets, arrived, self.noisy(arrived, noise[0], deviation))
+            value = self.lower(self.targets, next_observations, self.noisy(next_observations, noise[0], deviation))
             target = paid + discounts * value
             if self.extrinsic is not None:
-                value = self.lower(self.extrinsic_targets, arrived, self.noisy(arrived, noise[1], deviation))
+                value = self.lower(
+                    self.extrinsic_targets, next_observations, self.noisy(next_observations, noise[1], deviation)
+                )
                 extrinsic_target = rewards + discounts * value
 
         judged = self.both(self.critic, with_gradient, actions)

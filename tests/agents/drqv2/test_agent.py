@@ -6,11 +6,11 @@ import torch
 from agents.contract import DrQv2Kind, assert_same_state
 from agents.drqv2.plain import PlainDrQv2, of_head
 
-from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
+from vcse.agents.drqv2.agent import NOISE_SAMPLES, SHIFT_SAMPLES, DrQv2, DrQv2Spec
 from vcse.agents.drqv2.settings import DrQv2Settings
 from vcse.bonuses.registry import BonusChoice
 from vcse.nets.random_shift import SHIFTS
-from vcse.replay.images import PictureBatch
+from vcse.replay.images import ImageBatch
 
 KIND = DrQv2Kind()
 NONE, SE, VCSE, RCSE, MATCHED = (KIND.config(bonus) for bonus in ("none", "se", "vcse", "rcse", "se-matched"))
@@ -20,7 +20,7 @@ REMEDIES = {"reward_normalization": "centered", "actor_normalization": True, "pr
 
 
 def off(network, theirs):
-    """Give how far a network is from the parameters of another."""
+    """Return how far a network is from the parameters of another."""
     pairs = zip(network.parameters(), theirs, strict=True)
     return torch.cat([(mine - other).detach().abs().flatten() for mine, other in pairs])
 
@@ -37,8 +37,8 @@ def check_against_plain(config, *, at_border=False):
     plain = PlainDrQv2(agent, config)
     steps_between = config.n_step - 1 if config.return_injection == "every_step" else 0
     for seed in range(3):
-        batch = KIND.material(seed, size=config.drawn, steps_between=steps_between)
-        noise, shifts = KIND.noise(seed), KIND.shifts(seed, size=config.drawn)
+        batch = KIND.material(seed, size=config.sampled_transitions, steps_between=steps_between)
+        noise, shifts = KIND.noise(seed), KIND.shifts(seed, size=config.sampled_transitions)
         metrics = agent.update(batch, noise, shifts, step=3 * seed).metrics
         expected = plain.update(batch, noise, shifts, step=3 * seed)
         assert metrics.keys() == expected.keys() == set(DrQv2.METRICS)
@@ -229,7 +229,7 @@ def test_targets_go_a_hundredth_of_the_way_to_the_critics_at_every_update():
 def test_where_nothing_comes_after_what_comes_after_does_not_matter():
     batch = KIND.material(0)
     ended = batch._replace(discounts=torch.zeros(6))
-    elsewhere = {"arrived": KIND.material(1).arrived}
+    elsewhere = {"next_observations": KIND.material(1).next_observations}
     critics = []
     for each in (ended, ended._replace(**elsewhere), batch._replace(**elsewhere)):
         agent = KIND.make([NONE], [0])
@@ -241,7 +241,7 @@ def test_where_nothing_comes_after_what_comes_after_does_not_matter():
 
 def test_transitions_beyond_the_batch_serve_the_bonus_alone():
     more, others = KIND.material(0, size=10), KIND.material(1, size=10)
-    mixed = PictureBatch(*(torch.cat((one[:6], two[6:])) for one, two in zip(more[:-1], others[:-1], strict=True)))
+    mixed = ImageBatch(*(torch.cat((one[:6], two[6:])) for one, two in zip(more[:-1], others[:-1], strict=True)))
     shifts = KIND.shifts(0, size=10)
     for beta, is_same in ((0.0, True), (1.0, False)):
         agents = [KIND.make([KIND.config("se", beta=beta, bonus_batch_size=10)], [0]) for _ in range(2)]
@@ -254,13 +254,13 @@ def test_transitions_beyond_the_batch_serve_the_bonus_alone():
 
 @pytest.mark.parametrize("shape", [(9, 84, 84), (1, 3, 3, 84, 84), (1, 3, 84, 84)])
 def test_what_is_no_stack_of_frames_is_refused_by_name(shape):
-    agent, pictures = KIND.make([NONE], [0]), torch.zeros(shape, dtype=torch.uint8)
+    agent, images = KIND.make([NONE], [0]), torch.zeros(shape, dtype=torch.uint8)
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
         with pytest.raises(
             ValueError, match=rf"observations must be \[n, 9, height, width\], .* got shape \({shape[0]}, "
         ):
-            agent.act(pictures, None)
+            agent.act(images, None)
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
 
@@ -268,12 +268,12 @@ def test_what_is_no_stack_of_frames_is_refused_by_name(shape):
 def test_without_noise_actions_are_the_mean_and_otherwise_as_noisy_as_the_schedule_says():
     config = dataclasses.replace(NONE, action_noise=(1.0, 0.1, 100))
     agent = KIND.make([config], [0])
-    pictures, noise = KIND.material(0).observations, KIND.noise(0)[0]
-    mean = agent.act(pictures, None)
-    torch.testing.assert_close(mean, PlainDrQv2(agent, config).actor(agent.encoder(pictures)).detach())
+    images, noise = KIND.material(0).observations, KIND.noise(0)[0]
+    mean = agent.act(images, None)
+    torch.testing.assert_close(mean, PlainDrQv2(agent, config).actor(agent.encoder(images)).detach())
     for step, deviation in ((0, 1.0), (50, 0.55), (100, 0.1), (10_000, 0.1)):
         torch.testing.assert_close(
-            agent.act(pictures, noise, step=step), (mean + deviation * noise).clamp(-1 + 1e-6, 1 - 1e-6)
+            agent.act(images, noise, step=step), (mean + deviation * noise).clamp(-1 + 1e-6, 1 - 1e-6)
         )
 
 
@@ -314,12 +314,12 @@ def learn(agent, seed):
 
 def test_what_was_learned_is_acted_on_once_it_is_adopted():
     agent, other = (KIND.make([VCSE], [0]) for _ in range(2))
-    pictures = KIND.material(3).observations
-    before = agent.act(pictures, None)
+    images = KIND.material(3).observations
+    before = agent.act(images, None)
     learn(agent, 0)
-    assert torch.equal(agent.act(pictures, None), before)
+    assert torch.equal(agent.act(images, None), before)
     agent.adopt()
-    assert not torch.equal(agent.act(pictures, None), before)
+    assert not torch.equal(agent.act(images, None), before)
     KIND.update(other, [0])
     assert_same_state(agent.state_dict(), other.state_dict())
 
@@ -329,13 +329,13 @@ def test_saved_before_what_was_learned_is_adopted_a_learner_goes_on_the_same():
     KIND.update(agent, [0])
     learn(agent, 1)
     other.load_state_dict(agent.state_dict())
-    pictures = KIND.material(3).observations
-    assert torch.equal(other.act(pictures, None), agent.act(pictures, None))
+    images = KIND.material(3).observations
+    assert torch.equal(other.act(images, None), agent.act(images, None))
     for each in (agent, other):
         each.adopt()
         learn(each, 2)
     assert_same_state(other.state_dict(), agent.state_dict())
-    assert torch.equal(other.act(pictures, None), agent.act(pictures, None))
+    assert torch.equal(other.act(images, None), agent.act(images, None))
 
 
 def test_a_policy_alone_comes_from_the_state_of_any_learner():
@@ -344,8 +344,8 @@ def test_a_policy_alone_comes_from_the_state_of_any_learner():
     learn(trained, 1)
     loaded = KIND.make([NONE], [9])
     loaded.load_policy(trained.state_dict())
-    pictures = KIND.material(3).observations
-    assert torch.equal(loaded.act(pictures, None), trained.act(pictures, None))
+    images = KIND.material(3).observations
+    assert torch.equal(loaded.act(images, None), trained.act(images, None))
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,11 @@ def test_saved_loaded_and_continued_equals_not_stopping_with_deviations_too(conf
     agent, other = (KIND.make([config], [seed]) for seed in (0, 1))
 
     def update(each, number):
-        material = KIND.material(number, size=config.drawn), KIND.noise(number), KIND.shifts(number, size=config.drawn)
+        material = (
+            KIND.material(number, size=config.sampled_transitions),
+            KIND.noise(number),
+            KIND.shifts(number, size=config.sampled_transitions),
+        )
         each.update(*material, step=2 * number)
 
     for number in range(2):
@@ -376,7 +380,7 @@ def test_saved_loaded_and_continued_equals_not_stopping_with_deviations_too(conf
 
 @pytest.mark.usefixtures("without_type_checks")
 def test_it_learns_to_point_at_the_bright_half():
-    """A picture is bright above or below, and the action must say which; nothing comes after."""
+    """An image is bright above or below, and the action must say which; nothing comes after."""
     size, updates = 8, 70
     config = DrQv2Settings(
         BonusChoice("vcse", "release-drqv2", 3),
@@ -389,20 +393,20 @@ def test_it_learns_to_point_at_the_bright_half():
     )
     agent, generator = DrQv2(DrQv2Spec(9, 1), config, 0), torch.Generator().manual_seed(0)
 
-    def pictures():
+    def images():
         sides = torch.randint(2, (size,), generator=generator)
         shown = torch.randint(0, 100, (size, 9, 84, 84), dtype=torch.uint8, generator=generator)
-        for picture, side in zip(shown, sides.tolist(), strict=True):
-            picture[:, :, 42 * side : 42 * side + 42] += 150
+        for image, side in zip(shown, sides.tolist(), strict=True):
+            image[:, :, 42 * side : 42 * side + 42] += 150
         return shown, 2 * sides[:, None] - 1.0
 
     for step in range(updates):
-        shown, wanted = pictures()
+        shown, wanted = images()
         actions = 2 * torch.rand(size, 1, generator=generator) - 1
         rewards = (1 - (actions - wanted).abs())[:, 0]
-        batch = PictureBatch(shown, actions, rewards, rewards, torch.zeros(size), shown, shown)
-        noise = torch.randn(NOISE_DRAWS, size, 1, generator=generator)
-        agent.update(batch, noise, torch.randint(SHIFTS, (SHIFT_DRAWS, size, 2), generator=generator), step=step)
-    shown, wanted = pictures()
+        batch = ImageBatch(shown, actions, rewards, rewards, torch.zeros(size), shown, shown)
+        noise = torch.randn(NOISE_SAMPLES, size, 1, generator=generator)
+        agent.update(batch, noise, torch.randint(SHIFTS, (SHIFT_SAMPLES, size, 2), generator=generator), step=step)
+    shown, wanted = images()
     off_by = (agent.act(shown, None) - wanted).abs().mean().item()
     assert off_by < 0.3

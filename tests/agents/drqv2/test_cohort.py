@@ -253,14 +253,14 @@ def test_an_action_follows_from_what_is_seen_and_from_all_updates_before_it_and_
     is_led_to = replay.positions[: replay.count] > 0
     for observation, place in zip(seen, np.flatnonzero(is_led_to)[seed_steps:] - 1, strict=True):
         back = np.minimum([2, 1, 0], replay.positions[place])  # the first of an episode stands for those before
-        assert torch.equal(observation, replay.frames[place - back].flatten(0, 1))
+        assert torch.equal(observation, replay.images[place - back].flatten(0, 1))
     assert np.array_equal(replay.actions[: replay.count][is_led_to], np.concatenate(sent))
     cohort.close()
     directory.close()
 
 
 def noting(names, name, function):
-    """Give a function that notes its name at each call."""
+    """Return a function that notes its name at each call."""
 
     def noted(*given, **options):
         names.append(name)
@@ -480,11 +480,11 @@ def test_frames_that_will_not_fit_on_disk_are_refused_with_numbers(tmp_path, mon
 
 
 def test_what_a_run_has_on_disk_is_not_needed_again(done):
-    frame_bytes = math.prod(IMAGE_SHAPE)
-    assert needs_of([VCSE], done).files < frame_bytes  # it is there, to the last frame
+    image_bytes = math.prod(IMAGE_SHAPE)
+    assert needs_of([VCSE], done).files < image_bytes  # it is there, to the last frame
     longer = dataclasses.replace(VCSE, frames=2 * FRAMES)
-    needed = needs_of([longer], done).files / frame_bytes
-    assert STEPS - 10 < needed < STEPS + 10  # names and the last picture are in its checkpoints too
+    needed = needs_of([longer], done).files / image_bytes
+    assert STEPS - 10 < needed < STEPS + 10  # names and the last image are in its checkpoints too
     assert needs_of([longer], done / "elsewhere") == needs(longer)
 
 
@@ -524,7 +524,7 @@ def test_a_disk_that_is_full_before_a_replay_lies_on_it_is_told_with_the_file(tm
     directory.close()
 
 
-def test_pictures_do_not_wait_in_memory_for_the_end_of_a_long_row(done, tmp_path, monkeypatch):
+def test_images_do_not_wait_in_memory_for_the_end_of_a_long_row(done, tmp_path, monkeypatch):
     monkeypatch.setattr(step_log, "MOST_UNWRITTEN", 7)
     config = dataclasses.replace(NONE, row_every_frames=10 * FRAMES, eval_every_frames=0)
     directory = RunDirectory(tmp_path / config.name, config)
@@ -559,7 +559,7 @@ def test_steps_that_are_no_numbers_are_told_with_their_file(copy, capsys):
 def test_a_run_trains_alone(tmp_path):
     configs = [make_config("none", seed, frames=10, eval_episodes=0) for seed in range(2)]
     directories = [RunDirectory(tmp_path / config.name, config) for config in configs]
-    with pytest.raises(ValueError, match="a run that learns from pictures trains alone, got 2"):
+    with pytest.raises(ValueError, match="a run that learns from images trains alone, got 2"):
         DrQv2Cohort(directories)
     for directory in directories:
         directory.close()
@@ -626,10 +626,10 @@ def test_an_evaluation_before_the_first_frame_is_no_pace(tmp_path, monkeypatch):
 def test_what_is_said_of_a_run(tmp_path):
     config = make_config("none", frames=10, eval_episodes=0)
     train([config], tmp_path, progress=(heard := Hearing()))
-    room, pictures = heard.notes
+    room, images = heard.notes
     assert room.startswith("replay: 0.2 MB in the memory of the host; files: ")
-    assert pictures.startswith("pictures: fast, drawn by ")
-    assert "evaluation" not in pictures
+    assert images.startswith("images: fast, rendered by ")
+    assert "evaluation" not in images
     shown = heard.statuses
     assert [status.frame for status in shown] == [2, 4, 6, 8, 10]
     assert (shown[-1].score, shown[-1].frames, shown[-1].runs, shown[-1].learns) == ("return", 10, 1, False)
@@ -660,7 +660,7 @@ def test_vcse_eval_gives_the_last_evaluation_again(done, capsys):
 
 
 def worker_ids(pid):
-    """Give the processes that a process has started and that still run."""
+    """Return the processes that a process has started and that still run."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from vcse.agents.drqv2.networks import FEATURES, Actor, Curiosity, PictureEncoder, Trunk
+from vcse.agents.drqv2.networks import FEATURES, Actor, Curiosity, ImageEncoder, Trunk
 
 
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def pictures(count, channels=9):
+def images(count, channels=9):
     shape = (count, channels, 84, 84)
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator())
 
@@ -24,13 +24,13 @@ def assert_orthogonal(weight, gain=1.0):
 
 
 class TestEncoder:
-    def test_a_picture_has_39200_features(self):
-        encoder = PictureEncoder(9, generator())
-        assert encoder(pictures(2)).shape == (2, 39200)
+    def test_a_image_has_39200_features(self):
+        encoder = ImageEncoder(9, generator())
+        assert encoder(images(2)).shape == (2, 39200)
         assert FEATURES == 39200 == 32 * 35 * 35
 
     def test_it_is_four_convolutions_of_pixels_from_minus_a_half_to_a_half(self):
-        encoder, shown = PictureEncoder(9, generator()), pictures(2)
+        encoder, shown = ImageEncoder(9, generator()), images(2)
         layers = []
         for layer, (inputs, stride) in zip(encoder.layers, [(9, 2), (32, 1), (32, 1), (32, 1)], strict=True):
             plain = nn.Conv2d(inputs, 32, kernel_size=3, stride=stride)
@@ -42,9 +42,9 @@ class TestEncoder:
 
     def test_with_bfloat16_features_are_nearly_those_of_float32_and_gradients_point_their_way(self):
         shown, exact, rounded = (
-            pictures(3),
-            PictureEncoder(9, generator()),
-            PictureEncoder(9, generator(), precision="bfloat16"),
+            images(3),
+            ImageEncoder(9, generator()),
+            ImageEncoder(9, generator(), precision="bfloat16"),
         )
         weights = torch.randn(3, FEATURES, generator=generator(1))
         features, gradients = [], []
@@ -59,12 +59,12 @@ class TestEncoder:
             assert torch.cosine_similarity(mine.flatten(), theirs.flatten(), dim=0) > 0.99
 
     def test_weights_are_orthogonal_with_the_gain_of_relu_and_biases_zero(self):
-        for layer in PictureEncoder(9, generator()).layers:
+        for layer in ImageEncoder(9, generator()).layers:
             assert_orthogonal(layer.weight, math.sqrt(2))
             assert not layer.bias.any()
 
     def test_parameters_depend_on_the_generator_alone(self):
-        one, same, other = (PictureEncoder(9, generator(seed)) for seed in (3, 3, 4))
+        one, same, other = (ImageEncoder(9, generator(seed)) for seed in (3, 3, 4))
         torch.manual_seed(1)
         for mine, again, different in zip(one.layers, same.layers, other.layers, strict=True):
             assert torch.equal(mine.weight, again.weight)
@@ -145,7 +145,7 @@ class TestCuriosity:
         torch.testing.assert_close(curiosity.loss(here, actions, there), lengths)
         torch.testing.assert_close(curiosity.loss(here, 10 * actions, 10 * there), 10 * lengths)
 
-    def test_both_pictures_and_both_guesses_have_a_gradient(self):
+    def test_both_images_and_both_guesses_have_a_gradient(self):
         curiosity, (here, actions, there) = self.make(), self.material()
         here.requires_grad_(), there.requires_grad_()
         wanted = [here, there, *curiosity.forward_net.parameters(), *curiosity.inverse_net.parameters()]

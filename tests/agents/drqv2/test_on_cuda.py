@@ -6,10 +6,10 @@ import pytest
 import torch
 from agents.drqv2.plain import PlainDrQv2, gradients_of
 
-from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
+from vcse.agents.drqv2.agent import NOISE_SAMPLES, SHIFT_SAMPLES, DrQv2, DrQv2Spec
 from vcse.agents.drqv2.settings import drqv2_settings
 from vcse.nets.random_shift import SHIFTS
-from vcse.replay.images import PictureBatch
+from vcse.replay.images import ImageBatch
 
 RELEASE = drqv2_settings("none", task="metaworld/door-open")
 NONE = dataclasses.replace(RELEASE, batch_size=64)
@@ -29,19 +29,19 @@ def material(size):
     """Return a batch, noise and shifts, on the host."""
     generator = torch.Generator().manual_seed(0)
 
-    def pictures():
+    def images():
         return torch.randint(256, (size, 9, 84, 84), dtype=torch.uint8, generator=generator)
 
-    batch = PictureBatch(
-        observations=pictures(),
+    batch = ImageBatch(
+        observations=images(),
         actions=torch.randn(size, 4, generator=generator).tanh(),
         rewards=3 * torch.rand(size, generator=generator),
         first_rewards=torch.rand(size, generator=generator),
         discounts=0.99**3 * (torch.rand(size, generator=generator) < 0.9).float(),
-        arrived=pictures(),
+        next_observations=images(),
     )
-    noise = torch.randn(NOISE_DRAWS, size, 4, generator=generator)
-    return batch, noise, torch.randint(SHIFTS, (SHIFT_DRAWS, size, 2), generator=generator)
+    noise = torch.randn(NOISE_SAMPLES, size, 4, generator=generator)
+    return batch, noise, torch.randint(SHIFTS, (SHIFT_SAMPLES, size, 2), generator=generator)
 
 
 def check_one_update(config, device):
@@ -50,7 +50,7 @@ def check_one_update(config, device):
     agent = DrQv2(SPEC, config, 0, device=device)
     batch, noise, shifts = material(config.batch_size)
     expected = plain.update(batch, noise, shifts, 4)
-    there = PictureBatch(*(None if each is None else each.to(device) for each in batch))
+    there = ImageBatch(*(None if each is None else each.to(device) for each in batch))
     metrics = agent.update(there, noise.to(device), shifts.to(device), step=4).metrics
     for name, number in expected.items():
         torch.testing.assert_close(metrics[name].cpu(), number.detach(), rtol=1e-3, atol=1e-5, msg=name)
@@ -62,7 +62,7 @@ def check_one_update(config, device):
 
 @pytest.fixture
 def exact_products(monkeypatch):
-    """Let products and convolutions have the bits of float32, as on a CPU."""
+    """Compute products and convolutions in float32, as on a CPU."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from vcse.agents.drqv2.reward_scale import RewardScale
-from vcse.replay.images import FrameReplay
+from vcse.replay.images import ImageReplay
 
 CPU = torch.device("cpu")
 GAMMA, N = 0.9, 3
@@ -122,10 +122,10 @@ def test_where_episodes_end_early_centring_moves_all_values_alike_and_no_policy(
 @pytest.mark.parametrize("terminated", [False, True], ids=["time limit", "end of the task"])
 def test_discounts_of_the_replay_say_how_long_its_returns_are(terminated):
     """Of a reward of 1 at each step nothing is left, but for what the end of the task cuts off."""
-    replay = FrameReplay(
+    replay = ImageReplay(
         capacity=20,
         most_steps=5,
-        frame_shape=(3, 4, 4),
+        image_shape=(3, 4, 4),
         action_size=1,
         n_step=N,
         discount=GAMMA,
@@ -135,7 +135,7 @@ def test_discounts_of_the_replay_say_how_long_its_returns_are(terminated):
     replay.begin(frame)
     for step in range(5):
         replay.add(torch.zeros(1), 1.0, terminated and step == 4, frame)
-    batch = replay.draw(torch.arange(replay.size))
+    batch = replay.sample(torch.arange(replay.size))
     scale = taken("centered", (batch.first_rewards, batch.rewards))
     expected = torch.zeros(3)
     if terminated:

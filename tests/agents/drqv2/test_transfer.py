@@ -2,17 +2,17 @@ import pytest
 import torch
 
 from vcse.agents.drqv2.transfer import Delivery
-from vcse.replay.images import FrameReplay
+from vcse.replay.images import ImageReplay
 
 SHAPE, ACTIONS, BATCH = (3, 4, 5), 2, 6
 
 
 def lived(device, storage):
-    """Give a replay in which every frame, action and reward is another."""
-    replay = FrameReplay(
+    """Return a replay in which every frame, action and reward is another."""
+    replay = ImageReplay(
         capacity=60,
         most_steps=30,
-        frame_shape=SHAPE,
+        image_shape=SHAPE,
         action_size=ACTIONS,
         n_step=3,
         discount=0.9,
@@ -22,18 +22,18 @@ def lived(device, storage):
         gives_between=True,
     )
     generator = torch.Generator().manual_seed(0)
-    pictures = torch.randint(0, 256, (2, 31, *SHAPE), dtype=torch.uint8, generator=generator)
-    for episode in pictures:
+    images = torch.randint(0, 256, (2, 31, *SHAPE), dtype=torch.uint8, generator=generator)
+    for episode in images:
         replay.begin(episode[0])
-        for picture in episode[1:]:
+        for image in episode[1:]:
             replay.add(
-                torch.rand(ACTIONS, generator=generator), float(torch.rand((), generator=generator)), False, picture
+                torch.rand(ACTIONS, generator=generator), float(torch.rand((), generator=generator)), False, image
             )
     return replay
 
 
 def asked(replay, number):
-    """Give what the update of this number reads, on the host."""
+    """Return what the update of this number reads, on the host."""
     generator = torch.Generator().manual_seed(number)
     places = torch.randperm(replay.size, generator=generator)[:BATCH]
     noise = torch.randn(3, BATCH, ACTIONS, generator=generator)
@@ -46,7 +46,7 @@ def tensors(delivered):
 
 
 def assert_is_what_was_asked_for(delivered, plain, places, noise, shifts):
-    expected = plain.draw(places)
+    expected = plain.sample(places)
     for got, wanted in zip(tensors(delivered), [*expected[:-1], *expected.between, noise, shifts], strict=True):
         assert torch.equal(got.cpu(), wanted)
 

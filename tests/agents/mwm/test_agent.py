@@ -29,7 +29,7 @@ FAST = {
 
 @pytest.fixture
 def doubles():
-    """Let all that is made be float64, so that what is compared is not rounding."""
+    """Make new tensors float64, so that what is compared is not rounding."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)

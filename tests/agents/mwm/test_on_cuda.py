@@ -27,7 +27,7 @@ TOLERANCE = {"float32": {"rtol": 1e-2, "atol": 1e-3}, "bfloat16": {"rtol": 5e-2,
 
 @pytest.fixture
 def exact(monkeypatch):
-    """Let products have the bits of float32, and attention and convolutions sum in one order."""
+    """Compute products in float32, and sum attention and convolutions in one order."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     before = torch.get_float32_matmul_precision()
@@ -106,7 +106,7 @@ def test_saved_loaded_and_continued_equals_not_stopping_after_a_capture_too():
 
 
 def with_numbers_of_the_host(agent):
-    """Let an agent sample by the same numbers on any device."""
+    """Make an agent sample by the same numbers on any device."""
     agent.generator = torch.Generator()
     agent.uniforms = lambda *shape: torch.rand(*shape, generator=agent.generator).to(agent.device)
     return agent

@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributions import Normal
 from torch.distributions.transforms import TanhTransform
 
-from vcse.agents.sac.agent import DRAWS, SAC, SACSpec
+from vcse.agents.sac.agent import ACTION_SAMPLES, SAC, SACSpec
 from vcse.agents.sac.settings import SACSettings
 from vcse.bonuses.registry import BonusChoice
 from vcse.estimators import kth_neighbor_distance, state_entropy_reward, value_conditional_reward
@@ -64,7 +64,7 @@ class PlainSAC:
         return torch.minimum(one, other)
 
     def bonus(self, batch):
-        """Give the release's reward of each state, which is divided by its dimension."""
+        """Return the release's reward of each state, which is divided by its dimension."""
         states, k = batch.observations / batch.observations.shape[-1], self.config.bonus.k
         match self.config.bonus.name:
             case "none":
@@ -86,13 +86,14 @@ class PlainSAC:
         config, alpha = self.config, self.log_temperature.exp().item()
         states, goes_on = batch.observations, config.discount * (1 - batch.terminated)
         with torch.no_grad():
-            policy = self.policy(batch.arrived)
+            policy = self.policy(batch.next_observations)
             action, log_probability = self.sample(policy, noise[0])
-            soft = self.lower(self.targets, batch.arrived, action) - alpha * log_probability
-            target = batch.rewards + config.beta * self.bonus(batch) + goes_on * soft
+            soft = self.lower(self.targets, batch.next_observations, action) - alpha * log_probability
+            joining = config.beta * self.bonus(batch) - config.step_cost
+            target = batch.rewards + joining + goes_on * soft
             action, log_probability = self.sample(policy, noise[1])
             if self.extrinsic:
-                value = self.lower(self.extrinsic_targets, batch.arrived, action)
+                value = self.lower(self.extrinsic_targets, batch.next_observations, action)
                 if config.extrinsic_entropy:
                     value = value - alpha * log_probability
                 extrinsic_target = batch.rewards + goes_on * value
@@ -135,7 +136,7 @@ class PlainSAC:
 
 
 def off(networks, layers):
-    """Give how far networks are from a stack of the same ones."""
+    """Return how far networks are from a stack of the same ones."""
     found = []
     for row, network in enumerate(networks):
         for number, parameter in enumerate(network.parameters()):
@@ -157,6 +158,8 @@ def off(networks, layers):
         dataclasses.replace(VCSE, **FAST, temperature=0.2, extrinsic_entropy=True),
         dataclasses.replace(RCSE, **FAST),
         dataclasses.replace(MATCHED, **FAST),
+        dataclasses.replace(NONE, **FAST, step_cost=0.3),
+        dataclasses.replace(VCSE, **FAST, step_cost=0.3),
     ],
     ids=[
         "none with the release's rates",
@@ -169,6 +172,8 @@ def off(networks, layers):
         "extrinsic entropy",
         "rcse",
         "se-matched",
+        "step cost",
+        "vcse and step cost",
     ],
 )
 def test_three_updates_are_those_of_a_plain_learner_with_pytorchs_own_layers(config):
@@ -236,7 +241,7 @@ def test_a_terminated_transition_is_worth_its_reward_alone():
     config = dataclasses.replace(NONE, learning_rate=3e-3)
     batch, noise = KIND.material(0), KIND.noise(0)
     ended = batch._replace(terminated=torch.ones_like(batch.terminated))
-    elsewhere = ended._replace(arrived=ended.arrived + 5)
+    elsewhere = ended._replace(next_observations=ended.next_observations + 5)
     critics = []
     for each in (ended, elsewhere, elsewhere._replace(terminated=torch.zeros_like(batch.terminated))):
         agent = SAC(KIND.spec, [config], [0])
@@ -286,11 +291,11 @@ class Point:
         return 2 * torch.rand(count, 2, generator=self.generator) - 1
 
     def move(self, places, actions):
-        arrived = (places + self.reach * actions).clamp(-1, 1)
-        return arrived, 1 - arrived.norm(dim=-1)
+        next_observations = (places + self.reach * actions).clamp(-1, 1)
+        return next_observations, 1 - next_observations.norm(dim=-1)
 
     def mean_reward(self, choose, episodes=64):
-        """Give the reward of a step, over whole episodes."""
+        """Return the reward of a step, over whole episodes."""
         places, total = self.begin(episodes), 0.0
         for _ in range(self.steps):
             places, rewards = self.move(places, choose(places))
@@ -323,13 +328,13 @@ def test_it_learns_to_bring_a_point_to_the_origin(bonus):
             places = point.begin(1)
         noise = torch.randn(1, 1, 2, generator=generator)
         actions = agent.act(places[None], noise)[0] if frame >= random_frames else point.begin(1)
-        arrived, rewards = point.move(places, actions)
-        replay.add(places, actions, rewards, ended, arrived)
-        places = arrived
+        next_observations, rewards = point.move(places, actions)
+        replay.add(places, actions, rewards, ended, next_observations)
+        places = next_observations
         if frame >= random_frames:
             uniforms = torch.rand(1, uniforms_for(size), dtype=torch.float64, generator=generator)
-            batch = replay.draw(distinct_places(uniforms, replay.size, size))
-            agent.update(batch, torch.randn(1, DRAWS, size, 2, generator=generator))
+            batch = replay.sample(distinct_places(uniforms, replay.size, size))
+            agent.update(batch, torch.randn(1, ACTION_SAMPLES, size, 2, generator=generator))
     by_chance = point.mean_reward(lambda places: point.begin(len(places)))
     straight = point.mean_reward(lambda places: (-places / point.reach).clamp(-1, 1))
     learned = point.mean_reward(lambda places: agent.act(places[None], None)[0])

@@ -126,7 +126,7 @@ def test_transitions_are_a_chain_that_a_time_limit_interrupts_without_an_end(fou
     for config in FOUR:
         found = Transitions(four / config.name)
         assert len(found.rewards) == FRAMES
-        follows = (found.arrived[:-1] == found.observations[1:]).all(1)
+        follows = (found.next_observations[:-1] == found.observations[1:]).all(1)
         assert np.flatnonzero(~follows).tolist() == [EPISODE - 1]
         assert not found.terminated.any()
         assert np.abs(found.actions).max() <= 1
@@ -136,12 +136,12 @@ def test_transitions_are_a_chain_that_a_time_limit_interrupts_without_an_end(fou
 
 
 def end_episodes(monkeypatch, when):
-    """Let a task be over where its steps and its velocity say so, as those of the suite hardly ever are."""
+    """End a task by its steps and its velocity, as those of the suite hardly ever end."""
     plain = dmc._Environment.step
 
     def step(environment, action):
-        arrived, reward, _, truncated, success = plain(environment, action)
-        return arrived, reward, bool(when(environment._steps, arrived[2])), truncated, success
+        next_observations, reward, _, truncated, success = plain(environment, action)
+        return next_observations, reward, bool(when(environment._steps, next_observations[2])), truncated, success
 
     monkeypatch.setattr(dmc._Environment, "step", step)
 
@@ -151,7 +151,7 @@ def test_an_end_of_the_task_is_stored_as_one(tmp_path, monkeypatch):
     config = make_config("none", eval_episodes=0, frames=35, settings={"seed_frames": 1000})
     train([config], tmp_path)
     found = Transitions(tmp_path / config.name)
-    follows = (found.arrived[:-1] == found.observations[1:]).all(1)
+    follows = (found.next_observations[:-1] == found.observations[1:]).all(1)
     assert np.flatnonzero(found.terminated).tolist() == np.flatnonzero(~follows).tolist() == [9, 19, 29]
     assert read_rows(tmp_path / config.name / "train.csv")[-1]["episodes"] == 3
 

@@ -39,6 +39,8 @@ def test_a_bonus_that_asks_for_more_states_than_there_are_is_refused():
         ({"seed_frames": 0}, "seed_frames must be at least 1, got 0"),
         ({"beta": -0.1}, r"beta must be finite and not negative, got -0\.1"),
         ({"beta": math.nan}, "beta must be finite and not negative, got nan"),
+        ({"step_cost": -0.1}, r"step_cost must be finite and not negative, got -0\.1"),
+        ({"step_cost": math.nan}, "step_cost must be finite and not negative, got nan"),
         ({"updates_per_step": -1.0}, r"updates_per_step must be finite and not negative, got -1\.0"),
         ({"learning_rate": 0.0}, r"learning_rate must be finite and above 0, got 0\.0"),
         ({"temperature": 0.0}, r"temperature must be finite and above 0, got 0\.0"),

@@ -67,9 +67,9 @@ class TestOne:
         seen, _ = play(walk("Steered"), [np.array([-1.0]), np.array([0.9])])
         assert seen.dtype == np.float32
 
-    def test_pictures_are_squares_where_actions_are_numbers(self):
-        assert play(walk("SteeredPicture", image_size=32), [np.zeros(1)])[0].shape == (2, 3, 32, 32)
-        assert play(walk("Picture"), [LEFT])[0].shape == (2, 12, 14, 3)
+    def test_images_are_squares_where_actions_are_numbers(self):
+        assert play(walk("SteeredImage", image_size=32), [np.zeros(1)])[0].shape == (2, 3, 32, 32)
+        assert play(walk("Image"), [LEFT])[0].shape == (2, 12, 14, 3)
 
     def test_what_is_rendered_is_seen_in_the_other_family(self):
         seen, _ = play(walk(family="gymnasium-pixels"), [RIGHT] * 3)
@@ -172,20 +172,20 @@ class TestDiscrete:
 
 
 class TestContinuous:
-    def test_states_are_simulated_here_and_pictures_elsewhere(self):
+    def test_states_are_simulated_here_and_images_elsewhere(self):
         states = make_environments([task("Steered")] * 2, Making(threads=2))
         assert isinstance(states, ContinuousEnvironments)
         assert states.reset([0, 1]).shape == (2, 2)
         assert states.most_steps == 20
-        pictures = make_environments([task("SteeredPicture")], Making(image_size=24, action_repeat=2))
-        assert type(states._simulators) is not type(pictures._simulators)
-        assert pictures.most_steps == 10
-        shown = pictures.reset([3])
-        pictures.send(np.ones((1, 1), dtype=np.float32))
-        step = pictures.receive()
-        expected = play(walk("SteeredPicture", image_size=24, action_repeat=2), [np.ones(1)], seed=3)
+        images = make_environments([task("SteeredImage")], Making(image_size=24, action_repeat=2))
+        assert type(states._simulators) is not type(images._simulators)
+        assert images.most_steps == 10
+        shown = images.reset([3])
+        images.send(np.ones((1, 1), dtype=np.float32))
+        step = images.receive()
+        expected = play(walk("SteeredImage", image_size=24, action_repeat=2), [np.ones(1)], seed=3)
         np.testing.assert_array_equal(np.stack([shown[0], step.next_observations[0]]), expected[0])
-        pictures.close()
+        images.close()
 
     def test_success_is_told_where_it_is_said(self):
         batch = make_environments([task("Steered")], Making())
@@ -199,7 +199,7 @@ class TestContinuous:
         step = silent.receive()
         assert (step.success.tolist(), step.success_said.tolist()) == ([False], [False])
 
-    def test_pictures_of_many_channels_are_refused(self):
+    def test_images_of_many_channels_are_refused(self):
         import gymnasium
 
         class Layers(gymnasium.Env):
@@ -207,5 +207,5 @@ class TestContinuous:
             action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
 
         gymnasium.register("Layers-v0", entry_point=Layers)
-        with pytest.raises(ValueError, match=r"gymnasium/Layers-v0: pictures of 5 channels are not .*: 1 or 3 are"):
+        with pytest.raises(ValueError, match=r"gymnasium/Layers-v0: images of 5 channels are not .*: 1 or 3 are"):
             GymnasiumEnvironment("Layers-v0")

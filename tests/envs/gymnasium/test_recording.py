@@ -17,7 +17,7 @@ def test_an_episode_is_seen_from_its_beginning_to_its_end():
     assert {moment.outcome for moment in ends} == {"goal"}
     assert {moment.return_so_far for moment in ends} == {1.0}
     assert [moment.step for moment in moments if moment.episode == 1] == list(range(ends[0].step + 1))
-    assert {moment.picture.shape for moment in moments} == {(120, 240, 3)}  # tiny ones are enlarged
+    assert {moment.image.shape for moment in moments} == {(120, 240, 3)}  # tiny ones are enlarged
 
 
 @pytest.mark.parametrize(("name", "action", "outcome"), [("Walk", 0, "out of time"), ("QuietWalk", 1, "over")])
@@ -37,7 +37,7 @@ def test_the_policy_is_shown_the_last_observations_and_fast_environments_less_of
     assert shown[0] == [(3,)] * 3
     assert len(shown) == 200
     assert len(moments) == 1 + 200 // 2  # 30 steps a second of the environment
-    assert moments[0].picture.shape == (250, 250, 3)  # 500 x 500 is much
+    assert moments[0].image.shape == (250, 250, 3)  # 500 x 500 is much
 
 
 def test_what_agents_with_continuous_actions_see_is_of_their_size():
@@ -46,4 +46,4 @@ def test_what_agents_with_continuous_actions_see_is_of_their_size():
         return np.ones(1, dtype=np.float32)
 
     making = Making(image_size=32, action_repeat=2)
-    record(f"{MODULE}:SteeredPicture-v0", choose, episodes=1, recent=2, making=making)
+    record(f"{MODULE}:SteeredImage-v0", choose, episodes=1, recent=2, making=making)

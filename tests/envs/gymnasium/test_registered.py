@@ -18,7 +18,7 @@ gymnasium.register("{id}", entry_point=CartPoleEnv, max_episode_steps=7)
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch):
-    """Let nothing be remembered of what other tests registered, and leave nothing behind."""
+    """Forget what other tests registered, and leave nothing behind."""
     monkeypatch.setattr(registered, "check_id", registered.check_id.__wrapped__)
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = dict(gymnasium.registry)
@@ -122,8 +122,8 @@ def test_a_plugin_may_register_an_id(monkeypatch):
         ("gymnasium/Pendulum-v1", "state", "sac", ((3,), 0, 1)),
         ("gymnasium-pixels/Pendulum-v1", "image", "drqv2", ((), 0, 1)),
         ("gymnasium-pixels/CartPole-v1", "image", "a2c", ((84, 84, 3), 2, 0)),
-        (task("Picture"), "image", "a2c", ((12, 14, 3), 2, 0)),
-        (task("SteeredPicture"), "image", "drqv2", ((), 0, 1)),
+        (task("Image"), "image", "a2c", ((12, 14, 3), 2, 0)),
+        (task("SteeredImage"), "image", "drqv2", ((), 0, 1)),
         (task("MiniGrid-Mine"), "grid", "a2c", ((7, 7, 3), 7, 0)),
     ],
 )

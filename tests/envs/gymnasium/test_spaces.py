@@ -6,13 +6,13 @@ import pytest
 from gymnasium import spaces
 
 from vcse.envs.gymnasium.spaces import (
-    PictureOf,
+    ImageOf,
     acts_of,
     channels_of_three,
     rendered,
     shrunk,
     sight_of,
-    sight_of_pictures,
+    sight_of_images,
 )
 
 DRAWN = np.random.default_rng(0)
@@ -63,7 +63,7 @@ class TestStates:
             (spaces.Sequence(spaces.Discrete(2)), r"Sequence\(.* is not supported; Box"),
             (spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Text(5)}), "is not supported, because of Text"),
             (spaces.Box(-1, 1, (100, 50)), r"of 5,000 numbers is not supported; .* of up to 4,096 numbers"),
-            (spaces.Box(0, 255, (4, 84, 84, 3), np.uint8), r"of 84,672 numbers is not supported; .*pictures"),
+            (spaces.Box(0, 255, (4, 84, 84, 3), np.uint8), r"of 84,672 numbers is not supported; .*images"),
         ],
     )
     def test_what_cannot_be_a_vector_is_refused_in_one_line(self, space, said):
@@ -73,43 +73,43 @@ class TestStates:
         assert len(str(refused.value)) < 500
 
 
-class TestPictures:
+class TestImages:
     def test_bytes_are_left_as_they_are(self):
         found = sight(spaces.Box(0, 255, (64, 48, 3), np.uint8))
-        picture = DRAWN.integers(0, 256, (64, 48, 3)).astype(np.uint8)
+        image = DRAWN.integers(0, 256, (64, 48, 3)).astype(np.uint8)
         assert (found.kind, found.shape, found.dtype) == ("image", (64, 48, 3), np.uint8)
-        np.testing.assert_array_equal(found.convert(picture), picture)
+        np.testing.assert_array_equal(found.convert(image), image)
 
     def test_channels_that_come_first_come_last(self):
         found = sight(spaces.Box(0, 255, (4, 20, 30), np.uint8))
-        picture = DRAWN.integers(0, 256, (4, 20, 30)).astype(np.uint8)
+        image = DRAWN.integers(0, 256, (4, 20, 30)).astype(np.uint8)
         assert found.shape == (20, 30, 4)
-        np.testing.assert_array_equal(found.convert(picture), picture.transpose(1, 2, 0))
+        np.testing.assert_array_equal(found.convert(image), image.transpose(1, 2, 0))
 
-    def test_grey_pictures_have_one_channel(self):
+    def test_grey_images_have_one_channel(self):
         found = sight(spaces.Box(0, 255, (20, 30), np.uint8))
         assert found.shape == (20, 30, 1)
         assert found.convert(np.full((20, 30), 7, dtype=np.uint8)).tolist() == [[[7]] * 30] * 20
 
     def test_other_bounds_are_scaled_to_bytes(self):
-        picture = PictureOf(spaces.Box(-1.0, 1.0, (8, 8, 3)))
-        assert picture(np.full((8, 8, 3), -1.0)).max() == 0
-        assert picture(np.full((8, 8, 3), 0.0)).tolist() == [[[128] * 3] * 8] * 8
-        assert picture(np.full((8, 8, 3), 1.0)).min() == 255
-        codes = PictureOf(spaces.Box(0, 3, (8, 8, 3), np.int64))
+        image = ImageOf(spaces.Box(-1.0, 1.0, (8, 8, 3)))
+        assert image(np.full((8, 8, 3), -1.0)).max() == 0
+        assert image(np.full((8, 8, 3), 0.0)).tolist() == [[[128] * 3] * 8] * 8
+        assert image(np.full((8, 8, 3), 1.0)).min() == 255
+        codes = ImageOf(spaces.Box(0, 3, (8, 8, 3), np.int64))
         assert codes(np.full((8, 8, 3), 2))[0, 0].tolist() == [170] * 3
 
-    def test_large_pictures_are_shrunk(self):
+    def test_large_images_are_shrunk(self):
         found = sight(spaces.Box(0, 255, (210, 160, 3), np.uint8))
         assert found.shape == (84, 84, 3)
         shown = found.convert(np.full((210, 160, 3), 9, dtype=np.uint8))
         assert shown.shape == (84, 84, 3)
         assert (shown == 9).all()
 
-    def test_a_smaller_picture_is_the_mean_of_its_pixels(self):
-        picture = DRAWN.integers(0, 256, (8, 6, 2)).astype(np.uint8)
-        expected = picture.reshape(4, 2, 3, 2, 2).astype(np.float64).mean((1, 3))
-        assert np.abs(shrunk(picture, (4, 3)).astype(np.float64) - expected).max() <= 0.5
+    def test_a_smaller_image_is_the_mean_of_its_pixels(self):
+        image = DRAWN.integers(0, 256, (8, 6, 2)).astype(np.uint8)
+        expected = image.reshape(4, 2, 3, 2, 2).astype(np.float64).mean((1, 3))
+        assert np.abs(shrunk(image, (4, 3)).astype(np.float64) - expected).max() <= 0.5
 
     def test_those_who_choose_the_size_get_three_channels_first(self):
         grey, colours = (DRAWN.integers(0, 256, (40, 40, count)).astype(np.uint8) for count in (1, 3))
@@ -117,19 +117,19 @@ class TestPictures:
         assert (channels_of_three(grey, 40) == grey[..., 0]).all()
         assert channels_of_three(colours, 84).shape == (3, 84, 84)
 
-    def test_the_picture_of_a_dictionary_is_what_is_seen(self):
+    def test_the_image_of_a_dictionary_is_what_is_seen(self):
         image = spaces.Box(0, 255, (16, 16, 3), np.uint8)
         for key in ("image", "pixels"):
             found = sight(spaces.Dict({key: image, "mission": spaces.Text(9)}))
             assert (found.kind, found.shape) == ("image", (16, 16, 3))
             assert (found.convert({key: np.full((16, 16, 3), 5, dtype=np.uint8), "mission": "go"}) == 5).all()
 
-    def test_few_numbers_and_numbers_without_bounds_are_no_pictures(self):
+    def test_few_numbers_and_numbers_without_bounds_are_no_images(self):
         assert sight(spaces.Box(0, 255, (5, 5, 3), np.uint8)).kind == "state"
         assert sight(spaces.Box(-np.inf, np.inf, (8, 8, 3))).kind == "state"
 
-    def test_what_is_rendered_must_be_a_picture(self):
-        seen = sight_of_pictures(environment_of(), "gymnasium-pixels/Mine-v0")
+    def test_what_is_rendered_must_be_a_image(self):
+        seen = sight_of_images(environment_of(), "gymnasium-pixels/Mine-v0")
         assert (seen.kind, seen.shape) == ("image", (84, 84, 3))
         assert seen.convert(np.zeros((400, 600, 3), dtype=np.uint8)).shape == (84, 84, 3)
         with pytest.raises(ValueError, match=r"gymnasium-pixels/Mine-v0: render\(\) must give .*, got NoneType"):
@@ -150,7 +150,7 @@ class TestGrids:
         assert (found.kind, found.shape, found.dtype) == ("grid", (7, 7, 3), np.uint8)
         np.testing.assert_array_equal(found.convert(shown), shown["image"] if wrapper == "none" else shown)
 
-    def test_pictures_of_them_are_pictures(self):
+    def test_images_of_them_are_images(self):
         from minigrid.wrappers import RGBImgPartialObsWrapper
 
         world = RGBImgPartialObsWrapper(gymnasium.make("MiniGrid-Empty-6x6-v0", disable_env_checker=True))

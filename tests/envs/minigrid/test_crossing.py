@@ -31,7 +31,7 @@ REST = 6  # an action that does nothing
 
 
 def policies(learners, seed=0):
-    """Give stochastic policies that like to go forward, so that some of the episodes succeed."""
+    """Return stochastic policies that like to go forward, so that some of the episodes succeed."""
     generator = torch.Generator().manual_seed(seed)
     logits = 0.3 * torch.randn(learners, len(TABLES.observations), 7, dtype=torch.float64, generator=generator)
     logits[..., FORWARD] += 2
@@ -247,7 +247,7 @@ class TestTableCrossing:
         assert (step.terminated[0], step.truncated[0]) == (True, False)
         assert step.rewards[0] == pytest.approx(0.1)
 
-    def test_arrived_differs_from_what_is_shown_only_at_ends(self):
+    def test_next_observations_differ_from_what_is_shown_only_at_ends(self):
         ends = 0
         for step in walk(range(50, 60), 700)[1:]:
             ended = step[3] | step[4]

@@ -177,7 +177,7 @@ class Episode(NamedTuple):
     observation: np.ndarray  # the first
     position: np.ndarray
     actions: list[int]
-    steps: list[tuple]  # of each action: arrived, reward, terminated, truncated, position
+    steps: list[tuple]  # of each action: seen, reward, terminated, truncated, position
 
 
 def curious_actions(observations, chooser):
@@ -202,9 +202,9 @@ def episodes_of(task, count, *, per_environment=2):
         step = act(pool, actions)
         for index, episode in enumerate(running):
             episode.actions.append(int(actions[index]))
-            arrived, position = step.next_observations[index], step.next_positions[index]
+            seen, position = step.next_observations[index], step.next_positions[index]
             flags = bool(step.terminated[index]), bool(step.truncated[index])
-            episode.steps.append((arrived, float(step.rewards[index]), *flags, position))
+            episode.steps.append((seen, float(step.rewards[index]), *flags, position))
             if any(flags):
                 done[index].append(episode)
                 running[index] = Episode(step.observations[index], step.positions[index], [], [])
@@ -243,7 +243,7 @@ def layout_of(episode, direction, size):
 
 
 def replays(episode, world, cells, direction):
-    """Say whether the `minigrid` package goes through the whole episode on this map."""
+    """Return whether the `minigrid` package goes through the whole episode on this map."""
     world.reset(seed=0)
     world.grid, _ = Grid.decode(cells)
     world.agent_pos, world.agent_dir = tuple(map(int, episode.position)), direction
@@ -252,12 +252,12 @@ def replays(episode, world, cells, direction):
         [world.door] = doors
     if not np.array_equal(world.gen_obs()["image"], episode.observation):
         return False
-    for action, (arrived, reward, terminated, truncated, position) in zip(episode.actions, episode.steps, strict=True):
+    for action, (seen, reward, terminated, truncated, position) in zip(episode.actions, episode.steps, strict=True):
         observation, paid, ends, runs_out, _ = world.step(action)
         alike = (ends, runs_out and not ends) == (terminated, truncated) and abs(paid - reward) < 1e-6
         if not alike or tuple(world.agent_pos) != tuple(position):
             return False
-        if not np.array_equal(observation["image"], arrived):
+        if not np.array_equal(observation["image"], seen):
             return False
     return True
 
@@ -384,7 +384,7 @@ class TestReset:
 
     @pytest.mark.parametrize("backend", BACKENDS)
     @pytest.mark.parametrize("task", ["LavaGapS7", "DoorKey-6x6"])
-    def test_arrived_differs_from_what_is_shown_only_at_ends(self, task, backend):
+    def test_next_observations_differ_from_what_is_shown_only_at_ends(self, task, backend):
         seeds = range(6)
         ends = different = 0
         for step in walk(make(task, seeds, backend=backend), choosers_of(seeds), 450)[1:]:

@@ -15,7 +15,7 @@ pytest.importorskip("metaworld", reason="metaworld is not installed: pip install
 
 
 def state_of(arm):
-    """All that the arm, the things around it and the picture depend on."""
+    """All that the arm, the things around it and the image depend on."""
     parts = (arm.data.qpos, arm.data.qvel, arm.data.mocap_pos, arm.data.geom_xpos, arm.data.site_xpos)
     return np.concatenate([*map(np.ravel, parts), arm._simulator._target_pos])
 
@@ -83,7 +83,7 @@ class TestEpisodes:
 SCRIPT = """
 import sys
 import numpy as np
-from vcse.envs.mujoco.rendering import PictureTaker, choose_gl_backend
+from vcse.envs.mujoco.rendering import Renderer, choose_gl_backend
 choose_gl_backend("cpu")
 from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 from vcse.envs.mujoco.metaworld import CAMERA, Arm
@@ -94,18 +94,18 @@ for name in ("door-open", "drawer-open"):
     stock = MujocoRenderer(arm.model, arm.data, width=84, height=84, camera_name="corner4")
     window = stock._get_viewer("rgb_array")
     held.append(stock)  # its end would take things of other windows with it
-    taker = PictureTaker(arm.model, CAMERA, (84, 84), "faithful", is_upside_down=True)
+    renderer = Renderer(arm.model, CAMERA, (84, 84), "faithful", is_upside_down=True)
     arm.begin(4)
     for action in np.random.default_rng(0).uniform(-1, 1, (10, 4)):
         arm.step(action)
     window.make_context_current()
     kept[f"{name} stock"] = stock.render("rgb_array")
-    kept[f"{name} faithful"] = taker.draw(arm.data)
-    taker.close()
+    kept[f"{name} faithful"] = renderer.render(arm.data)
+    renderer.close()
     for quality in ("light", "fast"):
-        taker = PictureTaker(arm.model, CAMERA, (84, 84), quality, is_upside_down=True)
-        kept[f"{name} {quality}"] = taker.draw(arm.data)
-        taker.close()
+        renderer = Renderer(arm.model, CAMERA, (84, 84), quality, is_upside_down=True)
+        kept[f"{name} {quality}"] = renderer.render(arm.data)
+        renderer.close()
 np.savez(sys.argv[1], **kept)
 """
 
@@ -162,7 +162,7 @@ def test_the_tasks_of_the_paper_can_be_done(name):
 
 
 def actions_that_open_the_door(seed):
-    """Let the policy that metaworld has written for it play, with every action twice."""
+    """Play metaworld's own scripted policy, with every action twice."""
     from metaworld.policies import SawyerDoorOpenV3Policy
 
     policy, arm = SawyerDoorOpenV3Policy(), Arm("door-open")
@@ -217,6 +217,6 @@ class TestPixels:
         assert not ((green > red + 60) & (green > blue + 60)).any()
         red, green, blue = first[0].astype(int)
         assert ((green > red + 60) & (green > blue + 60)).any()
-        # It is the right way up: the arm comes from above, and what is left of the picture below is table.
+        # It is the right way up: the arm comes from above, and what is left of the image below is table.
         arm = np.argwhere(red > green + 80)
         assert arm[:, 0].mean() < 42

@@ -85,7 +85,7 @@ class TestMisuse:
 
     def test_drawing_that_is_turned_off_is_told(self, monkeypatch):
         monkeypatch.setenv("MUJOCO_GL", "off")
-        with pytest.raises(RuntimeError, match=r"^pictures are asked for, but MUJOCO_GL=off turns drawing off$"):
+        with pytest.raises(RuntimeError, match=r"^images are asked for, but MUJOCO_GL=off turns drawing off$"):
             Pixels(["dmc-pixels/hopper_stand"])
         assert not multiprocessing.active_children()
 
@@ -94,10 +94,10 @@ class Blind:
     """A camera that sees nothing, so that episodes can be played in this process."""
 
     def __init__(self, *_, **__):
-        self.drawn = 0
+        self.rendered = 0
 
-    def draw(self, _):
-        self.drawn += 1
+    def render(self, _):
+        self.rendered += 1
         return np.zeros((3, 84, 84), dtype=np.uint8)
 
     def renew_terrain(self):
@@ -106,7 +106,7 @@ class Blind:
 
 @pytest.fixture
 def blind(monkeypatch):
-    monkeypatch.setattr(pixels, "PictureTaker", Blind)
+    monkeypatch.setattr(pixels, "Renderer", Blind)
     sizes = {"image_size": 84, "action_repeat": 2}
     return lambda name: pixels._Environment(dmc.simulate(name, observes=False), "fast", "none", **sizes)
 
@@ -136,7 +136,7 @@ class TestFrames:
             assert truncated == (index == 499)
             paid.append(tuple(frame.rewards[0] > 0 for frame in frames))
         assert len(set(paid)) >= 3  # also in one frame of two
-        assert environment._camera.drawn == 501
+        assert environment._camera.rendered == 501
 
     def test_an_end_in_the_first_frame_is_the_last(self, blind):
         environment = blind("lqr_lqr_2_1")
@@ -159,24 +159,24 @@ def hoppers():
 class TestPixels:
     def test_shapes(self, hoppers):
         assert (hoppers.count, hoppers.action_size, hoppers.most_steps, hoppers.action_repeat) == (2, 4, 500, 2)
-        assert (hoppers.frame_shape, hoppers.has_success) == ((3, 84, 84), False)
+        assert (hoppers.image_shape, hoppers.has_success) == ((3, 84, 84), False)
         assert hoppers.gl_backend in {"osmesa", "egl", "glfw"}
         shown = hoppers.reset([0, 1])
         step = act(hoppers, np.ones((2, 4)))
-        for picture in (shown, step.next_observations):
-            assert (picture.shape, picture.dtype) == ((2, 3, 84, 84), np.uint8)
-            assert all(each.std() > 10 for each in picture)
+        for image in (shown, step.next_observations):
+            assert (image.shape, image.dtype) == ((2, 3, 84, 84), np.uint8)
+            assert all(each.std() > 10 for each in image)
         assert (step.rewards.shape, step.rewards.dtype) == ((2,), np.float32)
         for flag in (step.terminated, step.truncated, step.ended):
             assert (flag.tolist(), flag.dtype) == ([False, False], np.bool_)
         assert step.success is None
 
-    def test_pictures_are_upright(self, hoppers):
-        picture = hoppers.reset([0, 1])[0].astype(int)
-        orange = np.argwhere(picture[0] - picture[2] > 60)
+    def test_images_are_upright(self, hoppers):
+        image = hoppers.reset([0, 1])[0].astype(int)
+        orange = np.argwhere(image[0] - image[2] > 60)
         assert len(orange) > 20
         assert orange[:, 0].mean() < 60  # it is above the ground
-        sky, ground = picture[:, :20].mean(), picture[:, -20:].mean()
+        sky, ground = image[:, :20].mean(), image[:, -20:].mean()
         assert sky > ground + 10
 
     def test_an_episode_depends_on_its_seed_and_actions_alone(self, hoppers):
@@ -191,15 +191,15 @@ class TestPixels:
         others.close()
         assert len(multiprocessing.active_children()) == 1
 
-    def test_other_seeds_give_other_pictures(self, hoppers):
+    def test_other_seeds_give_other_images(self, hoppers):
         assert len(np.unique(np.stack([hoppers.reset([seed, 0])[0] for seed in range(4)]), axis=0)) == 4
 
     def test_what_was_received_stays_as_it_is(self, hoppers):
         shown = hoppers.reset([0, 1])
         kept = shown.copy()
-        arrived = act(hoppers, np.ones((2, 4))).next_observations
+        next_observations = act(hoppers, np.ones((2, 4))).next_observations
         assert np.array_equal(shown, kept)
-        assert (arrived != shown).any()
+        assert (next_observations != shown).any()
 
     def test_rewards_are_those_of_states(self, hoppers):
         states = DMCStates([task.partition("/")[2] for task in HOPPERS])

@@ -4,7 +4,7 @@ from gl import needs_gl
 
 from vcse.envs.mujoco.dmc import DMCStates
 from vcse.envs.mujoco.pixels import Pixels
-from vcse.envs.mujoco.recording import FRAMES_PER_PICTURE, SIDE, Filmed
+from vcse.envs.mujoco.recording import FRAMES_PER_IMAGE, SIDE, Filmed
 
 pytestmark = needs_gl
 SEED, STEPS = 5, 9
@@ -38,19 +38,19 @@ def test_a_policy_sees_what_it_would_see_without_a_film(task):
 
 
 @pytest.mark.parametrize(("task", "action_repeat"), [("dmc/hopper_stand", 1), ("dmc-pixels/hopper_stand", 2)])
-def test_people_see_large_pictures_of_some_frames(task, action_repeat):
+def test_people_see_large_images_of_some_frames(task, action_repeat):
     filmed, _, first, steps = play(task, rendering="fast")
     assert filmed.action_repeat == action_repeat
-    assert first.picture.shape == (SIDE, SIDE, 3)
-    shown = first.picture
+    assert first.image.shape == (SIDE, SIDE, 3)
+    shown = first.image
     assert shown.std() > 10  # there is something to be seen
     for number, step in enumerate(steps, start=1):
-        is_new = number * action_repeat % FRAMES_PER_PICTURE == 0
-        assert np.array_equal(step.sight.picture, shown) != is_new
-        shown = step.sight.picture
+        is_new = number * action_repeat % FRAMES_PER_IMAGE == 0
+        assert np.array_equal(step.sight.image, shown) != is_new
+        shown = step.sight.image
 
 
 def test_the_film_is_as_fine_as_it_gets_whatever_the_policy_sees():
-    pictures = [play("dmc-pixels/hopper_stand", rendering=rendering)[2] for rendering in ("fast", "faithful")]
-    np.testing.assert_array_equal(pictures[0].picture, pictures[1].picture)
-    assert not np.array_equal(pictures[0].observation, pictures[1].observation)
+    images = [play("dmc-pixels/hopper_stand", rendering=rendering)[2] for rendering in ("fast", "faithful")]
+    np.testing.assert_array_equal(images[0].image, images[1].image)
+    assert not np.array_equal(images[0].observation, images[1].observation)

@@ -16,7 +16,7 @@ VARIABLES = ("MUJOCO_GL", "PYOPENGL_PLATFORM", "MUJOCO_EGL_DEVICE_ID", "LP_NUM_T
 
 @pytest.fixture
 def nothing_chosen(monkeypatch):
-    """Let a backend be chosen as if it were the first time, and forget it afterwards."""
+    """Reset the choice of a backend, before and after."""
     before = dict(os.environ)
     for variable in VARIABLES:
         os.environ.pop(variable, None)
@@ -184,7 +184,7 @@ class TestCameras:
 SCRIPT = """
 import sys
 import numpy as np
-from vcse.envs.mujoco.rendering import PictureTaker, choose_gl_backend
+from vcse.envs.mujoco.rendering import Renderer, choose_gl_backend
 choose_gl_backend("cpu")
 from vcse.envs.mujoco import dmc
 
@@ -195,22 +195,22 @@ def play(name, draw):
     take = draw(simulator.physics)
     for episode in range(2):
         simulator.reset()
-        pictures = [take()]
+        images = [take()]
         for action in np.random.default_rng(0).uniform(-1, 1, (12, *size)):
             simulator.step(action)
-        pictures.append(take())
-    return np.stack(pictures), simulator.physics.get_state()
+        images.append(take())
+    return np.stack(images), simulator.physics.get_state()
 
 def stock(camera):
     return lambda physics: lambda: physics.render(84, 84, camera_id=camera).transpose(2, 0, 1)
 
 def ours(camera, rendering):
     def draw(physics):
-        physics.__class__ = dmc._without_pictures(type(physics))
-        taker = PictureTaker(physics.model.ptr, camera, (84, 84), rendering)
+        physics.__class__ = dmc._without_images(type(physics))
+        renderer = Renderer(physics.model.ptr, camera, (84, 84), rendering)
         def take():
-            taker.renew_terrain()
-            return taker.draw(physics.data.ptr)
+            renderer.renew_terrain()
+            return renderer.render(physics.data.ptr)
         return take
     return draw
 
@@ -246,7 +246,7 @@ class TestQualities:
         assert 0 < difference.mean() < 1.5  # of 255
         assert (difference > 16).mean() < 0.03  # shadows on rough ground differ most
 
-    def test_fast_is_another_picture_of_the_same(self, drawn, name):
+    def test_fast_is_another_image_of_the_same(self, drawn, name):
         fast, stock = drawn[f"{name} fast"], drawn[f"{name} stock"]
         assert fast.shape == stock.shape
         assert np.abs(fast.astype(float) - stock).mean() > np.abs(drawn[f"{name} light"].astype(float) - stock).mean()

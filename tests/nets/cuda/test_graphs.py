@@ -20,12 +20,12 @@ def contents(seed):
 @pytest.mark.parametrize("device", DEVICES)
 def test_all_of_a_parcel_arrives_where_the_one_before_did(device):
     parcel = Parcel(contents(0), torch.device(device))
-    places = [each.data_ptr() for each in parcel.arrived]
+    places = [each.data_ptr() for each in parcel.received]
     for seed in (1, 2):
         sent = contents(seed)
         parcel.send(sent)
-        assert [each.data_ptr() for each in parcel.arrived] == places
-        for mine, theirs in zip(parcel.arrived, sent, strict=True):
+        assert [each.data_ptr() for each in parcel.received] == places
+        for mine, theirs in zip(parcel.received, sent, strict=True):
             assert (mine.dtype, mine.device.type) == (theirs.dtype, device)
             assert torch.equal(mine.cpu(), theirs)
 

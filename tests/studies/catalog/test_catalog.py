@@ -4,10 +4,12 @@ import pytest
 
 from vcse.bonuses.registry import make_bonus
 from vcse.cli import main
-from vcse.envs.tasks import check_task, task_spec
-from vcse.nets.encoders import GridEncoder
+from vcse.envs.tasks import check_task, observation_kind, task_spec
+from vcse.launch.cohorts import alike
+from vcse.nets.observers import trunk_for
 from vcse.studies.catalog import CATALOG, study
 from vcse.studies.catalog.minigrid import CROSSED_MAP, CROSSED_WALL
+from vcse.studies.local import form_cohorts
 from vcse.studies.study import Claim, narrowed, run_configs
 
 PAPERS = {  # every experiment of the paper: runs per method and task
@@ -30,13 +32,13 @@ PAPERS = {  # every experiment of the paper: runs per method and task
 
 
 OURS = {
-    *("minigrid-readings", "minigrid-controls", "dmc-states-controls", "dmc-pixels-controls"),
-    *("metaworld-remedies", "metaworld-clean", "metaworld-mwm-controls"),
+    *("minigrid-readings", "minigrid-controls", "minigrid-value", "dmc-states-controls", "dmc-pixels-controls"),
+    *("metaworld-remedies", "metaworld-clean", "metaworld-mwm-controls", "value-fork"),
 }
 EXPLORATORY = {"metaworld-remedies"}  # without a claim
 
 
-def test_every_experiment_of_the_paper_is_there_and_seven_of_our_own():
+def test_every_experiment_of_the_paper_is_there_and_eight_of_our_own():
     assert {*PAPERS, *OURS} == set(CATALOG)
     assert {name: CATALOG[name].seeds for name in PAPERS} == PAPERS
 
@@ -48,7 +50,7 @@ def test_claims_are_about_methods_and_tasks_that_the_study_has(entry):
     assert bool(entry.claims) == (entry.name not in EXPLORATORY)
     for claim in entry.claims:
         named = (claim.better, claim.than) if isinstance(claim, Claim) else (claim.method,)
-        assert set(named) <= set(entry.method_names)
+        assert set(named) <= set(entry.method_names) or (isinstance(claim, Claim) and claim.where_run)
         assert set(claim.tasks) <= set(entry.task_names)
     assert all(frame < task.frames for task in entry.tasks for frame in task.table_frames)
 
@@ -62,7 +64,7 @@ def test_runs_have_tasks_and_bonuses_that_exist(entry):
     for task in entry.task_names:
         check_task(task)
         if entry.agent == "a2c":
-            GridEncoder(*task_spec(task).observation_shape)
+            trunk_for(observation_kind(task), task_spec(task).observation_shape)
     for choice in {config.settings.bonus for config in configs}:
         make_bonus(choice, learners=2, dimensions=2)
 
@@ -119,6 +121,58 @@ def test_values_are_exact_where_the_label_says_so():
         "vcse-exact": ("exact", "position"),
         "vcse-exact-stationary": ("exact-stationary", "position"),
     }
+
+
+def test_the_twelve_arms_of_minigrid_value_differ_as_their_names_say():
+    found = {
+        config.method: (
+            config.settings.bonus.name,
+            config.settings.bonus.scaling,
+            config.settings.bonus.log_offset,
+            config.settings.beta,
+            config.settings.injection,
+            config.settings.step_cost,
+            config.settings.values,
+        )
+        for config in run_configs(study("minigrid-value"))
+    }
+    assert found == {
+        "none": ("none", "raw", None, 0.005, "after_gae", 0.0, "network"),
+        "none-cost": ("none", "raw", None, 0.005, "reward", 0.02, "network"),
+        "se-beta-0.05": ("se", "raw", None, 0.05, "after_gae", 0.0, "network"),
+        "vcse": ("vcse", "raw", None, 0.005, "after_gae", 0.0, "network"),
+        "vcse-centered": ("vcse", "centered", None, 0.005, "after_gae", 0.0, "network"),
+        "vcse-centered-cost": ("vcse", "centered", None, 0.005, "after_gae", 0.02, "network"),
+        "se-matched": ("se-matched", "raw", None, 0.005, "after_gae", 0.0, "network"),
+        "se-matched-centered": ("se-matched", "centered", None, 0.005, "after_gae", 0.0, "network"),
+        "vcse-standardized": ("vcse", "standardized", 1.0, 0.02, "after_gae", 0.0, "network"),
+        "se-matched-standardized": ("se-matched", "standardized", 1.0, 0.02, "after_gae", 0.0, "network"),
+        "vcse-permuted": ("vcse", "standardized", 1.0, 0.02, "after_gae", 0.0, "permuted"),
+        "vcse-frozen": ("vcse", "standardized", 1.0, 0.02, "after_gae", 0.0, "frozen"),
+    }
+
+
+def test_minigrid_value_has_the_tasks_of_minigrid_and_seeds_of_its_own():
+    entry = study("minigrid-value")
+    frames = {task.name: task.frames for task in entry.tasks}
+    assert frames == {task.name: task.frames for task in study("minigrid").tasks} | {"minigrid/DoorKey-8x8": 1_000_000}
+    configs = run_configs(entry)
+    assert {config.seed for config in configs} == set(range(100, 156))
+    assert {config.settings.bonus.k for config in configs if config.settings.bonus.name != "none"} == {3, 5}
+    assert {(config.reading, config.settings.time_limit) for config in configs} == {("release", "ends")}
+
+
+def test_all_arms_of_minigrid_value_on_tasks_of_one_length_are_trained_in_one_stack():
+    cohorts = alike(run_configs(narrowed(study("minigrid-value"), seeds=1)))
+    assert {cohort[0].frames: len(cohort) for cohort in cohorts} == {
+        200_000: 12,
+        250_000: 12,
+        500_000: 36,
+        1_000_000: 12,
+    }
+    assert len(cohorts) == 4
+    block = form_cohorts(run_configs(narrowed(study("minigrid-value"), seeds=28)), jobs=1, device="cuda")
+    assert [len(cohort) for cohort in block] == [336] * 6
 
 
 def test_the_trial_of_remedies_is_nine_runs_from_seed_20():
@@ -210,7 +264,7 @@ def test_the_control_of_masked_world_models_differs_from_vcse_in_the_bonus_alone
 
 
 def test_an_unknown_study_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match=r"'dmc-state' does not exist; nearest are dmc-states, .*list lists all 22\)"):
+    with pytest.raises(ValueError, match=r"'dmc-state' does not exist; nearest are dmc-states, .*list lists all 24\)"):
         study("dmc-state")
 
 

@@ -23,7 +23,7 @@ ENTRY = AgentEntry(
     needs=needs,
     schedule=Schedule(row_every_frames=5_000, eval_every_frames=0, eval_episodes=100),
     least_runs=4,
-    most_runs={"cpu": 24, "cuda": 320},
+    most_runs={"cpu": 24, "cuda": 336},
     logs=("actions.bin",),
     policy=("parameters", "squares"),
     film=Film(episodes=3, sampled=True, frames_per_second=8),

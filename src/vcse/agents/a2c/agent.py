@@ -4,7 +4,8 @@ One update per rollout of 16 environments x 8 steps. Every tensor has a leading 
 operations, never numbers: each has its own parameters, optimiser state, gradient norm and random numbers.
 
 The extrinsic critic sees detached features and the task's rewards only: it is the value that VCSE conditions on,
-and the bonus cannot reach it. A learner without a bonus has none.
+and the bonus cannot reach it. A learner without a bonus has none. A step cost is none of the task's rewards: it joins
+where the bonus joins.
 """
 
 from collections.abc import Callable, Sequence
@@ -98,7 +99,7 @@ class A2C:
         self._read_settings()
         self._prepare()
         self._captured_update: Captured[UpdateOutput] | None = None
-        self._captured_from: Rollout | None = None
+        self._captured_from: tuple[Rollout, Int[Tensor, "l m"] | None] | None = None
         self._captured_acts: dict[tuple[int, ...], CapturedCall[Tensor]] = {}
 
     def _make_bonus(self, bonus: Bonus | None, spec: A2CSpec, seeds: Sequence[int], *, check_finite: bool) -> None:
@@ -140,13 +141,16 @@ class A2C:
         self.entropy_coefficient, self.value_coefficient = each("entropy_coefficient"), each("value_coefficient")
         self.most_gradient_norm = each("most_gradient_norm")
         self.beta = each("beta")[self.paid, None, None]
+        self.step_cost = each("step_cost")[:, None, None]
+        trains_value = torch.tensor([config.values != "frozen" for config in configs], device=self.device)
+        self.trains_value = trains_value.float()
         joins_reward = torch.tensor([config.injection == "reward" for config in configs], device=self.device)
         self.joins_reward = joins_reward[:, None, None].float()
         bootstraps = torch.tensor([config.time_limit == "bootstraps" for config in configs], device=self.device)
         self.ends_at_limit = ~bootstraps[:, None, None]
         self.bootstraps = bool(bootstraps.any())
         # Whether rollouts must hold what actions led to: for the values of it, or for a bonus.
-        self.needs_arrived = self.bootstraps or len(self.looking_ahead) > 0
+        self.needs_next_observations = self.bootstraps or len(self.looking_ahead) > 0
 
     @torch.no_grad()
     def _prepare(self) -> None:
@@ -208,54 +212,66 @@ class A2C:
         self._captured_update, self._captured_from = None, None
         self._captured_acts.clear()
 
-    def capture(self, rollout: Rollout) -> None:
+    def capture(self, rollout: Rollout, order: Int[Tensor, "l m"] | None = None) -> None:
         """Replay the update from this memory, and the choice of actions after it, as CUDA graphs from now on."""
-        self._captured_update = Captured(lambda: self._update(rollout, None))
-        self._captured_from = rollout
+        self._captured_update = Captured(lambda: self._update(rollout, None, order))
+        self._captured_from = rollout, order
 
-    def update(self, rollout: Rollout, values: Float[Tensor, "l n t"] | None = None) -> UpdateOutput:
+    def update(
+        self,
+        rollout: Rollout,
+        values: Float[Tensor, "l n t"] | None = None,
+        order: Int[Tensor, "l m"] | None = None,
+    ) -> UpdateOutput:
         """Learn from a rollout; what is returned is overwritten by the next update.
 
         Args:
             rollout: What happened, under the present parameters.
             values: What the bonus conditions on; the extrinsic critic's if not given, or where it is NaN.
+            order: Whose value, by its place among the states of the rollout, the bonus sees with each; its own if not
+                given.
         """
-        if self._captured_update is not None and rollout is self._captured_from and values is None:
+        captured = self._captured_from
+        if self._captured_update and captured and values is None and rollout is captured[0] and order is captured[1]:
             return self._captured_update()
-        return self._update(rollout, values)
+        return self._update(rollout, values, order)
 
-    def _update(self, rollout: Rollout, values: Float[Tensor, "l n t"] | None) -> UpdateOutput:
+    def _update(
+        self, rollout: Rollout, values: Float[Tensor, "l n t"] | None, order: Int[Tensor, "l m"] | None
+    ) -> UpdateOutput:
         learners, n, t = rollout.actions.shape
         pieces = self.layout.pieces(self.parameters)
         encoder = self.encoder.prepare(pieces)
         features = self.encoder(encoder, rollout.observations.flatten(1, 2))
         with torch.no_grad():  # what each action led to, before any reset, where that is needed
-            arrived = None
-            if rollout.arrived is not None and self.bootstraps:
-                arrived = self.encoder(encoder, rollout.arrived.flatten(1, 2))
+            next_features = None
+            if rollout.next_observations is not None and self.bootstraps:
+                next_features = self.encoder(encoder, rollout.next_observations.flatten(1, 2))
         critic = self.critic(pieces, features).view(learners, n, t + 1)
         ended = rollout.terminated | rollout.truncated
         terminated = rollout.terminated | (rollout.truncated & self.ends_at_limit)
 
         # The value of the task's own rewards: nothing of it reaches the encoder, nothing of the bonus reaches it.
-        extrinsic_loss, extrinsic = self._extrinsic(features.detach(), arrived, rollout, terminated, ended)
+        extrinsic_loss, extrinsic = self._extrinsic(features.detach(), next_features, rollout, terminated, ended)
 
-        # The bonus of s_t, weighted by beta.
+        # The bonus of s_t, weighted by beta, and less the cost of a step: what joins the reward, or the advantage.
         with torch.no_grad():
             condition = extrinsic if values is None else torch.where(values.isnan(), extrinsic, values)
+            condition = condition if order is None else condition.flatten(1).gather(1, order).view_as(condition)
             paid, bonus = self.weighted_bonus(rollout, condition)
-            joined = rollout.rewards + bonus * self.joins_reward
+            joining = bonus - self.step_cost
+            joined = rollout.rewards + joining * self.joins_reward
             advantages = gae(
                 joined,
                 critic[..., :-1],
-                critic[..., 1:] if arrived is None else self.critic(pieces, arrived).view(learners, n, t),
+                critic[..., 1:] if next_features is None else self.critic(pieces, next_features).view(learners, n, t),
                 terminated,
                 ended,
                 discount=self.discount[:, None],
                 gae_lambda=self.gae_lambda[:, None],
             )
-            advantages += bonus * (1 - self.joins_reward)
-            returns = critic[..., :-1] + advantages  # so the critic learns the bonus too, either way
+            advantages += joining * (1 - self.joins_reward)
+            returns = critic[..., :-1] + advantages  # so the critic learns bonus and cost too, either way
 
         logits = self.actor(pieces, features.view(learners, n, t + 1, -1)[:, :, :-1].flatten(1, 2))
         log_policy = logits.log_softmax(-1)
@@ -264,7 +280,7 @@ class A2C:
         entropy = -(log_policy.exp() * log_policy).sum(-1).mean(1)
         value_loss = (critic[..., :-1] - returns).square().mean((1, 2))
         loss = policy_loss - self.entropy_coefficient * entropy
-        loss = loss + self.value_coefficient * (value_loss + extrinsic_loss)
+        loss = loss + self.value_coefficient * (value_loss + extrinsic_loss * self.trains_value)
         gradient_norm = self._descend(loss)
         self._prepare()
         metrics = {
@@ -281,7 +297,7 @@ class A2C:
     def _extrinsic(
         self,
         features: Float[Tensor, "l m_and_n f"],
-        arrived: Float[Tensor, "l m f"] | None,
+        next_features: Float[Tensor, "l m f"] | None,
         rollout: Rollout,
         terminated: Tensor,
         ended: Tensor,
@@ -298,8 +314,8 @@ class A2C:
                 rows_of(who, rollout.rewards),
                 estimates[..., :-1],
                 estimates[..., 1:]
-                if arrived is None
-                else self.extrinsic_critic(pieces, rows_of(who, arrived)).view(len(who), n, t),
+                if next_features is None
+                else self.extrinsic_critic(pieces, rows_of(who, next_features)).view(len(who), n, t),
                 rows_of(who, terminated),
                 rows_of(who, ended),
                 discount=self.discount[who, None],

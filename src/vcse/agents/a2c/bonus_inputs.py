@@ -24,12 +24,12 @@ def next_features(
         looking_ahead: Which of those have a bonus that looks at the next state.
     """
     who = paid[looking_ahead]
-    if encoder is None and rollout.arrived_positions is not None:
-        features = rows_of(who, rollout.arrived_positions).flatten(1, 2)
-    elif encoder is not None and rollout.arrived is not None:
-        features = encoder(rows_of(who, rollout.arrived).flatten(1, 2), looking_ahead)
+    if encoder is None and rollout.next_positions is not None:
+        features = rows_of(who, rollout.next_positions).flatten(1, 2)
+    elif encoder is not None and rollout.next_observations is not None:
+        features = encoder(rows_of(who, rollout.next_observations).flatten(1, 2), looking_ahead)
     else:
-        lacking = "arrived_positions" if encoder is None else "arrived"
+        lacking = "next_positions" if encoder is None else "next_observations"
         raise ValueError(f"{lacking} is needed in a rollout, for a bonus that looks at the next state")
     return among_all(looking_ahead, features, len(paid))
 

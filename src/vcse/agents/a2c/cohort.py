@@ -16,6 +16,7 @@ from vcse.agents.a2c.player import A2CPlayer
 from vcse.agents.a2c.settings import A2CSettings
 from vcse.agents.entry import Policies
 from vcse.agents.lockstep import Lockstep
+from vcse.agents.value_order import ValueOrder
 from vcse.envs.interface import Environments, Making, Observations, Positions, SeededEpisodes
 from vcse.envs.tasks import make_environments, observation_kind, task_spec
 from vcse.nets.observers import trunk_for
@@ -40,7 +41,8 @@ def check(config: RunConfig) -> None:
     """Refuse maps that are too small for the encoder, and what a task has no use for."""
     spec, settings = task_spec(config.task), A2CSettings.of(config.settings)
     trunk_for(observation_kind(config.task), spec.observation_shape)
-    if spec.is_foreign and (settings.bonus_features == "position" or config.visits_every_frames > 0):
+    shows_no_map = spec.is_foreign or observation_kind(config.task) == "state"
+    if shows_no_map and (settings.bonus_features == "position" or config.visits_every_frames > 0):
         asked = "visits_every_frames" if config.visits_every_frames > 0 else "bonus_features position"
         raise ValueError(f"{asked} needs the agent's position on a map, of which {config.task} says nothing")
     if settings.bonus.needs_rewards and spec.rewards_only_the_goal:
@@ -48,7 +50,7 @@ def check(config: RunConfig) -> None:
             f"bonus {settings.bonus.name} conditions on the reward, which {config.task} gives only at the goal: nearly "
             "every batch would hold nothing but zeros"
         )
-    if settings.values != "network" and not config.task.startswith("minigrid-table/"):
+    if settings.has_exact_values and not config.task.startswith("minigrid-table/"):
         raise ValueError(
             f"values {settings.values} needs a task that is enumerated, minigrid-table/..., not {config.task}"
         )
@@ -102,10 +104,11 @@ class A2CCohort(Lockstep[A2CSettings]):
             environments=environments,
             steps=self.common.rollout_steps,
             observation_shape=shape,
-            keep_arrived=self.agent.needs_arrived,
+            keep_next_observations=self.agent.needs_next_observations,
             device=self.agent.device,
             dtype=torch.float32 if seen == "state" else torch.uint8,
         )
+        self.success_is_said = self.spec.has_success or self.spec.is_foreign
         self.update = 0
         self.step_frames = self.common.frames_per_update
         self.timing_every_frames = self.configs[0].row_every_frames
@@ -115,6 +118,8 @@ class A2CCohort(Lockstep[A2CSettings]):
         self.new_actions: list[np.ndarray] = []
         self.captures = self.agent.device.type == "cuda"
         self.groups = self._make_groups()
+        sources, states = [each.values for each in self.settings], self.common.frames_per_update
+        self.value_order = ValueOrder(sources, self.seeds, states, self.agent.device)
         self.exact_values = ExactValues(self.settings, [(each.learners, each.environments) for each in self.groups])
 
     @property
@@ -134,11 +139,12 @@ class A2CCohort(Lockstep[A2CSettings]):
         """Collect one rollout and learn from it."""
         self._collect()
         self.timer.start()
-        rollout = self.rollouts.complete()
+        rollout, order = self.rollouts.complete(), self.value_order.of_update(self.update)
         if self.captures and self.eager_updates >= EAGER_UPDATES and self.agent.can_be_captured:
-            self.agent.capture(rollout)  # all that has to be loaded is, and shapes no longer change
+            self.agent.capture(rollout, order)  # all that has to be loaded is, and shapes no longer change
         self.eager_updates += 1
-        self.output = self.agent.update(rollout, self.exact_values.of_rollout(self.agent, rollout.actions))
+        exact = self.exact_values.of_rollout(self.agent, rollout.actions)
+        self.output = self.agent.update(rollout, exact, order)
         self.update += 1
         if is_due(self.visits_every_frames, frame=self.frame, step_frames=self.step_frames):
             self.visits = np.concatenate((self.visits, np.zeros_like(self.visits[:, :1])), 1)
@@ -146,7 +152,7 @@ class A2CCohort(Lockstep[A2CSettings]):
         self.timer.lap("update")
 
     def _collect(self) -> None:
-        """Let every environment take the steps of a rollout. Groups take turns: one acts, the others are stepped."""
+        """Step every environment through a rollout. Groups take turns: one acts while the others are stepped."""
         shape = tuple(self.rollouts.rollout.actions.shape)
         drawn = [uniforms(config.seed, "actions", self.update, shape[1:]) for config in self.configs]
         noise = torch.from_numpy(np.stack(drawn)).to(self.agent.device)
@@ -189,8 +195,8 @@ class A2CCohort(Lockstep[A2CSettings]):
             rewards=torch.from_numpy(step.rewards).view(shape),
             terminated=torch.from_numpy(step.terminated).view(shape),
             truncated=torch.from_numpy(step.truncated).view(shape),
-            arrived=torch.from_numpy(step.next_observations).view(*shape, *step.next_observations.shape[1:]),
-            arrived_positions=positions,
+            next_observations=torch.from_numpy(step.next_observations).view(*shape, *step.next_observations.shape[1:]),
+            next_positions=positions,
         )
         self.episodes.take(group.learners, step.rewards, step.ended, step.success, step.success_said)
         if self.visits_every_frames > 0 and step.next_positions is not None:
@@ -252,15 +258,15 @@ class A2CCohort(Lockstep[A2CSettings]):
                 **self.bonus_mean.learner_state(learner),
                 "observations": torch.from_numpy(self._observations(learner).copy()),
                 "visits": torch.from_numpy(self.visits[learner].copy()),
-                **self._foreign_state(learner),
+                **self._environment_state(learner),
             }
             for learner in range(len(self.configs))
         ]
 
-    def _foreign_state(self, learner: int) -> dict[str, Any]:
-        """Return what else there is of a foreign task: its episodes have seeds of their own, and may say success."""
+    def _environment_state(self, learner: int) -> dict[str, Any]:
+        """Return what else there is of a task whose episodes have seeds of their own, or say success."""
         group, mine = self._place_of(learner)
-        found: dict[str, Any] = self.episodes.success_state(learner) if self.spec.is_foreign else {}
+        found: dict[str, Any] = self.episodes.success_state(learner) if self.success_is_said else {}
         if isinstance(group.environments, SeededEpisodes):
             found["progress"] = torch.from_numpy(group.environments.progress()[mine])
         return found
@@ -279,7 +285,7 @@ class A2CCohort(Lockstep[A2CSettings]):
                 self.agent.load_learner_state(learner, state["agent"])
             self.episodes.load_learner_state(learner, state["episodes"])
             self.bonus_mean.load_learner_state(learner, state)
-            if self.spec.is_foreign:
+            if self.success_is_said:
                 self.episodes.load_success_state(learner, state)
         self.visits = np.stack([state["visits"].numpy() for state in states])
         self._replay(states)

@@ -11,7 +11,7 @@ from vcse.runs.config import RunConfig
 from vcse.runs.resources import CHECKPOINT_COPIES, Needs
 
 FRAMES_PER_S = {"cpu": 17_000, "cuda": 500_000}  # per job
-SLOWDOWN = {"minigrid-full": 8.0, "minigrid-table": 1.5}  # families that are stepped in Python
+SLOWDOWN = {"minigrid-full": 8.0, "minigrid-table": 1.5, "fork": 0.6}  # families that EnvPool does not step
 # Of tasks from outside, whose simulators may be fast or slow.
 SLOWDOWN_OF_KIND: dict[ObservationKind, float] = {"state": 1.5, "grid": 8.0, "image": 30.0}
 EXACT_SLOWDOWN = 12.0
@@ -30,7 +30,7 @@ def expected_seconds(config: RunConfig, device: str) -> float:
     settings = A2CSettings.of(config.settings)
     slow = SLOWDOWN.get(config.task.partition("/")[0], 1.0)
     slow *= SLOWDOWN_OF_KIND[observation_kind(config.task)] if _sees_otherwise(config) else 1.0
-    slow *= 1.0 if settings.values == "network" else EXACT_SLOWDOWN
+    slow *= EXACT_SLOWDOWN if settings.has_exact_values else 1.0
     whole = math.ceil(config.frames / settings.frames_per_update) * settings.frames_per_update
     frames = whole + EVALUATION_FRAMES
     seconds = frames * slow / (FRAMES_PER_S[device] if slow == 1 else FRAMES_PER_S["cpu"])

@@ -42,7 +42,7 @@ class ExactValues:
 
     def wants(self, learner: int) -> bool:
         """Whether a learner conditions on exact values."""
-        return self.settings[learner].values != "network"
+        return self.settings[learner].has_exact_values
 
     def remember(self, learners: slice, t: int) -> None:
         """Remember the states of some learners' environments at a step of the rollout."""

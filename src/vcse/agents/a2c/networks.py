@@ -39,7 +39,7 @@ class TanhHead:
         self.layout = Layout(shapes)
 
     def initial(self, generators: Sequence[torch.Generator]) -> Stack:
-        """Draw the parameters of each learner from its own generator."""
+        """Sample the parameters of each learner from its own generator."""
 
         def draw(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
             is_bias = len(shape) == 1

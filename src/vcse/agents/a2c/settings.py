@@ -18,7 +18,7 @@ from vcse.settings import READINGS, AgentSettings, Reading, setting
 Injection = Literal["after_gae", "reward"]
 TimeLimit = Literal["ends", "bootstraps"]
 BonusFeatures = Literal["encoder", "position"]
-ValueSource = Literal["network", "exact", "exact-stationary"]
+ValueSource = Literal["network", "permuted", "frozen", "exact", "exact-stationary"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class A2CSettings(AgentSettings):
     """One learner's settings. Defaults are the release's, which made the paper's curves."""
 
     renamed: ClassVar = {"keeps_extrinsic_critic": "keep_extrinsic_critic"}
+    added: ClassVar = {"step_cost": 0.0}
 
     beta: float = setting(
         0.005,
@@ -36,9 +37,16 @@ class A2CSettings(AgentSettings):
     )
     injection: Injection = setting(
         "after_gae",
-        "The bonus joins advantages and returns (after_gae) or the reward.",
+        "Bonus and step cost join advantages and returns (after_gae) or the reward.",
         heeded_by="paying",
-        otherwise="after_gae in release and re3, else reward",
+        heeded_with="step_cost",
+        otherwise="after_gae in release and re3, else reward; reward for a step cost without a bonus",
+    )
+    step_cost: float = setting(
+        0.0,
+        "Cost of each decision, in units of the task's reward, taken off where the bonus joins; logged returns and the "
+        "extrinsic critic are those of the task.",
+        range="not negative",
     )
     time_limit: TimeLimit = setting(
         "ends",
@@ -47,7 +55,8 @@ class A2CSettings(AgentSettings):
     )
     values: ValueSource = setting(
         "network",
-        "What vcse conditions on: the network's value, or exact values (minigrid-table/... only).",
+        "What vcse conditions on: the extrinsic critic's value (network); as controls, the values of a batch in random "
+        "order (permuted) or those of a critic that is never trained (frozen); exact values (minigrid-table/... only).",
         heeded_by="needing values",
     )
     bonus_features: BonusFeatures = setting(
@@ -94,6 +103,11 @@ class A2CSettings(AgentSettings):
         return self.has_bonus or self.keep_extrinsic_critic
 
     @property
+    def has_exact_values(self) -> bool:
+        """Whether the bonus conditions on exact values, of a task that is enumerated."""
+        return self.values in ("exact", "exact-stationary")
+
+    @property
     def frames_per_update(self) -> int:
         """Frames between two updates; MiniGrid repeats no actions."""
         return self.environments * self.rollout_steps
@@ -121,11 +135,13 @@ def a2c_settings(bonus: str, reading: Reading = "release", *, task: str = "", **
     features: BonusFeatures = "position" if task.startswith("minigrid-full/") else "encoder"
     # Whose tasks are anybody's, a time limit is none of their ends.
     limit = {"time_limit": "bootstraps"} if task.startswith("gymnasium") else {}
-    is_recommended = reading == "recommended"
-    beta = {"beta": RECOMMENDED_BETA} if is_recommended and bonus_entry(bonus).pays else {}
+    is_recommended, pays = reading == "recommended", bonus_entry(bonus).pays
+    beta = {"beta": RECOMMENDED_BETA} if is_recommended and pays else {}
+    # Without a bonus a step cost is what one would expect of it: so much less reward.
+    injection = {"injection": "reward"} if deviations.get("step_cost") and not pays else {}
     preset = Preset(
         k=_K.get(reading, {}).get(bonus, _K_OTHERWISE),
-        settings={**_OF_READING[reading], "bonus_features": features, **beta, **limit},
+        settings={**_OF_READING[reading], "bonus_features": features, **beta, **injection, **limit},
         normalizer=NORMALIZER_OF_SE[reading] if is_recommended and bonus == "se" else None,
         **of_reading(reading, release="release-a2c"),
     )

@@ -1,4 +1,4 @@
-"""DrQ-v2 (a deterministic actor-critic from pictures, with random shifts) with an exploration bonus.
+"""DrQ-v2 (a deterministic actor-critic from images, with random shifts) with an exploration bonus.
 
 One learner: its networks fill a GPU by themselves. The encoder learns from the critic of rewards and bonus alone. The
 extrinsic critic, the actor and the curiosity module see its features detached; the extrinsic critic learns the task's
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from vcse.agents.drqv2.networks import Actor, Curiosity, PictureEncoder, TwinCritic
+from vcse.agents.drqv2.networks import Actor, Curiosity, ImageEncoder, TwinCritic
 from vcse.agents.drqv2.reward_scale import RewardScale
 from vcse.agents.drqv2.settings import DrQv2Settings
 from vcse.agents.output import UpdateOutput
@@ -25,11 +25,11 @@ from vcse.nets.cuda.graphs import Captured, CapturedCall
 from vcse.nets.cuda.side_stream import SideStream
 from vcse.nets.optimizers import adam_state, descend, make_adam
 from vcse.nets.random_shift import shifted
-from vcse.replay.images import PictureBatch
+from vcse.replay.images import ImageBatch
 from vcse.streams import torch_generator, torch_seed
 
-NOISE_DRAWS = 3  # normal numbers of an update: the next action of each critic, and the actor's own
-SHIFT_DRAWS = 3  # of each picture that an update may look at: now, n steps later, one step later
+NOISE_SAMPLES = 3  # normal numbers of an update: the next action of each critic, and the actor's own
+SHIFT_SAMPLES = 3  # of each image that an update may look at: now, n steps later, one step later
 Noise = Float[Tensor, "3 n a"]
 Shifts = Int[Tensor, "3 m 2"]
 MOST_ACTION = 1 - 1e-6
@@ -93,7 +93,7 @@ class DrQv2:
         # Networks that only a bonus needs come last, so that having one does not change the policy.
         generator = torch_generator(seed, "parameters")
         sizes = (config.features, config.hidden_units, spec.action_size, generator, self.device)
-        self.encoder = PictureEncoder(spec.channels, generator, precision=config.encoder_precision).to(self.device)
+        self.encoder = ImageEncoder(spec.channels, generator, precision=config.encoder_precision).to(self.device)
         self.actor = Actor(*sizes, normalized=config.actor_normalization)
         self.critic = TwinCritic(*sizes)
         self.extrinsic_critic = TwinCritic(*sizes) if "values" in self.bonus.needs else None
@@ -110,7 +110,7 @@ class DrQv2:
         self._targets = _parameters(self.target_critic, self.extrinsic_target_critic)
         self._sources = _parameters(self.critic, self.extrinsic_critic)
 
-        learned: dict[str, PictureEncoder | Actor | TwinCritic | Curiosity | None] = {
+        learned: dict[str, ImageEncoder | Actor | TwinCritic | Curiosity | None] = {
             "encoder": self.encoder,
             "actor": self.actor,
             "critic": self.critic,
@@ -160,21 +160,21 @@ class DrQv2:
     def _act(self, observations: UInt8[Tensor, "n c h w"], noise: Float[Tensor, "n a"]) -> Float[Tensor, "n a"]:
         return (self.acting_actor(self.acting_encoder(observations)) + noise).clamp(-MOST_ACTION, MOST_ACTION)
 
-    def update(self, batch: PictureBatch, noise: Noise, shifts: Shifts, *, step: int) -> UpdateOutput:
+    def update(self, batch: ImageBatch, noise: Noise, shifts: Shifts, *, step: int) -> UpdateOutput:
         """Learn from a batch, and act on it from now on; for the arguments see `learn`."""
         output = self.learn(batch, noise, shifts, step=step)
         self.adopt()
         return output
 
-    def learn(self, batch: PictureBatch, noise: Noise, shifts: Shifts, *, step: int) -> UpdateOutput:
+    def learn(self, batch: ImageBatch, noise: Noise, shifts: Shifts, *, step: int) -> UpdateOutput:
         """Learn from a batch, and act as before until `adopt`; what is returned is overwritten by the next update.
 
         After `capture` the arguments must be the memory that was captured, filled anew: no other is read.
 
         Args:
             batch: Transitions; those beyond the batch size serve the bonus alone.
-            noise: Standard normal numbers for `NOISE_DRAWS` actions of each transition that is learned from.
-            shifts: Of the pictures now, n steps later, and one step later.
+            noise: Standard normal numbers for `NOISE_SAMPLES` actions of each transition that is learned from.
+            shifts: Of the images now, n steps later, and one step later.
             step: How far training is: schedules depend on it.
         """
         self.action_noise.fill_(self.config.noise(step))
@@ -188,21 +188,21 @@ class DrQv2:
         """Act on all that was learned so far."""
         torch._foreach_copy_(self._acting_policy, self._learned_policy)
 
-    def capture(self, batch: PictureBatch, noise: Tensor, shifts: Tensor) -> None:
+    def capture(self, batch: ImageBatch, noise: Tensor, shifts: Tensor) -> None:
         """Replay updates from this memory, and the choice of actions with noise, as CUDA graphs from now on."""
         self._captured_update = Captured(lambda: self._update(batch, noise, shifts))
 
-    def _update(self, batch: PictureBatch, noise: Noise, shifts: Shifts) -> UpdateOutput:
+    def _update(self, batch: ImageBatch, noise: Noise, shifts: Shifts) -> UpdateOutput:
         learned = slice(self.config.batch_size)
         actions = batch.actions[learned]
         self.reward_scale.take(batch.first_rewards[learned], batch.rewards[learned])
         first_rewards = self.reward_scale.scaled(batch.first_rewards)
         returns = self.reward_scale.returns(batch.rewards[learned], batch.discounts[learned])
-        pictures = shifted(batch.observations, shifts[0])
-        encoded = self.encoder(pictures[learned])
+        images = shifted(batch.observations, shifts[0])
+        encoded = self.encoder(images[learned])
         features = encoded.detach()
         with torch.no_grad():
-            next_features = self.encoder(shifted(batch.arrived[learned], shifts[1, learned]))
+            next_features = self.encoder(shifted(batch.next_observations[learned], shifts[1, learned]))
 
         # The policy at o_t, once: its mean for the value, and again for the actor's loss, which comes last.
         pre_activation = self.actor.pre_activation(features)
@@ -213,7 +213,7 @@ class DrQv2:
             curiosity_loss = self._learn_curiosity(batch, shifts, features, next_features)
             extrinsic_seen = None if self.extrinsic_critic is None else self.extrinsic_critic.trunk(features)
             with torch.no_grad():
-                everyone = self._of_bonus(pictures, features, mean.detach(), extrinsic_seen)
+                everyone = self._of_bonus(images, features, mean.detach(), extrinsic_seen)
                 paid, bonus = self.weighted_bonus(*everyone, first_rewards, batch.actions)
                 bonus = bonus[learned] + self._later_bonuses(batch, shifts[0, learned])
         with torch.no_grad():
@@ -248,7 +248,7 @@ class DrQv2:
 
     def _metrics(
         self,
-        batch: PictureBatch,
+        batch: ImageBatch,
         losses: dict[str, Tensor],
         curiosity_loss: Tensor,
         q_values: Float[Tensor, "2 n"],
@@ -285,7 +285,7 @@ class DrQv2:
 
     def _learn_curiosity(
         self,
-        batch: PictureBatch,
+        batch: ImageBatch,
         shifts: Shifts,
         features: Float[Tensor, "n f"],
         next_features: Float[Tensor, "n f"],
@@ -295,9 +295,9 @@ class DrQv2:
             return torch.zeros((), device=self.device)
         learned = slice(self.config.batch_size)
         if self.config.curiosity_pair == "one-step":
-            assert batch.next_observations is not None
+            assert batch.one_step_observations is not None
             with torch.no_grad():
-                next_features = self.encoder(shifted(batch.next_observations[learned], shifts[2, learned]))
+                next_features = self.encoder(shifted(batch.one_step_observations[learned], shifts[2, learned]))
         here, there = self.curiosity.trunk(features), self.curiosity.trunk(next_features)
         loss = self.curiosity.loss(here, batch.actions[learned], there)
         descend(loss, [self.adams["curiosity"]])
@@ -305,13 +305,13 @@ class DrQv2:
 
     def _of_bonus(
         self,
-        pictures: UInt8[Tensor, "m c h w"],
+        images: UInt8[Tensor, "m c h w"],
         features: Float[Tensor, "n f"],
         mean: Float[Tensor, "n a"],
         extrinsic_seen: Float[Tensor, "n d"] | None,
     ) -> tuple[Float[Tensor, "m f"], Float[Tensor, "m a"], Float[Tensor, "m d"] | None]:
         """Return features, mean actions and what the extrinsic critic sees, of all states that the bonus looks at."""
-        extra = pictures[self.config.batch_size :]
+        extra = images[self.config.batch_size :]
         if not len(extra) or not self.is_paid:
             return features, mean, extrinsic_seen
         more = self.encoder(extra)
@@ -320,13 +320,13 @@ class DrQv2:
             extrinsic_seen = torch.cat((extrinsic_seen, self.extrinsic_critic.trunk(more)))
         return torch.cat((features, more)), mean, extrinsic_seen
 
-    def _later_bonuses(self, batch: PictureBatch, shifts: Int[Tensor, "n 2"]) -> Tensor:
+    def _later_bonuses(self, batch: ImageBatch, shifts: Int[Tensor, "n 2"]) -> Tensor:
         """Return the discounted bonuses of the images between o_t and n steps later, where they are wanted."""
         total = torch.zeros(self.config.batch_size, device=self.device)
         if batch.between is None or not self.is_paid:
             return total
-        for pictures, rewards, discounts in zip(*batch.between, strict=True):
-            features = self.encoder(shifted(pictures[: len(total)], shifts))
+        for images, rewards, discounts in zip(*batch.between, strict=True):
+            features = self.encoder(shifted(images[: len(total)], shifts))
             mean = self.actor(features)
             seen = None if self.extrinsic_critic is None else self.extrinsic_critic.trunk(features)
             divided = self.reward_scale.scaled(rewards[: len(total)])
@@ -365,7 +365,7 @@ class DrQv2:
     def _future(
         self,
         target: TwinCritic,
-        batch: PictureBatch,
+        batch: ImageBatch,
         next_features: Float[Tensor, "n f"],
         next_mean: Float[Tensor, "n a"],
         noise: Float[Tensor, "n a"],

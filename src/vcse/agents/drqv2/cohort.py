@@ -1,9 +1,9 @@
 """How a run of DrQ-v2 trains: alone, as its networks fill a GPU by themselves.
 
 Every step is one action and two frames: the learner acts, learns from what it has seen so far, and only then sees what
-its action led to, so that the simulator draws while the networks learn. This is the order of the release too. An update
-is begun one step before the policy that it leads to is due, so that a GPU has that step to make it in: the next action
-is still that of the policy before, and the newest transition is not among what the update learns from.
+its action led to, so that the simulator renders while the networks learn. This is the order of the release too. An
+update is begun one step before the policy that it leads to is due, so that a GPU has that step to make it in: the next
+action is still that of the policy before, and the newest transition is not among what the update learns from.
 
 The simulator takes longest, and can begin as soon as there is an action: what an action led to is stored, and the next
 update begun, once the next action is on its way. Where a GPU is still busy with an update when it is asked for that
@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vcse.agents.drqv2.agent import NOISE_DRAWS, SHIFT_DRAWS, DrQv2, DrQv2Spec
+from vcse.agents.drqv2.agent import NOISE_SAMPLES, SHIFT_SAMPLES, DrQv2, DrQv2Spec
 from vcse.agents.drqv2.costs import capacity_of, most_steps, needs, steps_of
 from vcse.agents.drqv2.player import DrQv2Player
 from vcse.agents.drqv2.settings import ACTION_REPEAT, IMAGE_SHAPE, DrQv2Settings
@@ -29,13 +29,13 @@ from vcse.agents.lockstep import OffPolicy
 from vcse.agents.step_log import Outcome, StepLog
 from vcse.nets.cuda.side_stream import SideStream
 from vcse.nets.random_shift import SHIFTS
-from vcse.replay.images import STACK, Chosen, FrameReplay
+from vcse.replay.images import STACK, Chosen, ImageReplay
 from vcse.replay.transitions import distinct_places, uniforms_for
 from vcse.runs.checkpoint import fitting, naming
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
 from vcse.runs.formatting import counted
-from vcse.runs.noise import ActionDraws
+from vcse.runs.noise import ActionNoiseStream
 from vcse.runs.resources import DISK, find_room
 from vcse.runs.schedule import EAGER_UPDATES, few_transitions, nothing_learned
 from vcse.streams import episode_seed, numbers
@@ -59,7 +59,7 @@ def warning(config: RunConfig) -> str:
         return nothing_learned(config.frames, ACTION_REPEAT * updated, settings.seed_frames)
     kept = capacity_of(config)
     episodes = -(-kept // most_steps(config))  # the last steps of each begin no transition
-    return few_transitions(kept - episodes * settings.n_step, settings.drawn)
+    return few_transitions(kept - episodes * settings.n_step, settings.sampled_transitions)
 
 
 class DrQv2Cohort(OffPolicy[DrQv2Settings]):
@@ -81,7 +81,7 @@ class DrQv2Cohort(OffPolicy[DrQv2Settings]):
         replay_place: str | None = None,
     ) -> None:
         if len(directories) != 1:
-            raise ValueError(f"a run that learns from pictures trains alone, got {len(directories)}")
+            raise ValueError(f"a run that learns from images trains alone, got {len(directories)}")
         super().__init__(directories, DrQv2Settings, device=device, threads=threads)
         [self.directory], [self.config] = self.directories, self.configs
         self.seed_frames = self.common.seed_frames
@@ -94,10 +94,10 @@ class DrQv2Cohort(OffPolicy[DrQv2Settings]):
         )
         scratch = path / "replay.scratch"
         with naming(scratch):
-            self.replay = FrameReplay(
+            self.replay = ImageReplay(
                 capacity=capacity_of(self.config),
                 most_steps=most_steps(self.config),
-                frame_shape=IMAGE_SHAPE,
+                image_shape=IMAGE_SHAPE,
                 action_size=self.action_size,
                 n_step=self.common.n_step,
                 discount=self.common.discount,
@@ -115,7 +115,7 @@ class DrQv2Cohort(OffPolicy[DrQv2Settings]):
         self.delivery = Delivery(self.replay, self.agent.device)
         self.delivered: Delivered | None = None  # what the update that is being made learns from
         self.updating = SideStream(self.agent.device)
-        self.action_draws = ActionDraws(self.seeds, self.action_size, self.agent.device)
+        self.action_noise_stream = ActionNoiseStream(self.seeds, self.action_size, self.agent.device)
         self.environment = make_images(
             self.config,
             1,
@@ -134,9 +134,9 @@ class DrQv2Cohort(OffPolicy[DrQv2Settings]):
         return ACTION_REPEAT * self.step_count
 
     def describe(self) -> str:
-        """Return what draws, when nothing but evaluations goes on, and that a precision is not for this device."""
-        drawn_by = gl_backend(self.environment)
-        said = f"pictures: {self.config.image_quality}, drawn by {drawn_by}" if drawn_by else "pictures: 84 x 84"
+        """Return what renders, when nothing but evaluations goes on, and that a precision is not for this device."""
+        rendered_by = gl_backend(self.environment)
+        said = f"images: {self.config.image_quality}, rendered by {rendered_by}" if rendered_by else "images: 84 x 84"
         every, episodes = self.config.eval_every_frames, self.config.eval_episodes
         if every and episodes:
             first = "first, and " if self.frame == 0 else ""
@@ -190,20 +190,24 @@ class DrQv2Cohort(OffPolicy[DrQv2Settings]):
 
     def _act(self) -> Float[Tensor, " a"]:
         """Choose an action, perhaps on a GPU: random ones at first, then those of the policy."""
-        drawn = self.action_draws.of_step(self.step_count)
+        noise = self.action_noise_stream.of_step(self.step_count)
         if self.frame < self.seed_frames:
-            return drawn.actions[0]
-        return self.agent.act(self.observation[None], drawn.noise, step=self.step_count)[0]
+            return noise.actions[0]
+        return self.agent.act(self.observation[None], noise.noise, step=self.step_count)[0]
 
     def _choose(self) -> tuple[Chosen, Float[Tensor, "d n a"], Int[Tensor, "s m 2"]]:
         """Choose what the next update learns from, with its noise and shifts, which depend on run and update alone."""
         settings = self.common
         generator = numbers(self.config.seed, "updates", self.agent.updates)
-        uniforms = torch.from_numpy(generator.random((1, uniforms_for(settings.drawn))))
-        shape = (NOISE_DRAWS, settings.batch_size, self.action_size)
+        uniforms = torch.from_numpy(generator.random((1, uniforms_for(settings.sampled_transitions))))
+        shape = (NOISE_SAMPLES, settings.batch_size, self.action_size)
         noise = torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
-        shifts = torch.from_numpy(generator.integers(SHIFTS, size=(SHIFT_DRAWS, settings.drawn, 2)))
-        return self.replay.choose(distinct_places(uniforms, self.replay.size, settings.drawn)[0]), noise, shifts
+        shifts = torch.from_numpy(generator.integers(SHIFTS, size=(SHIFT_SAMPLES, settings.sampled_transitions, 2)))
+        return (
+            self.replay.choose(distinct_places(uniforms, self.replay.size, settings.sampled_transitions)[0]),
+            noise,
+            shifts,
+        )
 
     def _begin_update(self) -> None:
         """Begin the update that is due at the next step, on all that is stored; a GPU makes it beside other work."""

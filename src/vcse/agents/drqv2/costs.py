@@ -1,4 +1,4 @@
-"""What a run that learns from pictures takes of a machine: time, memory and disk, reckoned before it begins."""
+"""What a run that learns from images takes of a machine: time, memory and disk, reckoned before it begins."""
 
 from vcse.agents.drqv2.networks import FEATURES, TWIN
 from vcse.agents.drqv2.settings import ACTION_REPEAT, IMAGE_SHAPE, DrQv2Settings
@@ -6,7 +6,7 @@ from vcse.envs.interface import Rendering
 from vcse.envs.tasks import task_spec
 from vcse.nets.optimizers import ADAM_AVERAGES
 from vcse.nets.perceptrons import Perceptrons
-from vcse.replay.images import STACK, frame_bytes
+from vcse.replay.images import STACK, image_bytes
 from vcse.replay.transitions import FLOAT_BYTES
 from vcse.runs.checkpoint import KEPT
 from vcse.runs.config import RunConfig
@@ -19,9 +19,9 @@ TIMES_WITH_BONUS = {"none": 1.0, "vcse": 1.25}
 TIMES_WITH_OTHER_BONUS = 1.13
 LOOKED_AT_SECONDS = 1.5e-3  # of an update, for each that serves the bonus alone
 ACT_SECONDS = 5e-3
-DRAWN_SECONDS: dict[Rendering, float] = {"faithful": 20e-3, "light": 6e-3, "fast": 1e-3}  # of a step
+RENDER_SECONDS: dict[Rendering, float] = {"faithful": 20e-3, "light": 6e-3, "fast": 1e-3}  # of a step
 TIMES_IN_METAWORLD = 6.0
-DRAWN_BYTES = 2_000_000  # of a transition in an update: its pictures, what the encoder makes of them, and gradients
+SAMPLED_BYTES = 2_000_000  # of a transition in an update: its images, what the encoder makes of them, and gradients
 
 
 def steps_of(config: RunConfig) -> int:
@@ -40,28 +40,28 @@ def capacity_of(config: RunConfig) -> int:
 
 
 def expected_seconds(config: RunConfig, device: str) -> float:
-    """Return about how long a run takes: updates, and whatever is played and drawn; on a GPU, by one pace for all."""
+    """Return about how long a run takes: updates, and what is played and rendered; on a GPU, by one pace for all."""
     if device == "cuda":
         return config.frames / GPU_FRAMES_PER_S
     settings, steps = DrQv2Settings.of(config.settings), steps_of(config)
     updates = max(0, steps - settings.seed_frames // ACTION_REPEAT) // settings.steps_per_update
     update = settings.batch_size * LEARNED_SECONDS
     update *= TIMES_WITH_BONUS.get(settings.bonus.name, TIMES_WITH_OTHER_BONUS)
-    update += (settings.drawn - settings.batch_size) * LOOKED_AT_SECONDS
+    update += (settings.sampled_transitions - settings.batch_size) * LOOKED_AT_SECONDS
     evaluations = 1 + (-(-config.frames // config.eval_every_frames) if config.eval_every_frames else 0)
     played = steps + evaluations * config.eval_episodes * most_steps(config)
-    drawn = DRAWN_SECONDS[config.image_quality]
-    drawn *= TIMES_IN_METAWORLD if config.task.startswith("metaworld/") else 1
-    return updates * update + played * (drawn + ACT_SECONDS)
+    render_s = RENDER_SECONDS[config.image_quality]
+    render_s *= TIMES_IN_METAWORLD if config.task.startswith("metaworld/") else 1
+    return updates * update + played * (render_s + ACT_SECONDS)
 
 
 def needs(config: RunConfig) -> Needs:
     """Return about what a run takes of memory and disk: on disk every frame, and two checkpoints."""
     checkpoint = _checkpoint_bytes(config)
-    frames = frame_bytes(steps_of(config), most_steps(config), IMAGE_SHAPE)
+    frames = image_bytes(steps_of(config), most_steps(config), IMAGE_SHAPE)
     return Needs(
-        working=CHECKPOINT_COPIES * checkpoint + DrQv2Settings.of(config.settings).drawn * DRAWN_BYTES,
-        replay=frame_bytes(capacity_of(config), most_steps(config), IMAGE_SHAPE),
+        working=CHECKPOINT_COPIES * checkpoint + DrQv2Settings.of(config.settings).sampled_transitions * SAMPLED_BYTES,
+        replay=image_bytes(capacity_of(config), most_steps(config), IMAGE_SHAPE),
         files=KEPT * checkpoint + (frames if config.keep_replay else 0),
         until_done=0 if config.keep_replay else frames,
         may_use_disk=True,

@@ -14,15 +14,15 @@ from vcse.nets.perceptrons import Perceptrons
 
 Precision = Literal["float32", "bfloat16"]
 
-FEATURES = 32 * 35 * 35  # of an encoded picture
+FEATURES = 32 * 35 * 35  # of an encoded image
 TWIN = 2
 
 
-class PictureEncoder(nn.Module):
+class ImageEncoder(nn.Module):
     """Four convolutions of 32 channels, 3 x 3, with ReLU; the first moves by two pixels.
 
     Args:
-        channels: Of a picture.
+        channels: Of an image.
         generator: Of the weights.
         precision: Of the numbers that are multiplied, and of the features; the parameters themselves are float32.
     """
@@ -36,24 +36,24 @@ class PictureEncoder(nn.Module):
             assert layer.bias is not None
             nn.init.orthogonal_(layer.weight, nn.init.calculate_gain("relu"), generator=generator)
             nn.init.zeros_(layer.bias)
-            layer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as the pictures are
+            layer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as the images are
         self.layers = nn.ModuleList(layers)
 
-    def forward(self, pictures: UInt8[Tensor, "n c 84 84"]) -> Float[Tensor, "n 39200"]:
-        """Encode pictures, whose pixels count from -0.5 to 0.5; features are given pixel by pixel."""
+    def forward(self, images: UInt8[Tensor, "n c 84 84"]) -> Float[Tensor, "n 39200"]:
+        """Encode images, whose pixels count from -0.5 to 0.5; features are given pixel by pixel."""
         # From -127.5 to 127.5 they are exact in bfloat16 too: the division is left to the weights of the first layer.
         first, *others = (layer.get_parameter("weight") for layer in self.layers)
         weights, biases = [first / 255, *others], [layer.get_parameter("bias") for layer in self.layers]
-        if pictures.is_cuda and device_code("pictures") is not None:
-            return encoded(pictures.permute(0, 2, 3, 1), weights, biases, self.dtype)
-        hidden = pictures.to(self.dtype) - 127.5
+        if images.is_cuda and device_code("images") is not None:
+            return encoded(images.permute(0, 2, 3, 1), weights, biases, self.dtype)
+        hidden = images.to(self.dtype) - 127.5
         for weight, bias, stride in zip(weights, biases, STRIDES, strict=True):
             hidden = conv2d(hidden, weight.to(self.dtype), bias.to(self.dtype), stride).relu()
         return hidden.permute(0, 2, 3, 1).flatten(1)
 
 
 class Trunk(nn.Module):
-    """From the many features of a picture to a few: linear, layer norm, tanh."""
+    """From the many features of an image to a few: linear, layer norm, tanh."""
 
     def __init__(self, outputs: int, generator: torch.Generator, inputs: int = FEATURES) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ ReturnInjection = Literal["once", "every_step"]
 NoiseSchedule = tuple[float, float, int]  # standard deviation of actions: from, to, over so many steps
 IMAGE_SHAPE = (3, 84, 84)
 ACTION_REPEAT = 2
-MOST_DRAWN = 16_384  # states of an update: kernels count the numbers of all pictures in 32 bits
+MOST_SAMPLED = 16_384  # states of an update: kernels count the numbers of all images in 32 bits
 
 
 @dataclass(frozen=True)
@@ -124,18 +124,20 @@ class DrQv2Settings(AgentSettings):
         return self.action_noise
 
     def _check_batches(self) -> None:
-        check_holds_batch(self, self.drawn)
-        if self.drawn > MOST_DRAWN:
-            name = "batch_size" if self.drawn == self.batch_size else "bonus_batch_size"
-            raise ValueError(f"{name} must be at most {MOST_DRAWN}, got {self.drawn}")
+        check_holds_batch(self, self.sampled_transitions)
+        if self.sampled_transitions > MOST_SAMPLED:
+            name = "batch_size" if self.sampled_transitions == self.batch_size else "bonus_batch_size"
+            raise ValueError(f"{name} must be at most {MOST_SAMPLED}, got {self.sampled_transitions}")
         if self.replay_capacity <= self.n_step:
             raise ValueError(f"replay_capacity must be above n_step, {self.n_step}, got {self.replay_capacity}")
         if self.bonus_batch_size is not None and self.bonus_batch_size < self.batch_size:
             raise ValueError(
                 f"bonus_batch_size must be at least batch_size, {self.batch_size}, got {self.bonus_batch_size}"
             )
-        # The pictures of later steps are looked at with the batch alone.
-        fewest = self.batch_size if self.return_injection == "every_step" and self.n_step > 1 else self.drawn
+        # The images of later steps are looked at with the batch alone.
+        fewest = (
+            self.batch_size if self.return_injection == "every_step" and self.n_step > 1 else self.sampled_transitions
+        )
         if self.has_bonus:
             check_neighbors(self.bonus.k, fewest)
 
@@ -150,8 +152,8 @@ class DrQv2Settings(AgentSettings):
         return self.has_bonus and self.return_injection == "every_step"
 
     @property
-    def drawn(self) -> int:
-        """Transitions that are drawn for an update."""
+    def sampled_transitions(self) -> int:
+        """Transitions that are sampled for an update."""
         return self.bonus_batch_size if self.bonus_batch_size is not None and self.has_bonus else self.batch_size
 
     def learns_at(self, step: int) -> bool:

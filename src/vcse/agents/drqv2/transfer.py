@@ -1,4 +1,4 @@
-"""The way of what an update from pictures learns from: chosen by the host, gathered on the learner's device."""
+"""The way of what an update from images learns from: chosen by the host, gathered on the learner's device."""
 
 from typing import NamedTuple
 
@@ -7,13 +7,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vcse.nets.cuda.graphs import Captured, Parcel
-from vcse.replay.images import Chosen, FrameReplay, PictureBatch
+from vcse.replay.images import Chosen, ImageBatch, ImageReplay
 
 
 class Delivered(NamedTuple):
     """All that an update reads, on the learner's device."""
 
-    batch: PictureBatch
+    batch: ImageBatch
     noise: Float[Tensor, "d n a"]
     shifts: Int[Tensor, "s m 2"]
 
@@ -26,20 +26,20 @@ class Delivery:
         device: Of the learner.
     """
 
-    def __init__(self, replay: FrameReplay, device: torch.device) -> None:
+    def __init__(self, replay: ImageReplay, device: torch.device) -> None:
         self._replay = replay
         self._device = device
         self._parcel: Parcel | None = None
-        self._captured_gather: Captured[PictureBatch] | None = None
-        self._kept_batch: PictureBatch | None = None  # where frames arrive that the host keeps
+        self._captured_gather: Captured[ImageBatch] | None = None
+        self._kept_batch: ImageBatch | None = None  # where frames arrive that the host keeps
 
     @property
     def is_instant(self) -> bool:
         """Whether nobody waits for batches, as the frames lie on the GPU: the host gathers them itself otherwise."""
-        return self._replay.frames.is_cuda
+        return self._replay.images.is_cuda
 
     def bring(self, chosen: Chosen, noise: Float[Tensor, "d n a"], shifts: Int[Tensor, "s m 2"]) -> Delivered:
-        """Give what was chosen and drawn, on the device. The one before may be overwritten."""
+        """Return what was chosen and sampled, on the device. The one before may be overwritten."""
         if self._device.type == "cpu":
             return Delivered(self._replay.gather(chosen), noise, shifts)
         there, noise, shifts = self._sent(chosen, noise, shifts)
@@ -51,7 +51,7 @@ class Delivery:
     def bring_to_stay(self, chosen: Chosen, noise: Float[Tensor, "d n a"], shifts: Int[Tensor, "s m 2"]) -> Delivered:
         """Do the same on a GPU, and use this memory for all that follow, so that an update can be captured from it."""
         there, noise, shifts = self._sent(chosen, noise, shifts)
-        if self._replay.frames.is_cuda:
+        if self._replay.images.is_cuda:
             self._captured_gather = Captured(lambda: self._replay.gather(there))
             return Delivered(self._captured_gather(), noise, shifts)
         self._kept_batch = self._replay.gather(there)
@@ -63,12 +63,12 @@ class Delivery:
         if self._parcel is None:
             self._parcel = Parcel(contents, self._device)
         self._parcel.send(contents)
-        *arrived, noise, shifts = self._parcel.arrived
-        there = Chosen(*arrived)
-        return (there if self._replay.frames.is_cuda else there._replace(slots=chosen.slots)), noise, shifts
+        *places, noise, shifts = self._parcel.received
+        there = Chosen(*places)
+        return (there if self._replay.images.is_cuda else there._replace(slots=chosen.slots)), noise, shifts
 
 
-def _copied(batch: PictureBatch, kept: PictureBatch) -> PictureBatch:
+def _copied(batch: ImageBatch, kept: ImageBatch) -> ImageBatch:
     """Copy a batch to where an earlier one lies."""
     mine, theirs = ((*each[:-1], *(each.between or ())) for each in (kept, batch))
     for old, new in zip(mine, theirs, strict=True):

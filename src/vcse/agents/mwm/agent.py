@@ -178,7 +178,7 @@ class MWM:
         return self._captured_acts[key](*memory, *given)
 
     def update_autoencoder(self, batch: SequenceBatch) -> dict[str, Tensor]:
-        """Let the autoencoder learn from a batch, and return the numbers to log."""
+        """Update the autoencoder on a batch, and return the metrics."""
         share = min(1.0, (self.autoencoder_updates + 1) / self.config.warm_up_updates)
         set_rate(self.adams["autoencoder"], share * self.config.autoencoder_learning_rate)
         self.generator.manual_seed(_seed(self.seed, "autoencoder", self.autoencoder_updates))
@@ -187,7 +187,7 @@ class MWM:
         return metrics
 
     def update(self, batch: SequenceBatch) -> UpdateOutput:
-        """Let all but the autoencoder learn from a batch, and act on it from now on."""
+        """Update everything but the autoencoder on a batch, and act with the new parameters from now on."""
         output = self.learn(batch)
         self.adopt()
         return output
@@ -278,7 +278,7 @@ class MWM:
         return UpdateOutput(metrics, paid)
 
     def learn_model(self, batch: SequenceBatch) -> tuple[State, dict[str, Tensor], StackedOutput | None]:
-        """Let the world model take a step, and return the latent states of the batch, losses, and the bonus."""
+        """Update the world model, and return the latent states of the batch, the losses and the bonus."""
         with torch.no_grad(), self.precision():
             tokens = self.autoencoder.features(batch.images.flatten(0, 1))
         uniforms = self.uniforms(*batch.rewards.shape, self.config.variables)
@@ -350,7 +350,7 @@ class MWM:
     def _learn_critic(
         self, name: str, critic: Critic, imagined: Imagined, returns: Float[Tensor, "h_less_1 n"]
     ) -> tuple[Tensor, Tensor]:
-        """Let a critic take a step towards returns, and return its loss and mean value."""
+        """Update a critic towards returns, and return its loss and mean value."""
         with self.precision():
             values = critic(imagined.features[:-1].detach())
         loss = (imagined.weights[:-1] * (values - returns.detach()).square()).mean()
@@ -358,7 +358,7 @@ class MWM:
         return loss.detach(), values.detach().mean()
 
     def _descend(self, loss: Tensor, name: str) -> None:
-        """Let one optimiser take a step down the gradient of a loss."""
+        """Take one step of an optimiser down the gradient of a loss."""
         bounds = {"most_norm": self.config.most_gradient_norm, "decay": self.config.weight_decay}
         descend_bounded(loss, self.adams[name], decays=self._decays[name], **bounds)
 

@@ -219,7 +219,7 @@ class MWMCohort(OffPolicy[MWMSettings]):
         return self._sample(settings.autoencoder_batch_size, settings.autoencoder_sequence_length, 2 * updates)
 
     def _update_autoencoder(self, batch: SequenceBatch) -> None:
-        """Let the autoencoder learn, and keep what is to be logged."""
+        """Update the autoencoder, and keep its metrics for the log."""
         if self.eager_autoencoder_updates == EAGER_UPDATES and self.agent.device.type == "cuda":
             self.agent.capture_autoencoder(batch)
         self.eager_autoencoder_updates += 1

@@ -5,8 +5,6 @@ networks, whose rows are, where only the second of two learners has a bonus that
 
     0, 1: twins of the first    2, 3: twins of the second    4, 5: extrinsic twins of the second
 
-What papers call s' is `arrived` here, γ(1 - done) is `goes_on`, and Q of a batch is what critics `judged`.
-
 The critic learns the task's rewards plus the bonus, which is computed anew for each batch. The extrinsic critic
 learns the task's rewards alone: it is the value that VCSE conditions on, and the bonus cannot reach it.
 """
@@ -16,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from vcse.agents.output import UpdateOutput
@@ -34,7 +32,7 @@ from vcse.settings import check_cohort
 from vcse.streams import torch_generator, torch_seed
 
 TWIN = 2
-DRAWS = 3  # normal numbers of an update: the next action of each critic, and the actor's own
+ACTION_SAMPLES = 3  # normal numbers of an update: the next action of each critic, and the actor's own
 
 
 @dataclass(frozen=True)
@@ -113,11 +111,22 @@ class SAC:
             for each in (self.actor, self.critic, [self.log_temperature])
         )
 
+        self._read_settings()
+        self.target_entropy = -float(spec.action_size)
+        self._captured_update: Captured[UpdateOutput] | None = None
+        self._captured_acts: dict[tuple[int, ...], CapturedCall[Tensor]] = {}
+
+    def _read_settings(self) -> None:
+        """Bring the settings of all learners into tensors."""
+        configs, valued = self.configs, self.valued.tolist()
         self.discount = per_learner(configs, "discount", self.device)[:, None]
         self.beta = per_learner(configs, "beta", self.device)[self.paid, None]
         self.learns_temperature = torch.tensor(
             [config.temperature == "learned" for config in configs], device=self.device
         )
+        self.step_cost = per_learner(configs, "step_cost", self.device)[:, None]
+        trains_value = [float(configs[learner].values != "frozen") for learner in valued for _ in range(TWIN)]
+        self.trains = torch.tensor([1.0] * self.twin_rows + trains_value, device=self.device)
         counts_entropy = torch.tensor([config.extrinsic_entropy for config in configs], device=self.device)
         self.extrinsic_entropy = counts_entropy[self.valued, None].float()
         from_target = torch.tensor([config.value_critic == "target" for config in configs], device=self.device)
@@ -126,9 +135,6 @@ class SAC:
         rates = per_learner(configs, "target_rate", self.device)
         network_rates = torch.cat((rates, rates[self.valued])).repeat_interleave(TWIN)
         self.target_rates = [network_rates.view(-1, *[1] * (each.ndim - 1)) for each in self.critic]
-        self.target_entropy = -float(spec.action_size)
-        self._captured_update: Captured[UpdateOutput] | None = None
-        self._captured_acts: dict[tuple[int, ...], CapturedCall[Tensor]] = {}
 
     @torch.no_grad()
     def act(self, observations: Float[Tensor, "l n d"], noise: Float[Tensor, "l n a"] | None) -> Float[Tensor, "l n a"]:
@@ -152,46 +158,50 @@ class SAC:
         mean, log_std = self._policy(observations)
         return mean.tanh() if noise is None else squashed_sample(mean, log_std, noise)[0]
 
-    def update(self, batch: Batch, noise: Float[Tensor, "l 3 n a"]) -> UpdateOutput:
+    def update(
+        self, batch: Batch, noise: Float[Tensor, "l 3 n a"], order: Int[Tensor, "l n"] | None = None
+    ) -> UpdateOutput:
         """Learn from a batch; what is returned is overwritten by the next update.
 
         Args:
             batch: Transitions of every learner.
-            noise: Standard normal numbers for `DRAWS` actions of each transition.
+            noise: Standard normal numbers for `ACTION_SAMPLES` actions of each transition.
+            order: Whose value, by its place in the batch, the bonus sees with each state; its own if not given.
         """
-        output = self._update(batch, noise) if self._captured_update is None else self._captured_update()
+        output = self._update(batch, noise, order) if self._captured_update is None else self._captured_update()
         if self.updates % self.configs[0].target_every_updates == 0:
             for target, each, rate in zip(self.target_critic, self.critic, self.target_rates, strict=True):
                 target.lerp_(each.detach(), rate)
         self.updates += 1
         return output
 
-    def capture(self, batch: Batch, noise: Float[Tensor, "l 3 n a"]) -> None:
+    def capture(self, batch: Batch, noise: Float[Tensor, "l 3 n a"], order: Int[Tensor, "l n"] | None = None) -> None:
         """Replay updates from this memory, and the choice of actions, as CUDA graphs from now on."""
-        self._captured_update = Captured(lambda: self._update(batch, noise))
+        self._captured_update = Captured(lambda: self._update(batch, noise, order))
 
-    def _update(self, batch: Batch, noise: Float[Tensor, "l 3 n a"]) -> UpdateOutput:
+    def _update(self, batch: Batch, noise: Float[Tensor, "l 3 n a"], order: Int[Tensor, "l n"] | None) -> UpdateOutput:
         next_noise, next_extrinsic_noise, own_noise = noise.unbind(1)
         temperature = self.log_temperature.exp()
         # The policy at s_t, once: its mean for the value, and a sample for the actor's loss, which comes last.
         mean, log_std = self._policy(batch.observations)
 
         with torch.no_grad():
-            # The bonus of s_t joins the task's reward, weighted by beta.
-            paid, bonus = self.weighted_bonus(batch, self._values(batch.observations, mean.tanh()))
-            rewards = batch.rewards + bonus
+            # The bonus of s_t joins the task's reward, weighted by beta, less the cost of a step.
+            values = self._values(batch.observations, mean.tanh())
+            paid, bonus = self.weighted_bonus(batch, values if order is None else values.gather(1, order))
+            rewards = batch.rewards + (bonus - self.step_cost)
             targets = self._targets(batch, rewards, temperature, next_noise, next_extrinsic_noise)
 
-        # Every critic of every learner takes one step towards its own target.
-        guesses = self._criticise(self.critic, batch.observations, batch.actions, batch.actions)
+        # Every critic of every learner that is trained takes one step towards its own target.
+        guesses = self._q_values(self.critic, batch.observations, batch.actions, batch.actions)
         critic_losses = (guesses - targets).square().mean(-1)
-        descend(critic_losses.sum(), [self.critic_adam])
+        descend((critic_losses * self.trains).sum(), [self.critic_adam])
 
         # The actor goes where the critics, as they are now, see most reward and entropy.
         action, log_probability = squashed_sample(mean, log_std, own_noise)
         frozen = [each.detach()[: self.twin_rows] for each in self.critic]
         inputs = torch.cat((batch.observations, action), -1).repeat_interleave(TWIN, 0)
-        seen = self._lower(self.critic_net(frozen, inputs)[..., 0])
+        seen = self._min_of_twins(self.critic_net(frozen, inputs)[..., 0])
         actor_loss = (temperature.detach()[:, None] * log_probability - seen).mean(-1)
         descend(actor_loss.sum(), [self.actor_adam])
 
@@ -216,14 +226,14 @@ class SAC:
     def _policy(self, observations: Float[Tensor, "l n d"]) -> tuple[Float[Tensor, "l n a"], Float[Tensor, "l n a"]]:
         return mean_and_log_std(self.actor_net(self.actor, observations))
 
-    def _criticise(
+    def _q_values(
         self,
         critic: Sequence[Tensor],
         observations: Float[Tensor, "l n d"],
         actions: Float[Tensor, "l n a"],
         extrinsic_actions: Float[Tensor, "l n a"],
     ) -> Float[Tensor, "networks n"]:
-        """Let every network of a whole stack judge its learner's actions; the two kinds may judge different ones."""
+        """Return the Q values of a whole stack of critics; extrinsic critics may be given other actions."""
         inputs = torch.cat((observations, actions), -1)
         if len(self.valued):
             extrinsic = torch.cat((observations, extrinsic_actions), -1)
@@ -235,9 +245,13 @@ class SAC:
         if not len(self.valued):
             return torch.zeros(observations.shape[:-1], device=self.device)
         inputs = rows_of(self.valued, torch.cat((observations, actions), -1)).repeat_interleave(TWIN, 0)
-        values = self._lower(self.critic_net([each[self.twin_rows :] for each in self.target_critic], inputs)[..., 0])
+        values = self._min_of_twins(
+            self.critic_net([each[self.twin_rows :] for each in self.target_critic], inputs)[..., 0]
+        )
         if self.any_value_online:
-            online = self._lower(self.critic_net([each[self.twin_rows :] for each in self.critic], inputs)[..., 0])
+            online = self._min_of_twins(
+                self.critic_net([each[self.twin_rows :] for each in self.critic], inputs)[..., 0]
+            )
             values = torch.where(self.values_from_target, values, online)
         return among_all(self.valued, values, self.learners)
 
@@ -252,7 +266,7 @@ class SAC:
         given = {"values": values, "rewards": batch.rewards, "actions": batch.actions}
         needed = {name: rows_of(self.paid, given[name]) for name in self.bonus.needs if name in given}
         if "next_features" in self.bonus.needs:
-            needed["next_features"] = rows_of(self.paid, batch.arrived) / self.spec.observation_size
+            needed["next_features"] = rows_of(self.paid, batch.next_observations) / self.spec.observation_size
         output = self.bonus(features, **needed)
         if self.bonus.learns:
             self.bonus.learn(BonusBatch(features, **needed))
@@ -267,25 +281,27 @@ class SAC:
         extrinsic_noise: Float[Tensor, "l n a"],
     ) -> Float[Tensor, "networks n"]:
         """Return what each network of the stack is to learn: the reward and the discounted value of what follows."""
-        mean, log_std = self._policy(batch.arrived)
+        mean, log_std = self._policy(batch.next_observations)
         action, log_probability = squashed_sample(mean, log_std, noise)
         extrinsic_action, extrinsic_log_probability = squashed_sample(mean, log_std, extrinsic_noise)
-        judged = self._lower(self._criticise(self.target_critic, batch.arrived, action, extrinsic_action))
-        goes_on = self.discount * (1 - batch.terminated)
-        soft = judged[: self.learners] - temperature[:, None] * log_probability
-        targets = rewards + goes_on * soft
+        q_values = self._min_of_twins(
+            self._q_values(self.target_critic, batch.next_observations, action, extrinsic_action)
+        )
+        discounts = self.discount * (1 - batch.terminated)
+        soft = q_values[: self.learners] - temperature[:, None] * log_probability
+        targets = rewards + discounts * soft
         if len(self.valued):
             who = self.valued
             entropy = -temperature[who, None] * rows_of(who, extrinsic_log_probability)
-            extrinsic = judged[self.learners :] + self.extrinsic_entropy * entropy
-            extrinsic_targets = rows_of(who, batch.rewards) + rows_of(who, goes_on) * extrinsic
+            extrinsic = q_values[self.learners :] + self.extrinsic_entropy * entropy
+            extrinsic_targets = rows_of(who, batch.rewards) + rows_of(who, discounts) * extrinsic
             targets = torch.cat((targets, extrinsic_targets))
         return targets.repeat_interleave(TWIN, 0)
 
     @staticmethod
-    def _lower(judged: Float[Tensor, "networks n"]) -> Float[Tensor, "pairs n"]:
+    def _min_of_twins(q_values: Float[Tensor, "networks n"]) -> Float[Tensor, "pairs n"]:
         """Return the lower of each two twins."""
-        return judged.view(-1, TWIN, judged.shape[-1]).amin(1)
+        return q_values.view(-1, TWIN, q_values.shape[-1]).amin(1)
 
     def learner_state(self, learner: int) -> dict[str, Any]:
         """Return everything of one learner that a restart needs; it does not depend on the rest of the cohort."""

@@ -15,10 +15,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vcse.agents.lockstep import OffPolicy
-from vcse.agents.sac.agent import DRAWS, SAC, SACSpec
+from vcse.agents.sac.agent import ACTION_SAMPLES, SAC, SACSpec
 from vcse.agents.sac.costs import needs
 from vcse.agents.sac.player import SACPlayer
 from vcse.agents.sac.settings import SACSettings
+from vcse.agents.value_order import ValueOrder
 from vcse.envs.interface import Making
 from vcse.envs.tasks import make_environments, task_spec
 from vcse.replay.transitions import TransitionReplay, distinct_places, transition_bytes
@@ -26,12 +27,12 @@ from vcse.runs.checkpoint import fitting
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
 from vcse.runs.divergence import check_finite
-from vcse.runs.noise import ActionDraws, UpdateDraws
+from vcse.runs.noise import ActionNoiseStream, UpdateNoiseStream
 from vcse.runs.resources import find_room, together
 from vcse.runs.schedule import EAGER_UPDATES, few_transitions, nothing_learned
 from vcse.streams import episode_seed
 
-MOST_DRAWERS = 4  # threads that draw random numbers
+MOST_NOISE_THREADS = 4  # threads that draw random numbers
 ENVIRONMENTS_PER_PROCESS = 4
 
 # What the settings of all learners have in common, beside the sizes of their tasks.
@@ -97,10 +98,14 @@ class SACCohort(OffPolicy[SACSettings]):
         self.episode_begins = [0] * learners  # the frame at which the present episode of each began
         self.new_rows: list[Tensor] = []  # transitions that are not on disk yet
         self.captures = self.agent.device.type == "cuda"
-        shape = (DRAWS, self.common.batch_size, action_size)
-        self.draws = UpdateDraws(self.seeds, shape, self.agent.device, threads=min(threads, MOST_DRAWERS))
+        shape = (ACTION_SAMPLES, self.common.batch_size, action_size)
+        self.update_noise = UpdateNoiseStream(
+            self.seeds, shape, self.agent.device, threads=min(threads, MOST_NOISE_THREADS)
+        )
         self.noise = torch.zeros(learners, *shape, device=self.agent.device)
-        self.action_draws = ActionDraws(self.seeds, action_size, self.agent.device)
+        sources = [each.values for each in self.settings]
+        self.value_order = ValueOrder(sources, self.seeds, self.common.batch_size, self.agent.device)
+        self.action_noise_stream = ActionNoiseStream(self.seeds, action_size, self.agent.device)
         processes = min(threads, -(-learners // ENVIRONMENTS_PER_PROCESS))
         self.environments = make_environments([config.task for config in self.configs], Making(threads=processes))
         self.observations = torch.zeros(learners, observation_size)
@@ -111,12 +116,12 @@ class SACCohort(OffPolicy[SACSettings]):
 
     def close(self) -> None:
         """End the simulators and threads."""
-        self.draws.close()
+        self.update_noise.close()
         self.environments.close()
         super().close()
 
     def step(self) -> None:
-        """Let every learner act, learn from the past, and see what its action led to."""
+        """Act, update and step the environments of every learner."""
         self.timer.start()
         actions = self._act()
         if not actions.isfinite().all():
@@ -132,36 +137,37 @@ class SACCohort(OffPolicy[SACSettings]):
 
     def _act(self) -> Float[Tensor, "l a"]:
         """Choose actions: random ones at first, then those of the policies."""
-        drawn = self.action_draws.of_step(self.frame)
+        noise = self.action_noise_stream.of_step(self.frame)
         if self.frame < self.seed_frames:
-            return drawn.actions
-        return self.agent.act(self.observations[:, None], drawn.noise[:, None])[:, 0].cpu()
+            return noise.actions
+        return self.agent.act(self.observations[:, None], noise.noise[:, None])[:, 0].cpu()
 
     def _updates_now(self) -> int:
-        """Give how many updates belong to this step."""
+        """Return how many updates belong to this step."""
         since, rate = self.frame - self.seed_frames, self.common.updates_per_step
         return 0 if since < 0 else int((since + 1) * rate) - int(since * rate)
 
     def _learn(self) -> None:
         """Make the updates of this step."""
         for _ in range(self._updates_now()):
-            drawn = self.draws.of_update(self.agent.updates)
-            batch = self.replay.draw(distinct_places(drawn.uniforms, self.replay.size, self.common.batch_size))
-            self.noise.copy_(drawn.noise)
+            noise = self.update_noise.of_update(self.agent.updates)
+            batch = self.replay.sample(distinct_places(noise.uniforms, self.replay.size, self.common.batch_size))
+            self.noise.copy_(noise.noise)
+            order = self.value_order.of_update(self.agent.updates)
             if self.captures and self.eager_updates == EAGER_UPDATES and self.agent.bonus.is_capturable:
-                self.agent.capture(batch, self.noise)  # all that has to be loaded is
+                self.agent.capture(batch, self.noise, order)  # all that has to be loaded is
             self.eager_updates += 1
-            self.output = self.agent.update(batch, self.noise)
+            self.output = self.agent.update(batch, self.noise, order)
             self.bonus_mean.take(self.output.bonus)
 
     def _receive(self, actions: Float[Tensor, "l a"]) -> None:
         """Keep what the actions led to, and begin new episodes where one ended."""
         step = self.environments.receive()
-        arrived = torch.from_numpy(step.next_observations)
+        next_observations = torch.from_numpy(step.next_observations)
         rewards, terminated = torch.from_numpy(step.rewards), torch.from_numpy(step.terminated)
-        self.new_rows.append(self.replay.add(self.observations, actions, rewards, terminated, arrived))
+        self.new_rows.append(self.replay.add(self.observations, actions, rewards, terminated, next_observations))
         self.episodes.take(slice(None), step.rewards, step.ended, step.success, step.success_said)
-        self.observations = arrived
+        self.observations = next_observations
         if step.ended.any():
             self._begin_episodes(np.flatnonzero(step.ended).tolist(), at=self.frame + 1)
 

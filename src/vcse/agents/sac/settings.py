@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from vcse.agents.presets import (
     NORMALIZER_OF_SE,
@@ -16,11 +16,14 @@ from vcse.bonuses.registry import bonus_entry
 from vcse.settings import AgentSettings, Reading, ValueCritic, check_holds_batch, check_neighbors, setting
 
 Temperature = float | Literal["learned"]
+ValueSource = Literal["network", "permuted", "frozen"]
 
 
 @dataclass(frozen=True)
 class SACSettings(AgentSettings):
     """One learner's settings. Defaults are the release's; there, learners with a bonus have a temperature of 0.001."""
+
+    added: ClassVar = {"step_cost": 0.0, "values": "network"}
 
     beta: float = setting(
         0.1,
@@ -34,6 +37,17 @@ class SACSettings(AgentSettings):
         "Weight of the policy's entropy, or learned.",
         range="positive",
         otherwise="learned without a bonus, 0.001 with one, as in paper and release",
+    )
+    step_cost: float = setting(
+        0.0,
+        "Cost of each decision, in units of the task's reward, taken off where the bonus joins; logged returns and the "
+        "extrinsic critic are those of the task.",
+        range="not negative",
+    )
+    values: ValueSource = setting(
+        "network",
+        "What vcse conditions on: as in A2C, without exact values.",
+        heeded_by="needing values",
     )
     value_critic: ValueCritic = setting(
         "target",

@@ -1,6 +1,6 @@
 """Any environment that is registered with Gymnasium: `gymnasium/ID`, or `gymnasium/MODULE:ID` of a module of one's own.
 
-`gymnasium-pixels/ID` shows the pictures that the environment renders instead of what it shows itself.
+`gymnasium-pixels/ID` shows the images that the environment renders instead of what it shows itself.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def _known(name: str, family: str) -> tuple[GymnasiumEnvironment, bool]:
 def _spec(name: str, *, family: str) -> TaskSpec:
     environment, is_repeatable = _known(name, family)
     sight, acts = environment.sight, environment.acts
-    # Agents with continuous actions choose the size of their pictures.
+    # Agents with continuous actions choose the size of their images.
     has_shape = sight.kind != "image" or acts.count > 0
     return TaskSpec(
         most_frames=environment.most_steps,
@@ -90,8 +90,8 @@ def _family(name: str, about: str, **shows: tuple[str, ...]) -> Family:
 FAMILIES = (
     _family(
         "gymnasium",
-        "what the environment shows: vectors, grids of MiniGrid, pictures",
+        "what the environment shows: vectors, grids of MiniGrid, images",
         shows=("state", "grid", "image"),
     ),
-    _family("gymnasium-pixels", "the pictures that the environment renders", shows=("image",)),
+    _family("gymnasium-pixels", "the images that the environment renders", shows=("image",)),
 )

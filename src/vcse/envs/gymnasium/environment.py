@@ -20,7 +20,7 @@ from vcse.envs.gymnasium.spaces import (
     channels_of_three,
     rendered,
     sight_of,
-    sight_of_pictures,
+    sight_of_images,
 )
 from vcse.envs.interface import NOT_DETERMINISTIC, Observations, Step
 from vcse.envs.processes import Batch
@@ -35,11 +35,11 @@ class GymnasiumEnvironment:
 
     Args:
         name: An id, perhaps with a module before it.
-        family: gymnasium shows what the environment does, gymnasium-pixels the pictures that it renders.
-        image_size: Pixels of each side of pictures where actions are continuous: there they are square, and their three
+        family: gymnasium shows what the environment does, gymnasium-pixels the images that it renders.
+        image_size: Pixels of each side of images where actions are continuous: there they are square, and their three
             channels come first.
         action_repeat: Steps for which an action is played; their rewards are summed.
-        renders: Make it so that it renders pictures, for a film.
+        renders: Make it so that it renders images, for a film.
 
     Example:
         >>> from vcse.envs.gymnasium import GymnasiumEnvironment
@@ -63,16 +63,16 @@ class GymnasiumEnvironment:
         renders: bool = False,
     ) -> None:
         self.task = f"{family}/{name}"
-        self._shows_pictures = family == "gymnasium-pixels"
-        self._world = make(name, renders=renders or self._shows_pictures, family=family)
+        self._shows_images = family == "gymnasium-pixels"
+        self._world = make(name, renders=renders or self._shows_images, family=family)
         self.most_steps = most_steps(self._world)
-        sight = sight_of_pictures if self._shows_pictures else sight_of
+        sight = sight_of_images if self._shows_images else sight_of
         self.sight = sight(self._world, self.task)
         self.acts = acts_of(self._world, self.task)
         self._image_size = image_size if self.sight.kind == "image" and self.acts.size else 0
         if self._image_size and self.sight.shape[-1] not in (1, 3):
             raise ValueError(
-                f"{self.task}: pictures of {self.sight.shape[-1]} channels are not supported where actions are "
+                f"{self.task}: images of {self.sight.shape[-1]} channels are not supported where actions are "
                 "continuous: 1 or 3 are"
             )
         self._action_repeat = action_repeat
@@ -103,7 +103,7 @@ class GymnasiumEnvironment:
             raise ValueError(f"{self.task} gave a reward of {rewards}")
         return self._seen(shown), rewards, bool(terminated), bool(truncated and not terminated), success
 
-    def picture(self) -> UInt8[np.ndarray, "h w 3"]:
+    def image(self) -> UInt8[np.ndarray, "h w 3"]:
         """Render what is there now, for people."""
         return rendered(render(self._world, self.task), self.task)
 
@@ -117,7 +117,7 @@ class GymnasiumEnvironment:
         self._world.close()
 
     def _seen(self, shown: Any) -> np.ndarray:
-        if self._shows_pictures:
+        if self._shows_images:
             shown = render(self._world, self.task)
         seen = self.sight.convert(shown)
         if self.sight.kind == "state" and not np.isfinite(seen).all():
@@ -134,15 +134,15 @@ def build(task: str, *, image_size: int = SHRUNK_SIDE, action_repeat: int = 1) -
 class ContinuousEnvironments(Batch):
     """A batch of environments whose actions are numbers from -1 to 1, each with a task and episodes of its own.
 
-    States are simulated in this process, as most environments are fast; pictures in worker processes, as rendering them
+    States are simulated in this process, as most environments are fast; images in worker processes, as rendering them
     is not.
 
     Args:
         tasks: With their family, one per environment. Their observations and actions must be of the same size.
         first: An environment of the first task, as it is known already.
-        image_size: Pixels of each side of pictures.
+        image_size: Pixels of each side of images.
         action_repeat: Steps for which an action is played.
-        processes: That simulate where pictures are seen.
+        processes: That simulate where images are seen.
     """
 
     def __init__(
@@ -155,18 +155,18 @@ class ContinuousEnvironments(Batch):
         processes: int,
     ) -> None:
         sight = first.sight
-        sees_pictures = sight.kind == "image"
+        sees_images = sight.kind == "image"
         self.action_repeat = action_repeat
         self.most_steps = first.most_steps // action_repeat
-        shape = (3, image_size, image_size) if sees_pictures else sight.shape
+        shape = (3, image_size, image_size) if sees_images else sight.shape
         super().__init__(
             tasks,
             partial(build, image_size=image_size, action_repeat=action_repeat),
             action_size=first.acts.size,
             seen=("observation", sight.dtype, shape),
             has_success=None,
-            processes=processes if sees_pictures else 1,
-            always_workers=sees_pictures,
+            processes=processes if sees_images else 1,
+            always_workers=sees_images,
         )
 
 
@@ -201,19 +201,21 @@ class DiscreteEnvironments:
             raise RuntimeError("receive() without send()")
         sent, self._sent = self._sent, None
         taken = [self._step(place, action) for place, action in enumerate(sent)]
-        arrived = np.stack([each[0] for each in taken])
+        next_observations = np.stack([each[0] for each in taken])
         rewards = np.array([each[1] for each in taken], dtype=np.float32)
         terminated, truncated = (np.array([each[column] for each in taken], dtype=np.bool_) for column in (2, 3))
         success = np.array([each[4] for each in taken])
         self._progress[:, 1] += 1
-        shown = arrived
+        shown = next_observations
         ended: Bool[np.ndarray, " n"] = terminated | truncated
         if ended.any():
-            shown = arrived.copy()
+            shown = next_observations.copy()
             for place in np.flatnonzero(ended):
                 self._progress[place] = self._progress[place, 0] + 1, 0
                 shown[place] = self._begin(int(place), int(self._progress[place, 0]))
-        return Step(shown, arrived, rewards, terminated, truncated, success=success > 0, success_said=success >= 0)
+        return Step(
+            shown, next_observations, rewards, terminated, truncated, success=success > 0, success_said=success >= 0
+        )
 
     def progress(self) -> Int[np.ndarray, "n 2"]:
         """Return which episode each environment plays, and how many steps of it are taken."""

@@ -13,8 +13,8 @@ from vcse.envs.interface import Making
 from vcse.envs.moments import Moment, Outcome
 from vcse.streams import episode_seeds
 
-PICTURES_PER_SECOND = 12.0  # of the environment's own time
-LEAST_SIDE, MOST_SIDE = 240, 480  # pixels of the longer side of a picture
+IMAGES_PER_SECOND = 12.0  # of the environment's own time
+LEAST_SIDE, MOST_SIDE = 240, 480  # pixels of the longer side of an image
 
 
 def record_environment(
@@ -42,14 +42,14 @@ def record_environment(
         name, family=family, image_size=making.image_size, action_repeat=making.action_repeat, renders=True
     )
     generator = np.random.default_rng(seed)
-    every = max(1, round(world.frames_per_second / making.action_repeat / PICTURES_PER_SECOND))
+    every = max(1, round(world.frames_per_second / making.action_repeat / IMAGES_PER_SECOND))
     try:
         for episode in range(1, episodes + 1):
             seen = world.begin(episode_seeds(generator, 1)[0])
             stack = deque([seen] * recent, maxlen=recent)
             step, return_so_far, has_succeeded = 0, 0.0, False
             outcome: Outcome = ""
-            yield Moment(_for_people(world.picture()), episode, step, return_so_far, outcome)
+            yield Moment(_for_people(world.image()), episode, step, return_so_far, outcome)
             while not outcome:
                 seen, reward, terminated, truncated, success = world.step(choose(stack, generator))
                 stack.append(seen)
@@ -57,17 +57,17 @@ def record_environment(
                 if terminated or truncated:
                     outcome = "goal" if has_succeeded else "over" if terminated else "out of time"
                 if outcome or step % every == 0:
-                    yield Moment(_for_people(world.picture()), episode, step, return_so_far, outcome)
+                    yield Moment(_for_people(world.image()), episode, step, return_so_far, outcome)
     finally:
         world.close()
 
 
-def _for_people(picture: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h2 w2 3"]:
-    """Return a picture that is neither tiny nor huge."""
-    height, width, _ = picture.shape
+def _for_people(image: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h2 w2 3"]:
+    """Return an image that is neither tiny nor huge."""
+    height, width, _ = image.shape
     longest = max(height, width)
     if longest < LEAST_SIDE:
         times = -(-LEAST_SIDE // longest)
-        return picture.repeat(times, axis=0).repeat(times, axis=1)
+        return image.repeat(times, axis=0).repeat(times, axis=1)
     apart = -(-longest // MOST_SIDE)
-    return shrunk(picture, (height // apart, width // apart))
+    return shrunk(image, (height // apart, width // apart))

@@ -20,8 +20,8 @@ INSTALL = install("gymnasium")
 LEAST_VERSION = (1, 1)
 # Where neither its registration nor anything else that is known limits an episode: an evaluation must end.
 MOST_STEPS = 10_000
-PICTURES = "rgb_array"  # the render mode that gives them
-# It would greet on standard output, and look for a display and a sound card, none of which pictures need.
+IMAGES = "rgb_array"  # the render mode that gives them
+# It would greet on standard output, and look for a display and a sound card, none of which images need.
 _OF_PYGAME = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
 
 
@@ -59,7 +59,7 @@ def make(name: str, *, renders: bool = False, family: str = "gymnasium") -> Any:
 
     Args:
         name: An id, perhaps with a module before it.
-        renders: Make it so that it renders pictures.
+        renders: Make it so that it renders images.
         family: Of the task, for errors.
     """
     check_id(name, family=family)
@@ -69,17 +69,17 @@ def make(name: str, *, renders: bool = False, family: str = "gymnasium") -> Any:
     limit = gymnasium.registry[id_].max_episode_steps
     options: dict[str, Any] = {"max_episode_steps": MOST_STEPS} if limit is None else {}
     if renders:
-        options["render_mode"] = PICTURES
+        options["render_mode"] = IMAGES
         if importlib.util.find_spec("mujoco") is not None and missing_library("cpu") is None:
             choose_gl_backend("cpu")  # before anything of MuJoCo looks for a display
     try:
         made = gymnasium.make(id_, disable_env_checker=True, **options)
     except Exception as error:  # an environment from outside can fail in any way
         raise RuntimeError(f"{task} cannot be made: {one_line(error)}") from error
-    if renders and PICTURES not in made.metadata.get("render_modes", ()):
+    if renders and IMAGES not in made.metadata.get("render_modes", ()):
         modes = ", ".join(map(str, made.metadata.get("render_modes", ()))) or "none"
         made.close()
-        raise RuntimeError(f"{task} cannot be rendered: its metadata has no render mode {PICTURES!r}, but {modes}")
+        raise RuntimeError(f"{task} cannot be rendered: its metadata has no render mode {IMAGES!r}, but {modes}")
     return made
 
 

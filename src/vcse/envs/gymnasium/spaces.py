@@ -1,4 +1,4 @@
-"""Spaces of Gymnasium as agents here see and act: vectors of float32 and pictures of bytes; numbers from -1 to 1.
+"""Spaces of Gymnasium as agents here see and act: vectors of float32 and images of bytes; numbers from -1 to 1.
 
 A space that is not supported is refused in one line, which names it and says what is.
 """
@@ -20,11 +20,11 @@ LEAST_SIDE = 7  # pixels: what is smaller is a vector
 MOST_SIDE = 96  # pixels: what is larger is shrunk
 SHRUNK_SIDE = 84
 MOST_SPAN = 65_535  # of whole numbers that are scaled by their bounds
-PICTURE_KEYS = ("image", "pixels")  # of dictionaries: MiniGrid's, and what Gymnasium's own wrappers write
+IMAGE_KEYS = ("image", "pixels")  # of dictionaries: MiniGrid's, and what Gymnasium's own wrappers write
 
 _SERVED = (
     "Box, Discrete, MultiDiscrete and MultiBinary are, Dict and Tuple of these, of up to "
-    f"{MOST_NUMBERS:,} numbers, and pictures as a bounded Box [height, width, channels] or [channels, height, width]"
+    f"{MOST_NUMBERS:,} numbers, and images as a bounded Box [height, width, channels] or [channels, height, width]"
 )
 _MOST_TOLD = 160  # characters of a space
 
@@ -64,7 +64,7 @@ def sight_of(environment: Any, task: str) -> Sight:
     space = environment.observation_space
     key = ""
     if isinstance(space, spaces.Dict):
-        key = next((each for each in PICTURE_KEYS if each in space.spaces and _is_picture(space[each])), "")
+        key = next((each for each in IMAGE_KEYS if each in space.spaces and _is_image(space[each])), "")
     shown = space[key] if key else space
 
     def part(observation: Any) -> Any:
@@ -72,9 +72,9 @@ def sight_of(environment: Any, task: str) -> Sight:
 
     if _is_grid_of_cells(environment, shown):
         return Sight("grid", tuple(shown.shape), lambda seen: np.asarray(part(seen), dtype=np.uint8))
-    if _is_picture(shown):
-        picture = PictureOf(shown)
-        return Sight("image", picture.shape, lambda seen: picture(part(seen)))
+    if _is_image(shown):
+        image = ImageOf(shown)
+        return Sight("image", image.shape, lambda seen: image(part(seen)))
     if (reason := _not_flattened(space)) is not None:
         raise ValueError(f"{task}: the observation space {_told(space)} is not supported{reason}; {_SERVED}")
     flat: Any = spaces.flatten_space(space)
@@ -89,12 +89,12 @@ def sight_of(environment: Any, task: str) -> Sight:
     return Sight("state", (size,), lambda seen: _float32(flatten(space, seen)))
 
 
-def sight_of_pictures(environment: Any, task: str) -> Sight:
-    """Return what is seen of the pictures that an environment renders, whatever it shows otherwise."""
+def sight_of_images(environment: Any, task: str) -> Sight:
+    """Return what is seen of the images that an environment renders, whatever it shows otherwise."""
     return Sight(
         "image",
         (SHRUNK_SIDE, SHRUNK_SIDE, 3),
-        lambda picture: shrunk(rendered(picture, task), (SHRUNK_SIDE, SHRUNK_SIDE)),
+        lambda image: shrunk(rendered(image, task), (SHRUNK_SIDE, SHRUNK_SIDE)),
     )
 
 
@@ -138,8 +138,8 @@ class Rescaled:
         return within.astype(self.dtype)
 
 
-class PictureOf:
-    """Brings the pictures of a Box to bytes, [height, width, channels], and large ones to 84 x 84.
+class ImageOf:
+    """Brings the images of a Box to bytes, [height, width, channels], and large ones to 84 x 84.
 
     Args:
         space: The Box, which is bounded.
@@ -157,43 +157,43 @@ class PictureOf:
         self.low, self.scale = low, 255 / np.where(high > low, high - low, 1)
 
     def __call__(self, shown: Num[np.ndarray, "..."]) -> UInt8[np.ndarray, "h w c"]:
-        """Return a picture of bytes; what has other bounds than 0 and 255 is scaled to them."""
-        picture = np.asarray(shown)
+        """Return an image of bytes; what has other bounds than 0 and 255 is scaled to them."""
+        image = np.asarray(shown)
         if not self.is_bytes:
-            picture = ((picture - self.low) * self.scale).round().clip(0, 255).astype(np.uint8)
+            image = ((image - self.low) * self.scale).round().clip(0, 255).astype(np.uint8)
         if not self.has_channels:
-            picture = picture[..., None]
+            image = image[..., None]
         if self.channels_first:
-            picture = picture.transpose(1, 2, 0)
-        return shrunk(picture, (SHRUNK_SIDE, SHRUNK_SIDE)) if self.shrinks else picture
+            image = image.transpose(1, 2, 0)
+        return shrunk(image, (SHRUNK_SIDE, SHRUNK_SIDE)) if self.shrinks else image
 
 
-def shrunk(picture: UInt8[np.ndarray, "h w c"], size: tuple[int, int]) -> UInt8[np.ndarray, "h2 w2 c"]:
-    """Return a picture at another height and width: each pixel is the mean of those that it stands for."""
-    if picture.shape[:2] == size:
-        return picture
-    channels_first = torch.from_numpy(np.array(picture.transpose(2, 0, 1), dtype=np.float32))
+def shrunk(image: UInt8[np.ndarray, "h w c"], size: tuple[int, int]) -> UInt8[np.ndarray, "h2 w2 c"]:
+    """Return an image at another height and width: each pixel is the mean of those that it stands for."""
+    if image.shape[:2] == size:
+        return image
+    channels_first = torch.from_numpy(np.array(image.transpose(2, 0, 1), dtype=np.float32))
     small = torch.nn.functional.interpolate(channels_first[None], size=size, mode="area")[0]
     bytes_: UInt8[np.ndarray, "h2 w2 c"] = small.round().byte().permute(1, 2, 0).numpy()
     return np.ascontiguousarray(bytes_)
 
 
-def rendered(picture: Any, task: str) -> UInt8[np.ndarray, "h w 3"]:
-    """Return a rendered picture, and refuse what is none."""
-    if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[-1] != 3:
-        shape = picture.shape if isinstance(picture, np.ndarray) else type(picture).__name__
-        raise ValueError(f"{task}: render() must give a picture [height, width, 3], got {shape}")
-    return picture.astype(np.uint8, copy=False)
+def rendered(image: Any, task: str) -> UInt8[np.ndarray, "h w 3"]:
+    """Return a rendered image, and refuse what is none."""
+    if not isinstance(image, np.ndarray) or image.ndim != 3 or image.shape[-1] != 3:
+        shape = image.shape if isinstance(image, np.ndarray) else type(image).__name__
+        raise ValueError(f"{task}: render() must give an image [height, width, 3], got {shape}")
+    return image.astype(np.uint8, copy=False)
 
 
-def channels_of_three(picture: UInt8[np.ndarray, "h w c"], side: int) -> UInt8[np.ndarray, "3 side side"]:
-    """Return a picture as agents with continuous actions see it: three channels, which come first, and square."""
-    colours = picture.repeat(3, axis=-1) if picture.shape[-1] == 1 else picture
+def channels_of_three(image: UInt8[np.ndarray, "h w c"], side: int) -> UInt8[np.ndarray, "3 side side"]:
+    """Return an image as agents with continuous actions see it: three channels, which come first, and square."""
+    colours = image.repeat(3, axis=-1) if image.shape[-1] == 1 else image
     return np.ascontiguousarray(shrunk(colours, (side, side)).transpose(2, 0, 1))
 
 
-def _is_picture(space: Any) -> bool:
-    """Whether a space is that of pictures: bounded, with two sides that are long enough; of floats, three axes."""
+def _is_image(space: Any) -> bool:
+    """Whether a space is that of images: bounded, with two sides that are long enough; of floats, three axes."""
     from gymnasium import spaces
 
     if not isinstance(space, spaces.Box) or not space.is_bounded():
@@ -207,7 +207,7 @@ def _is_picture(space: Any) -> bool:
 
 
 def _is_grid_of_cells(environment: Any, space: Any) -> bool:
-    """Whether a space is that of MiniGrid's cells, each a code of three numbers, and not that of a picture of them."""
+    """Whether a space is that of MiniGrid's cells, each a code of three numbers, and not that of an image of them."""
     package = sys.modules.get("minigrid.minigrid_env")  # where it is not loaded, this is none of its environments
     world = environment.unwrapped
     if package is None or not isinstance(world, package.MiniGridEnv) or len(getattr(space, "shape", None) or ()) != 3:

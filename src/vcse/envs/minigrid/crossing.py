@@ -62,7 +62,7 @@ MAPS = tuple(
 
 
 def map_number(orientation: Orientation, wall: int, opening: int) -> int:
-    """Give the number of a map, such as the one with a vertical wall at x = 4 that opens at y = 1."""
+    """Return the number of a map, such as the one with a vertical wall at x = 4 that opens at y = 1."""
     wanted = CrossingMap(orientation, wall, opening)
     if wanted not in MAPS:
         raise ValueError(
@@ -169,7 +169,7 @@ def _observed(
 
 
 def goal_rewards(steps_used: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Give the reward for entering the goal with the step of this index, the first being 0."""
+    """Return the reward for entering the goal with the step of this index, the first being 0."""
     return 1 - 0.9 * (steps_used + 1) / MOST_STEPS
 
 

@@ -65,7 +65,7 @@ def time_exact_values_at(
 def stationary_values(
     tables: CrossingTables, probabilities: Probabilities, discount: float
 ) -> Float[Tensor, "*learners states"]:
-    """Give the value of every state if there were no time limit and the goal always paid 1.
+    """Return the value of every state if there were no time limit and the goal always paid 1.
 
     V = G + discount · T V, with G the probability of entering the goal now and T that of moving on: one linear
     system per map, solved in float64.

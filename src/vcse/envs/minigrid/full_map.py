@@ -49,7 +49,7 @@ class MapPlanes:
 
 
 def map_planes(world: Any) -> np.ndarray:
-    """Give the whole map as one-hot planes: objects, colours, states (the agent's is its direction), and carrying."""
+    """Return the whole map as one-hot planes: objects, colours, states (the agent's is its direction), and carrying."""
     return _with_agent(_one_hot(world.grid.encode()), world)
 
 

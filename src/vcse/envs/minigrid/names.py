@@ -1,7 +1,7 @@
 """MiniGrid's tasks by name: which there are, what simulates them, and what is known of each before it runs.
 
 Two backends give the same worlds. EnvPool steps thousands of grids in C++ threads and is what training uses. The
-`minigrid` package is the reference: it shows the whole map, draws pictures, and serves where EnvPool is not
+`minigrid` package is the reference: it shows the whole map, draws images, and serves where EnvPool is not
 installed, at about a tenth of the speed. A seed gives other layouts in the one than in the other.
 """
 
@@ -18,7 +18,7 @@ from vcse.extras import install
 
 TASKS = ("LavaGapS7", "Empty-16x16", "DoorKey-6x6", "DoorKey-8x8", "Unlock", "SimpleCrossingS9N1")
 ID_PREFIX = "MiniGrid-"  # of the names under which Gymnasium knows the tasks
-FROM_PATTERNS = "WFC-"  # how the tasks begin whose maps the minigrid package makes from pictures
+FROM_PATTERNS = "WFC-"  # how the tasks begin whose maps the minigrid package makes from images
 COSTLY_COLLISIONS = "Dynamic-Obstacles-"  # how the tasks begin that give -1 for walking into something
 VIEW = (7, 7, 3)
 INSTALL = install("minigrid")
@@ -31,7 +31,7 @@ CHOOSING_MISSIONS = ("Fetch-", "GoToDoor-", "GoToObject-", "PutNear-")
 
 @cache
 def fastest_backend() -> Literal["envpool", "minigrid"]:
-    """Give EnvPool where it is installed; else say, once, what doing without it costs."""
+    """Return EnvPool where it is installed; else log, once, what doing without it costs."""
     if is_installed("envpool"):
         return "envpool"
     print(
@@ -62,7 +62,7 @@ def _plain(name: str) -> str:
 
 
 def registered_tasks() -> tuple[str, ...]:
-    """Give the names of all tasks of the faster backend that is installed, without MiniGrid- and -v0 around them."""
+    """Return the names of all tasks of the faster backend that is installed, without MiniGrid- and -v0 around them."""
     if is_installed("envpool"):
         import envpool
 
@@ -78,7 +78,7 @@ def registered_tasks() -> tuple[str, ...]:
 
 
 def buildable_tasks(*, full: bool) -> tuple[str, ...]:
-    """Give those of all tasks that can be stepped here, with the agent's view or the whole map."""
+    """Return those of all tasks that can be stepped here, with the agent's view or the whole map."""
     known = registered_tasks()
     if not full and is_installed("envpool"):
         return known
@@ -86,12 +86,12 @@ def buildable_tasks(*, full: bool) -> tuple[str, ...]:
 
 
 def lacks_patterns() -> bool:
-    """Whether the minigrid package came without the pictures that some of its maps are made from."""
+    """Whether the minigrid package came without the images that some of its maps are made from."""
     return not patterns().is_dir()
 
 
 def patterns() -> Path:
-    """Return where the minigrid package keeps the pictures that some of its maps are made from."""
+    """Return where the minigrid package keeps the images that some of its maps are made from."""
     package = importlib.util.find_spec("minigrid")
     return Path(package.origin if package and package.origin else "minigrid").parent / "envs" / "wfc" / "patterns"
 
@@ -102,7 +102,7 @@ def rewards_only_the_goal(task: str) -> bool:
 
 
 def mission_of(task: str) -> Mission:
-    """Say whether the mission of a task is always the same, or names or chooses what the goal of an episode is."""
+    """Return whether the mission of a task is always the same, or names or chooses the goal of an episode."""
     if task.startswith(CHOOSING_MISSIONS):
         return "chooses"
     return "names" if task.startswith(NAMING_MISSIONS) else "constant"

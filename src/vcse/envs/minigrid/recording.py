@@ -61,7 +61,7 @@ def record_grids(
 
 def _world(task: str, seed: int, *, full: bool) -> Any:
     """Make the world that is rendered."""
-    world = ReferenceMiniGrid(task, [seed], full=full, pictures=True).worlds[0]
+    world = ReferenceMiniGrid(task, [seed], full=full, images=True).worlds[0]
     world.highlight = not full  # what the policy sees is drawn brighter
     world.tile_size = max(8, MAP_PIXELS // max(world.width, world.height))
     return world

@@ -1,4 +1,4 @@
-"""MiniGrid stepped by the `minigrid` package, which also shows the whole map and draws pictures."""
+"""MiniGrid stepped by the `minigrid` package, which also shows the whole map and draws images."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from vcse.envs.minigrid.full_map import PLANES, MapPlanes
 class ReferenceMiniGrid:
     """MiniGrid stepped by the `minigrid` package, one environment after the other."""
 
-    def __init__(self, task: str, seeds: Sequence[int], *, full: bool = False, pictures: bool = False) -> None:
+    def __init__(self, task: str, seeds: Sequence[int], *, full: bool = False, images: bool = False) -> None:
         if not names.is_installed("minigrid"):
             raise RuntimeError(f"the minigrid package is not installed: {names.INSTALL}")
         if task.startswith(names.FROM_PATTERNS) and names.lacks_patterns():
@@ -28,7 +28,7 @@ class ReferenceMiniGrid:
         self.count = len(seeds)
         self.full = full
         self.seeds = tuple(seeds)
-        mode = "rgb_array" if pictures else None
+        mode = "rgb_array" if images else None
         self.worlds: list[Any] = [gymnasium.make(names.gymnasium_id(task), render_mode=mode).unwrapped for _ in seeds]
         world = self.worlds[0]
         self.actions = int(world.action_space.n)

@@ -39,7 +39,7 @@ _BUILDING_SEED = 0
 
 
 def registered_tasks() -> tuple[str, ...]:
-    """Give the names of all tasks, without their family."""
+    """Return the names of all tasks, without their family."""
     if not _installed():
         raise RuntimeError(f"dm_control is not installed: {INSTALL}")
     return tuple(_tasks())
@@ -66,7 +66,7 @@ def simulate(task: str, *, observes: bool = True) -> "_Environment":
 
     Args:
         task: The name.
-        observes: Give the state at each step; whoever looks at pictures can do without, and saves time.
+        observes: Give the state at each step; whoever looks at images can do without, and saves time.
     """
     return _Environment(task.rpartition("/")[2], observes=observes)
 
@@ -118,7 +118,7 @@ class _Environment:
         self.camera = _CAMERA_OF_DOMAIN.get(domain, 0)
         self._simulator: Any = _suite().load(domain, task, task_kwargs={"random": _BUILDING_SEED})
         physics = self._simulator.physics
-        physics.__class__ = _without_pictures(type(physics))
+        physics.__class__ = _without_images(type(physics))
         if not observes:
             self._simulator.task.get_observation = _nothing
         bounds = self._simulator.action_spec()
@@ -180,7 +180,7 @@ class _Task(NamedTuple):
 
 @cache
 def _tasks() -> dict[str, _Task]:
-    """Give all tasks. Domains and tasks both have names with `_`, so that a name cannot be taken apart."""
+    """Return all tasks. Domains and tasks both have names with `_`, so that a name cannot be taken apart."""
     tasks = {f"{domain}_{task}": _Task(domain, task, -math.inf) for domain, task in _suite().ALL_TASKS}
     for name, (dense, least_reward) in SPARSE.items():
         tasks[name] = tasks[dense]._replace(least_reward=least_reward)
@@ -203,7 +203,7 @@ def _suite() -> Any:
     return suite
 
 
-def _without_pictures(physics: type) -> type:
+def _without_images(physics: type) -> type:
     """Derive physics that cannot draw.
 
     quadruped_escape asks at each reset whether its terrain must be drawn anew, and asking alone would open a window

@@ -1,7 +1,7 @@
-"""Environments that show pictures: DeepMind Control as dmc-pixels/NAME, and Meta-World as metaworld/NAME.
+"""Environments that show images: DeepMind Control as dmc-pixels/NAME, and Meta-World as metaworld/NAME.
 
 An action is played for some frames of the simulator, whose rewards are summed, and the image is rendered after that.
-Pictures are drawn in worker processes alone, each of which chooses a library that draws before anything is imported
+Images are drawn in worker processes alone, each of which chooses a library that draws before anything is imported
 that would choose another.
 """
 
@@ -15,7 +15,7 @@ from jaxtyping import Float, UInt8
 
 from vcse.envs.interface import Rendering, TaskSpec
 from vcse.envs.mujoco import dmc, metaworld
-from vcse.envs.mujoco.rendering import PictureTaker, choose_gl_backend, gl_backend_for
+from vcse.envs.mujoco.rendering import Renderer, choose_gl_backend, gl_backend_for
 from vcse.envs.processes import Batch
 
 FAMILIES = ("dmc-pixels", "metaworld")
@@ -37,12 +37,12 @@ def _spec(task: str) -> TaskSpec:
 
 
 class Pixels(Batch):
-    """A batch of environments, each with a task and episodes of its own, seen as pictures.
+    """A batch of environments, each with a task and episodes of its own, seen as images.
 
     Args:
         tasks: One name per environment, such as dmc-pixels/hopper_stand. They may differ, as long as they are of one
             family and their actions are of the same size.
-        rendering: Quality of pictures: faithful is what everyone else draws; light is hardly different, and much
+        rendering: Quality of images: faithful is what everyone else draws; light is hardly different, and much
             faster on a CPU; fast has no shadows, no reflections and no smooth edges.
         device: That draws: cpu, or a GPU as in cuda or cuda:1.
         processes: That simulate and draw. Each is a new one, also where there is only one.
@@ -84,7 +84,7 @@ class Pixels(Batch):
                 )
         kind, index = _device(device)
         gl_backend_for(kind)  # what cannot draw is refused here, in words of its own, before a process meets it
-        self.frame_shape = (3, image_size, image_size)
+        self.image_shape = (3, image_size, image_size)
         self.action_repeat = action_repeat
         self.most_steps = spec.most_frames // action_repeat
         sizes: dict[str, Any] = {"image_size": image_size, "action_repeat": action_repeat}
@@ -92,7 +92,7 @@ class Pixels(Batch):
             tasks,
             partial(build, rendering=rendering, device=kind, index=index, goal_marker=goal_marker, **sizes),
             action_size=spec.action_size,
-            seen=("picture", np.uint8, self.frame_shape),
+            seen=("image", np.uint8, self.image_shape),
             has_success=spec.has_success,
             constants=[("gl_backend", "S8")],
             processes=processes,
@@ -111,7 +111,7 @@ class _Environment:
         self.constants: Mapping[str, Any] = {"gl_backend": gl_backend.encode()}
         self.simulation = simulation
         self._action_repeat = action_repeat
-        self._camera = PictureTaker(
+        self._camera = Renderer(
             simulation.model,
             simulation.camera,
             (image_size, image_size),
@@ -123,7 +123,7 @@ class _Environment:
         """Begin the episode of a seed."""
         self.simulation.begin(seed)
         self._camera.renew_terrain()
-        return self._camera.draw(self.simulation.data)
+        return self._camera.render(self.simulation.data)
 
     def step(self, action: Float[np.ndarray, " a"]) -> tuple[UInt8[np.ndarray, "3 s s"], float, bool, bool, bool]:
         """Play an action until its frames or the episode are over."""
@@ -134,7 +134,7 @@ class _Environment:
             success |= reached
             if terminated or truncated:
                 break
-        return self._camera.draw(self.simulation.data), rewards, terminated, truncated, success
+        return self._camera.render(self.simulation.data), rewards, terminated, truncated, success
 
     def close(self) -> None:
         """Close the camera."""

@@ -1,7 +1,7 @@
-"""One simulated environment to make a film of: what its policy sees, and a larger picture for people.
+"""One simulated environment to make a film of: what its policy sees, and a larger image for people.
 
 It is a policy's own environment, whichever that was trained in: dmc/NAME shows states, dmc-pixels/NAME and
-metaworld/NAME show small pictures. The camera for people is the one that those pictures are taken with.
+metaworld/NAME show small images. The camera for people is the one that those images are taken with.
 """
 
 import types
@@ -17,19 +17,19 @@ from vcse.envs.interface import Making, Rendering
 from vcse.envs.moments import Moment, Outcome
 from vcse.envs.mujoco import dmc
 from vcse.envs.mujoco.pixels import build, task_spec
-from vcse.envs.mujoco.rendering import PictureTaker, choose_gl_backend, gl_backend_for
+from vcse.envs.mujoco.rendering import Renderer, choose_gl_backend, gl_backend_for
 from vcse.envs.processes import Batch
 from vcse.streams import episode_seeds
 
-SIDE = 320  # pixels of a picture for people
-FRAMES_PER_PICTURE = 4
+SIDE = 320  # pixels of an image for people
+FRAMES_PER_IMAGE = 4
 
 
 class Sight(NamedTuple):
     """What is to be seen."""
 
-    observation: np.ndarray  # a state or a small picture, for the policy
-    picture: UInt8[np.ndarray, "s s 3"]  # for people; a new one every `FRAMES_PER_PICTURE` frames, and at the end
+    observation: np.ndarray  # a state or a small image, for the policy
+    image: UInt8[np.ndarray, "s s 3"]  # for people; a new one every `FRAMES_PER_IMAGE` frames, and at the end
 
 
 class FilmedStep(NamedTuple):
@@ -47,7 +47,7 @@ class Filmed(Batch):
 
     Args:
         task: With its family.
-        rendering: Quality of the pictures that the policy sees. Those for people are always faithful.
+        rendering: Quality of the images that the policy sees. Those for people are always faithful.
         goal_marker: Draw the dot that shows the goal of metaworld's tasks, for the policy and for people.
         image_size: Pixels of each side of an image that the policy sees.
         action_repeat: Frames for which an action is played; dmc/... repeats none.
@@ -74,7 +74,7 @@ class Filmed(Batch):
             [task],
             partial(_build, rendering=rendering, goal_marker=goal_marker, **sizes),
             action_size=spec.action_size,
-            seen=("sight", [observation, ("picture", np.uint8, (SIDE, SIDE, 3))]),
+            seen=("sight", [observation, ("image", np.uint8, (SIDE, SIDE, 3))]),
             has_success=spec.has_success,
             processes=1,
             always_workers=True,
@@ -128,7 +128,7 @@ def record_simulation(
             stack = deque([sight.observation] * recent, maxlen=recent)
             step, return_so_far, has_succeeded = 0, 0.0, False
             outcome: Outcome = ""
-            yield Moment(sight.picture, episode, step, return_so_far, outcome)
+            yield Moment(sight.image, episode, step, return_so_far, outcome)
             while not outcome:
                 told = world.step(choose(stack, generator))
                 stack.append(told.sight.observation)
@@ -136,8 +136,8 @@ def record_simulation(
                 has_succeeded |= told.success
                 if told.terminated or told.truncated:
                     outcome = "goal" if has_succeeded else "over" if told.terminated else "out of time"
-                if outcome or step * world.action_repeat % FRAMES_PER_PICTURE == 0:
-                    yield Moment(told.sight.picture, episode, step, return_so_far, outcome)
+                if outcome or step * world.action_repeat % FRAMES_PER_IMAGE == 0:
+                    yield Moment(told.sight.image, episode, step, return_so_far, outcome)
     finally:
         world.close()
 
@@ -149,35 +149,35 @@ class _Environment:
 
     def __init__(self, environment: Any, simulation: Any, action_repeat: int) -> None:
         self._environment, self._simulation, self._action_repeat = environment, simulation, action_repeat
-        self._camera = PictureTaker(
+        self._camera = Renderer(
             simulation.model, simulation.camera, (SIDE, SIDE), "faithful", is_upside_down=simulation.is_upside_down
         )
         self._frames = 0
-        self._picture: UInt8[np.ndarray, "s s 3"]
+        self._image: UInt8[np.ndarray, "s s 3"]
 
     def begin(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Begin the episode of a seed."""
         observation = self._environment.begin(seed)
         self._frames = 0
         self._camera.renew_terrain()
-        self._take_picture()
-        return observation, self._picture
+        self._render()
+        return observation, self._image
 
     def step(self, action: Float[np.ndarray, " a"]) -> tuple[Any, ...]:
         """Act."""
         observation, reward, terminated, truncated, success = self._environment.step(action)
         self._frames += self._action_repeat
-        if terminated or truncated or self._frames % FRAMES_PER_PICTURE == 0:
-            self._take_picture()
-        return (observation, self._picture), reward, terminated, truncated, success
+        if terminated or truncated or self._frames % FRAMES_PER_IMAGE == 0:
+            self._render()
+        return (observation, self._image), reward, terminated, truncated, success
 
     def close(self) -> None:
         """Close the cameras."""
         self._camera.close()
         self._environment.close()
 
-    def _take_picture(self) -> None:
-        self._picture = self._camera.draw(self._simulation.data).transpose(1, 2, 0)
+    def _render(self) -> None:
+        self._image = self._camera.render(self._simulation.data).transpose(1, 2, 0)
 
 
 def _build(task: str, *, rendering: Rendering, goal_marker: bool, image_size: int, action_repeat: int) -> _Environment:
@@ -188,9 +188,9 @@ def _build(task: str, *, rendering: Rendering, goal_marker: bool, image_size: in
         states = dmc.simulate(name)
         return _Environment(states, states, action_repeat)
     sizes: dict[str, Any] = {"image_size": image_size, "action_repeat": action_repeat}
-    pictures = build(task, rendering=rendering, goal_marker=goal_marker, **sizes)
-    return _Environment(pictures, pictures.simulation, action_repeat)
+    images = build(task, rendering=rendering, goal_marker=goal_marker, **sizes)
+    return _Environment(images, images.simulation, action_repeat)
 
 
 def _sight(seen: np.ndarray) -> Sight:
-    return Sight(seen["observation"][0], seen["picture"][0])
+    return Sight(seen["observation"][0], seen["image"][0])

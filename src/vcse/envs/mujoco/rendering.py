@@ -1,6 +1,6 @@
-"""Pictures of what MuJoCo simulates, drawn by OpenGL without a display.
+"""Images of what MuJoCo simulates, drawn by OpenGL without a display.
 
-On a CPU, drawing takes far more time than simulating, and most of it goes into what is hardly seen in a small picture:
+On a CPU, drawing takes far more time than simulating, and most of it goes into what is hardly seen in a small image:
 a map of shadows with millions of points, and balls of hundreds of faces. There are three qualities: faithful is what
 `dm_control` and `gymnasium` draw, bit for bit; light draws the same with less waste; fast leaves things out.
 """
@@ -23,7 +23,7 @@ from vcse.envs.interface import Rendering
 
 INSTALL = "apt install libosmesa6 (where that does not exist any more: libegl1 and libgl1-mesa-dri)"
 
-_MOST_GEOMS = 10_000  # in one picture; there is room for them from the start
+_MOST_GEOMS = 10_000  # in one image; there is room for them from the start
 _SHADOW_MAP = 512  # points a side
 _SLICES, _STACKS = 12, 6  # faces around and along anything round
 # What MuJoCo reads from MUJOCO_GL, and the backends that it means.
@@ -49,13 +49,13 @@ class MissingLibrary(NamedTuple):
 
 
 _MISSING = {
-    "cpu": MissingLibrary("pictures need a library that draws, and neither OSMesa nor EGL is here", INSTALL),
-    "cuda": MissingLibrary("a GPU draws with EGL, which is not here", "apt install libegl1, beside the GPU's driver"),
+    "cpu": MissingLibrary("images need a library that renders, and neither OSMesa nor EGL is here", INSTALL),
+    "cuda": MissingLibrary("a GPU renders with EGL, which is not here", "apt install libegl1, beside the GPU's driver"),
 }
 
 
 def missing_library(device: Literal["cpu", "cuda"]) -> MissingLibrary | None:
-    """Say which library that draws is missing on a device; None where there is one.
+    """Return which rendering library is missing on a device; None where there is one.
 
     Nothing is chosen yet. Where MUJOCO_GL names one that is not here, that is an error.
     """
@@ -63,7 +63,7 @@ def missing_library(device: Literal["cpu", "cuda"]) -> MissingLibrary | None:
 
 
 def named_backend() -> str | None:
-    """Give what MUJOCO_GL names: egl, osmesa, glfw or off; None where it is not set, or empty.
+    """Return what MUJOCO_GL names: egl, osmesa, glfw or off; None where it is not set, or empty.
 
     What it must not be is refused here, before MuJoCo and dm_control refuse it, each in words of its own; and what is
     not here, at which they fail without saying what is missing.
@@ -82,12 +82,12 @@ def named_backend() -> str | None:
 
 
 def gl_backend_for(device: Literal["cpu", "cuda"]) -> str:
-    """Give what would draw on a device, and refuse what cannot; nothing is chosen yet."""
+    """Return what would draw on a device, and refuse what cannot; nothing is chosen yet."""
     backend = named_backend() or _first_here(device)
     if backend is None:
         raise RuntimeError(": ".join(_MISSING[device]))
     if backend == _OFF:
-        raise RuntimeError(f"pictures are asked for, but MUJOCO_GL={os.environ['MUJOCO_GL']} turns drawing off")
+        raise RuntimeError(f"images are asked for, but MUJOCO_GL={os.environ['MUJOCO_GL']} turns drawing off")
     has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if backend == "glfw" and sys.platform == "linux" and not has_display:
         raise RuntimeError(
@@ -110,7 +110,7 @@ def choose_gl_backend(device: Literal["cpu", "cuda"], index: int = 0) -> str:
     if device == "cuda" and backend == "egl" and (number := _egl_number(index)) is not None:
         os.environ.setdefault("MUJOCO_EGL_DEVICE_ID", number)
     if device == "cpu" or backend == "osmesa":
-        # The software would draw with threads that wait for each other. A picture is too small for that, and there are
+        # The software would draw with threads that wait for each other. An image is too small for that, and there are
         # processes for all cores already.
         os.environ.setdefault("LP_NUM_THREADS", "0")
     os.environ["MUJOCO_GL"] = backend
@@ -121,18 +121,18 @@ def choose_gl_backend(device: Literal["cpu", "cuda"], index: int = 0) -> str:
     return backend
 
 
-class PictureTaker:
-    """A camera of one model, which draws whatever state the model is in.
+class Renderer:
+    """A camera of one model, which renders whatever state the model is in.
 
     Args:
         model: MuJoCo's own.
         camera: Name or number.
-        size: Height and width of pictures.
-        rendering: Quality of pictures: faithful, light or fast.
+        size: Height and width of images.
+        rendering: Quality of images: faithful, light or fast.
         is_upside_down: The camera was hung up that way: rows are left in OpenGL's order, from the bottom up.
 
     Attributes:
-        close: Call it to give back what OpenGL holds, after the last picture.
+        close: Call it to release what OpenGL holds, after the last image.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class PictureTaker:
         except Exception as error:
             remedy = _WITHOUT_DISPLAY if backend == "glfw" else INSTALL
             raise RuntimeError(
-                f"nothing can be drawn with MUJOCO_GL={backend} ({type(error).__name__}: {error}); {remedy}"
+                f"nothing can be rendered with MUJOCO_GL={backend} ({type(error).__name__}: {error}); {remedy}"
             ) from error
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._scene = mujoco.MjvScene(model, _MOST_GEOMS)
@@ -176,8 +176,8 @@ class PictureTaker:
         # What OpenGL holds is given back to the window that is current, which must be this one, whoever forgets it.
         self.close = weakref.finalize(self, _free, self._window, self._context)
 
-    def draw(self, data: Any) -> UInt8[np.ndarray, "3 h w"]:
-        """Draw a state of the model."""
+    def render(self, data: Any) -> UInt8[np.ndarray, "3 h w"]:
+        """Return an image of a state of the model."""
         self._window.make_current()
         everything = self._mujoco.mjtCatBit.mjCAT_ALL.value
         self._mujoco.mjv_updateScene(
@@ -197,7 +197,7 @@ class PictureTaker:
 
 
 def _free(window: Any, context: Any) -> None:
-    """Give back what OpenGL holds."""
+    """Release what OpenGL holds."""
     window.make_current()
     context.free()
     window.free()
@@ -214,7 +214,7 @@ def _check_is_not_fixed(backend: str) -> None:
 
 
 def _egl_number(index: int) -> str | None:
-    """Give the number that EGL has for a GPU, which CUDA_VISIBLE_DEVICES does not hide from it.
+    """Return the number that EGL has for a GPU, which CUDA_VISIBLE_DEVICES does not hide from it.
 
     None, so that MuJoCo takes the first that draws, where GPUs are not listed by number: MIG and UUIDs EGL knows not.
     """
@@ -224,7 +224,7 @@ def _egl_number(index: int) -> str | None:
 
 
 def _first_here(device: str) -> str | None:
-    """Give the best backend whose library is here."""
+    """Return the best backend whose library is here."""
     return next((backend for backend in _WITHOUT_WINDOW[device] if _loads(_LIBRARY[backend])), None)
 
 

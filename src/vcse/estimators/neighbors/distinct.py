@@ -63,7 +63,7 @@ def radius_of_rare(
 
 
 def may_be_equal(points: Float[Tensor, "b n d"]) -> bool:
-    """Tell, by the last coordinate alone, whether there are enough equal points to look for them."""
+    """Return, by the last coordinate alone, whether there are enough equal points to look for them."""
     batch, count = points.shape[:2]
     return count >= LEAST_POINTS and _different(points[..., -1].numpy()) <= MOST_DIFFERENT * batch * count
 

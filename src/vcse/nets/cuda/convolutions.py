@@ -1,6 +1,6 @@
-"""The convolutions of a picture encoder on CUDA: kernels for few channels, which libraries are slow with.
+"""The convolutions of an image encoder on CUDA: kernels for few channels, which libraries are slow with.
 
-All tensors of pictures here have the channels last: [picture, row, column, channel].
+All tensors of images here have the channels last: [image, row, column, channel].
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ PARTS = 128  # in which the pixels are taken for the gradients of weights
 
 
 def encoded(
-    pictures: UInt8[Tensor, "n h w c"],
+    images: UInt8[Tensor, "n h w c"],
     weights: Sequence[Float[Tensor, "_ _ 3 3"]],
     biases: Sequence[Float[Tensor, " _"]],
     dtype: torch.dtype,
@@ -28,20 +28,20 @@ def encoded(
     """Apply rectified convolutions to pixels from -127.5 to 127.5, one after the other.
 
     Args:
-        pictures: Square, with the channels last.
+        images: Square, with the channels last.
         weights: Of each convolution.
         biases: Of each convolution.
         dtype: Of the numbers that are multiplied, and of hidden layers.
     """
-    features: Tensor = _Encoded.apply(pictures, dtype, *weights, *biases)  # type: ignore[no-untyped-call]
+    features: Tensor = _Encoded.apply(images, dtype, *weights, *biases)  # type: ignore[no-untyped-call]
     return features
 
 
 class _Encoded(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, pictures: Tensor, dtype: torch.dtype, *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, images: Tensor, dtype: torch.dtype, *parameters: Tensor) -> Tensor:
         weights, biases = parameters[: len(STRIDES)], parameters[len(STRIDES) :]
-        inputs, taps = [_padded(pictures)], []
+        inputs, taps = [_padded(images)], []
         for weight, bias, stride in zip(weights, biases, STRIDES, strict=True):
             taps.append(_by_tap(weight, inputs[-1].shape[-1], dtype))
             inputs.append(_convolved(inputs[-1], taps[-1], bias, stride))
@@ -63,20 +63,20 @@ class _Encoded(torch.autograd.Function):
             of_taps = _weight_gradient(gradient, inputs[number], STRIDES[number])
             of_weight = of_taps[:, :, : ctx.channels[number]].permute(3, 2, 0, 1)
             of_weights.insert(0, of_weight.contiguous(memory_format=torch.channels_last))
-            if number > 0:  # pictures have no gradient
+            if number > 0:  # images have no gradient
                 gradient, bias_gradient = _input_gradient(gradient, taps[number], inputs[number])
         return None, None, *of_weights, *of_biases
 
 
-def _padded(pictures: UInt8[Tensor, "n h w c"]) -> UInt8[Tensor, "n h w i"]:
-    """Give pixels as far apart as kernels want them. What is between them has weights of 0."""
-    count, height, width, channels = pictures.shape
+def _padded(images: UInt8[Tensor, "n h w c"]) -> UInt8[Tensor, "n h w i"]:
+    """Return pixels as far apart as kernels want them. What is between them has weights of 0."""
+    count, height, width, channels = images.shape
     pitch = product_size(channels)
     whole, strides = (count, height, width, pitch), (height * width * pitch, width * pitch, pitch, 1)
-    if pictures.stride() == strides:
-        return pictures.as_strided(whole, strides)
-    padded = pictures.new_zeros(whole)
-    padded[..., :channels] = pictures
+    if images.stride() == strides:
+        return images.as_strided(whole, strides)
+    padded = images.new_zeros(whole)
+    padded[..., :channels] = images
     return padded
 
 
@@ -93,7 +93,7 @@ def _convolved(
     out_side, units = (in_side - WINDOW) // stride + 1, taps.shape[-1]
     out = taps.new_empty(count, out_side, out_side, units)
     pixels = count * out_side**2
-    device_code("pictures").convolve_kernel[(-(-pixels // TILE_PIXELS),)](
+    device_code("images").convolve_kernel[(-(-pixels // TILE_PIXELS),)](
         *(inputs, taps, bias.contiguous(), out, pixels, in_side, out_side, stride),
         INPUTS=channels,
         UNITS=units,
@@ -106,12 +106,12 @@ def _convolved(
 def _input_gradient(
     gradient: Float[Tensor, "n y x u"], taps: Float[Tensor, "3 3 i u"], inputs: Float[Tensor, "n h w i"]
 ) -> tuple[Float[Tensor, "n h w i"], Float[Tensor, " i"]]:
-    """Give the gradient before the ReLU that the inputs come from, and its sum over all pixels."""
+    """Return the gradient before the ReLU that the inputs come from, and its sum over all pixels."""
     count, in_side, _, channels = inputs.shape
     pixels = count * in_side**2
     tiles = -(-pixels // TILE_PIXELS)
     out, sums = torch.empty_like(inputs), inputs.new_empty(tiles, channels, dtype=torch.float32)
-    device_code("pictures").input_gradient_kernel[(tiles,)](
+    device_code("images").input_gradient_kernel[(tiles,)](
         *(gradient, taps, inputs, out, sums, pixels, in_side, gradient.shape[1]),
         INPUTS=channels,
         UNITS=taps.shape[-1],
@@ -130,7 +130,7 @@ def _weight_gradient(
     part = -(-pixels // (PARTS * TILE_PIXELS)) * TILE_PIXELS
     parts = -(-pixels // part)
     partial = gradient.new_empty(parts, WINDOW, WINDOW, channels, units, dtype=torch.float32)
-    device_code("pictures").weight_gradient_kernel[(parts, WINDOW)](
+    device_code("images").weight_gradient_kernel[(parts, WINDOW)](
         *(gradient, inputs, partial, pixels, in_side, out_side, stride, part),
         INPUTS=channels,
         UNITS=units,

@@ -47,7 +47,7 @@ class Parcel:
         device: Where they go.
 
     Attributes:
-        arrived: What was sent last, on the device.
+        received: What was sent last, on the device.
     """
 
     def __init__(self, contents: Sequence[Tensor], device: torch.device) -> None:
@@ -55,7 +55,7 @@ class Parcel:
         there = torch.zeros(begins[-1], dtype=torch.uint8, device=device)
         here = torch.zeros(begins[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
         self._here, self._there = here, there
-        self._packed, self.arrived = (
+        self._packed, self.received = (
             [
                 memory[begin : begin + each.nbytes].view(each.dtype).view(each.shape)
                 for begin, each in zip(begins, contents, strict=False)
@@ -87,9 +87,9 @@ class CapturedCall(Generic[Output]):
     def __init__(self, function: Callable[..., Output], *inputs: Tensor, device: torch.device) -> None:
         self._from_host = [each.device.type == "cpu" for each in inputs]
         self._parcel = Parcel([each for each in inputs if each.device.type == "cpu"], device)
-        arrived = iter(self._parcel.arrived)
+        received = iter(self._parcel.received)
         self._inputs = [
-            next(arrived) if here else each.clone() for each, here in zip(inputs, self._from_host, strict=True)
+            next(received) if here else each.clone() for each, here in zip(inputs, self._from_host, strict=True)
         ]
         self._send(inputs)
         function(*self._inputs)

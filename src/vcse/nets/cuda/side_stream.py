@@ -32,6 +32,6 @@ class SideStream:
         return self._stream is not None and not self._stream.query()
 
     def wait(self) -> None:
-        """Let what follows begin once the operations are done."""
+        """Make the operations that follow wait for those of the side stream."""
         if self._stream is not None:
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)

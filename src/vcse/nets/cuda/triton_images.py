@@ -1,6 +1,6 @@
 """The device code of `augment`, `convolutions` and `wide_linear`; imported only where Triton is installed.
 
-A picture's channels, or the units of a hidden layer, lie side by side for every pixel. A convolution is nine small
+An image's channels, or the units of a hidden layer, lie side by side for every pixel. A convolution is nine small
 matrix products for a tile of pixels, one for each place of its window. Sums have a fixed order, so that results are
 deterministic.
 """
@@ -16,7 +16,7 @@ from vcse.nets.cuda.triton_perceptrons import rectified
 @triton.jit
 @no_type_check  # or the checks of shapes that the tests switch on would wrap what Triton compiles
 def shift_kernel(
-    picture_ptr,
+    image_ptr,
     shift_ptr,
     out_ptr,
     height,
@@ -26,24 +26,24 @@ def shift_kernel(
     PITCH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write one row of one shifted picture, with all channels of a pixel side by side, and zeros up to the next."""
-    row, picture = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    """Write one row of one shifted image, with all channels of a pixel side by side, and zeros up to the next."""
+    row, image = tl.program_id(0), tl.program_id(1).to(tl.int64)
     place = tl.arange(0, BLOCK)
     inside = place < width * PITCH
     channel = place % PITCH
-    from_row = row + tl.load(shift_ptr + 2 * picture) - pad
+    from_row = row + tl.load(shift_ptr + 2 * image) - pad
     from_row = tl.minimum(tl.maximum(from_row, 0), height - 1)
-    from_column = place // PITCH + tl.load(shift_ptr + 2 * picture + 1) - pad
+    from_column = place // PITCH + tl.load(shift_ptr + 2 * image + 1) - pad
     from_column = tl.minimum(tl.maximum(from_column, 0), width - 1)
-    here = ((picture * CHANNELS + channel) * height + from_row) * width + from_column
-    value = tl.load(picture_ptr + here, mask=inside & (channel < CHANNELS), other=0)
-    tl.store(out_ptr + (picture * height + row) * width * PITCH + place, value, mask=inside)
+    here = ((image * CHANNELS + channel) * height + from_row) * width + from_column
+    value = tl.load(image_ptr + here, mask=inside & (channel < CHANNELS), other=0)
+    tl.store(out_ptr + (image * height + row) * width * PITCH + place, value, mask=inside)
 
 
 @triton.jit
 @no_type_check
 def centred(loaded, like):
-    """Let pixels count from -127.5 to 127.5; numbers that are none stay what they are."""
+    """Shift pixels to the range -127.5 to 127.5; other inputs stay as they are."""
     if loaded.dtype == tl.uint8:
         loaded = (loaded.to(tl.float32) - 127.5).to(like.dtype)
     return loaded
@@ -52,9 +52,9 @@ def centred(loaded, like):
 @triton.jit
 @no_type_check
 def corner_of(pixel, out_side, in_side, stride):
-    """Give the first pixel of the window that each pixel of a convolution's output sees."""
-    picture, rest = pixel // (out_side * out_side), pixel % (out_side * out_side)
-    return (picture * in_side + rest // out_side * stride) * in_side + rest % out_side * stride
+    """Return the first pixel of the window that each pixel of a convolution's output sees."""
+    image, rest = pixel // (out_side * out_side), pixel % (out_side * out_side)
+    return (image * in_side + rest // out_side * stride) * in_side + rest % out_side * stride
 
 
 @triton.jit
@@ -111,14 +111,14 @@ def input_gradient_kernel(
     """
     pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = pixel < pixels
-    picture, rest = pixel // (in_side * in_side), pixel % (in_side * in_side)
+    image, rest = pixel // (in_side * in_side), pixel % (in_side * in_side)
     row, column = rest // in_side, rest % in_side
     channel, unit = tl.arange(0, INPUTS), tl.arange(0, UNITS)
     total = tl.zeros((BLOCK, INPUTS), dtype=tl.float32)
     for tap in tl.static_range(9):
         from_row, from_column = row - tap // 3, column - tap % 3
         exists = (from_row >= 0) & (from_row < out_side) & (from_column >= 0) & (from_column < out_side) & inside
-        seen_by = (picture * out_side + from_row) * out_side + from_column
+        seen_by = (image * out_side + from_row) * out_side + from_column
         gradient = tl.load(gradient_ptr + seen_by[:, None] * UNITS + unit[None, :], mask=exists[:, None], other=0.0)
         weight = tl.load(weight_ptr + (tap * INPUTS + channel[None, :]) * UNITS + unit[:, None])
         total = tl.dot(gradient, weight, total, input_precision=PRECISION)

@@ -17,7 +17,7 @@ BLOCK = 2048
 @triton.jit
 @no_type_check  # or the checks of shapes that the tests switch on would wrap what Triton compiles
 def rectified(value):
-    """Give max(value, 0); NaN stays NaN, which Triton's own maximum would hide."""
+    """Return max(value, 0); NaN stays NaN, which Triton's own maximum would hide."""
     return tl.where(value < 0, 0.0, value)
 
 
@@ -81,7 +81,7 @@ def mask_kernel(
     ROWS: tl.constexpr,
     UNITS: tl.constexpr,
 ):
-    """Let the gradient of one tile through where the hidden unit was on, and sum it over the tile's rows."""
+    """Pass the gradient of one tile where the hidden unit was on, and sum it over the tile's rows."""
     network = tl.program_id(2).to(tl.int64)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     unit = tl.program_id(1) * UNITS + tl.arange(0, UNITS)

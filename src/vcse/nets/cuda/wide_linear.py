@@ -19,7 +19,7 @@ def wide_linear(
     inputs: Float[Tensor, "n i"], weight: Float[Tensor, "o i"], bias: Float[Tensor, " o"]
 ) -> Float[Tensor, "n o"]:
     """Apply a linear layer; what is multiplied is float32, whatever the inputs are."""
-    if inputs.is_cuda and len(weight) <= MOST_OUTPUTS and device_code("pictures") is not None:
+    if inputs.is_cuda and len(weight) <= MOST_OUTPUTS and device_code("images") is not None:
         outputs: Tensor = _WideLinear.apply(inputs, weight)  # type: ignore[no-untyped-call]
         return outputs + bias
     return linear(inputs.float(), weight, bias)
@@ -34,7 +34,7 @@ class _WideLinear(torch.autograd.Function):
         part = -(-count // (PARTS * TILE_INPUTS)) * TILE_INPUTS
         parts = -(-count // part)
         partial = weight.new_empty(parts, rows, outputs)
-        device_code("pictures").wide_kernel[(-(-rows // TILE_ROWS), parts)](
+        device_code("images").wide_kernel[(-(-rows // TILE_ROWS), parts)](
             *(inputs, weight, partial, rows, count, outputs, part),
             ROWS=TILE_ROWS,
             INPUTS=TILE_INPUTS,
@@ -54,7 +54,7 @@ class _WideLinear(torch.autograd.Function):
 def _weight_gradient(gradient: Float[Tensor, "n o"], inputs: Float[Tensor, "n i"]) -> Float[Tensor, "o i"]:
     (rows, count), outputs = inputs.shape, gradient.shape[1]
     out = gradient.new_empty(outputs, count)
-    device_code("pictures").wide_weight_kernel[(-(-count // WEIGHT_INPUTS),)](
+    device_code("images").wide_weight_kernel[(-(-count // WEIGHT_INPUTS),)](
         *(gradient, inputs, out, rows, count, outputs),
         ROWS=TILE_ROWS,
         INPUTS=WEIGHT_INPUTS,

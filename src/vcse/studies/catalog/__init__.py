@@ -1,10 +1,11 @@
-"""Every experiment of the paper, and seven of our own, as data: what is run, how it is shown, what it answers."""
+"""Every experiment of the paper, and nine of our own, as data: what is run, how it is shown, what it answers."""
 
 from vcse.envs.nearest import nearest
-from vcse.studies.catalog import dmc, metaworld, minigrid
+from vcse.studies.catalog import dmc, fork, metaworld, minigrid, minigrid_value
 from vcse.studies.study import Study
 
-_ENTRIES = (*minigrid.PAPER_STUDIES, *dmc.STUDIES, *metaworld.STUDIES, *minigrid.OWN_STUDIES)
+_OURS = (*minigrid.OWN_STUDIES, minigrid_value.STUDY, *fork.STUDIES)
+_ENTRIES = (*minigrid.PAPER_STUDIES, *dmc.STUDIES, *metaworld.STUDIES, *_OURS)
 
 CATALOG = {entry.name: entry for entry in _ENTRIES}
 

@@ -57,7 +57,7 @@ STUDIES = (
             ),
         ),
         notes=(
-            "The paper quotes 100,000 frames and does not say where its curves end; the length is ours. Pictures are "
+            "The paper quotes 100,000 frames and does not say where its curves end; the length is ours. Images are "
             "84 x 84, stacked and repeated as on DeepMind Control; the task's reward is divided by a running mean.",
         ),
     ),
