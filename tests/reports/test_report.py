@@ -176,8 +176,9 @@ def test_claims_have_paired_intervals_and_corrected_verdicts_behind_what_they_ha
     ]
     assert widths[1] < 1e-6 < widths[0]  # its seeds are as far apart in one method as in the other
     text = Structure(page.read_text()).text
-    assert "No verdict here is by it" in text
-    assert "Of 5 comparisons on single tasks 5 are decided; corrected for their number 5 by Holm's method" in text
+    assert "No verdict on this page uses it" in text
+    corrected = "5 are decided; after correction for multiple comparisons, 5 by Holm's method"
+    assert f"Of 5 comparisons on single tasks, {corrected}" in text
 
 
 def test_a_page_of_claims_that_are_judged_by_seed_says_so(tmp_path):
@@ -187,7 +188,7 @@ def test_a_page_of_claims_that_are_judged_by_seed_says_so(tmp_path):
     page = write_report(tmp_path, entry=entry)
     text = Structure(page.read_text()).text
     assert "vcse against se: area under the curve, paired by seed." in text
-    assert "Claims that say so are judged by it" in text
+    assert "Claims marked so are judged by it" in text
     assert "corrected for their number" not in text  # there is one
 
 
@@ -436,7 +437,7 @@ def test_tasks_of_every_command_are_judged(tmp_path):
 
 def test_settings_of_a_bonus_are_those_of_methods_that_have_one(tmp_path):
     text = Structure(write_report(make_study(tmp_path, seeds=1)).read_text()).text
-    _, _, differences = text.partition("In what the methods differ")
+    _, _, differences = text.partition("How the methods differ")
     differences, _, common = differences.partition("What all runs share")
     assert re.sub(r"\s+", "", differences) == "settingnonesevcsea2c.bonus.namenonesevcsea2c.bonus.k–53"
     assert "a2c.beta0.005" in re.sub(r"\s+", "", common)
@@ -450,7 +451,7 @@ def test_settings_of_a_bonus_are_those_of_methods_that_have_one(tmp_path):
 def test_runs_of_an_earlier_release_stand_beside_those_of_this_one(tmp_path):
     out = write_report(make_study(tmp_path, seeds=2)).parent
     before = {name: (out / name).read_bytes() for name in ("claims.csv", "table.csv")}
-    shown = Structure((out / "index.html").read_text()).text.partition("In what the methods differ")[2]
+    shown = Structure((out / "index.html").read_text()).text.partition("How the methods differ")[2]
     assert "a2c.values" in shown
     for path in tmp_path.rglob("seed1/config.json"):
         content = json.loads(path.read_text()) | {"schema_version": 1}
@@ -459,7 +460,7 @@ def test_runs_of_an_earlier_release_stand_beside_those_of_this_one(tmp_path):
         path.write_text(json.dumps(content))
     write_report(tmp_path)
     assert {name: (out / name).read_bytes() for name in before} == before
-    assert Structure((out / "index.html").read_text()).text.partition("In what the methods differ")[2] == shown
+    assert Structure((out / "index.html").read_text()).text.partition("How the methods differ")[2] == shown
 
 
 def test_one_run_has_no_interval(tmp_path):
