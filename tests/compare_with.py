@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-# Words of the reference's command lines that the working tree has under another name: "--old-flag": "--new-flag".
+# Words of the command lines that later trees have under another name: "--old-flag": "--new-flag".
 RENAMED_OPTIONS = {"--normalize-reward=True": "--reward-normalization=mean"}
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -344,7 +344,9 @@ def compare_all(cases: Sequence[Case], commit: str, kept: Path | None) -> int:
     differing = 0
     with tempfile.TemporaryDirectory(prefix="compare-with-") as made:
         place = Path(made)
-        reference = Tree("reference", extract_commit(commit, place / "reference-tree"), {})
+        source = extract_commit(commit, place / "reference-tree")
+        has_new_names = any("reward_normalization" in each.read_text() for each in source.rglob("settings.py"))
+        reference = Tree("reference", source, RENAMED_OPTIONS if has_new_names else {})
         head = Tree("head", place / "head-tree" / "src", RENAMED_OPTIONS)
         shutil.copytree(ROOT / "src", head.source, ignore=shutil.ignore_patterns("__pycache__"))
         for tree in (reference, head):
