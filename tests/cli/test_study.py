@@ -245,6 +245,23 @@ def test_a_second_command_adds_the_runs_that_it_names_and_no_others(tmp_path, ca
 
 
 @pytest.mark.usefixtures("_without_type_checks")
+def test_a_study_that_is_there_is_not_enlarged_without_saying_so(tmp_path, capsys):
+    command = ["study", "run", "minigrid-k", "--out", str(tmp_path), "--device", "cpu", "--quiet"]
+    small = ["--seeds", "1", "--frames", "128", "--bonuses", "vcse-k3"]
+    assert main([*command, *small]) == 0
+    assert main(command) == 1
+    told = capsys.readouterr().err
+    assert "holds 1 run of 128 frames; this command would add 23 runs of 500,000 frames and extend 1 run to" in told
+    assert f"vcse study run minigrid-k --seeds 1 --frames 128 --bonuses vcse-k3 --out {tmp_path};" in told
+    assert len(run_directories(tmp_path)) == 1
+    assert main([*command, *small]) == 0
+    assert main([*command, "--seeds", "1", "--frames", "128"]) == 1
+    assert main([*command, "--seeds", "1", "--frames", "128", "--enlarge"]) == 0
+    assert len(run_directories(tmp_path)) == 3
+    assert main([*command, "--seeds", "1", "--frames", "128"]) == 0  # which is what was asked for last
+
+
+@pytest.mark.usefixtures("_without_type_checks")
 def test_killed_and_started_again_with_other_jobs_it_ends_with_the_same_files(tmp_path, capsys):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     command = ["study", "run", "minigrid-k", *SMALL, "--device", "cpu"]

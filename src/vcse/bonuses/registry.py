@@ -16,6 +16,7 @@ from vcse.bonuses.scaling import ScalingName
 from vcse.bonuses.state_entropy import MatchedStateEntropy, StateEntropy
 from vcse.bonuses.value_conditional import RewardConditionalStateEntropy, ValueConditionalStateEntropy
 from vcse.estimators.checks import whole_number
+from vcse.nearest import did_you_mean
 from vcse.plugins import load_plugins
 
 ValueNormalization = Literal["batch", "running"]
@@ -184,7 +185,8 @@ def bonus_names() -> tuple[str, ...]:
 def bonus_entry(name: str) -> BonusEntry:
     """Look a registered bonus up by its name; plug-ins are asked for one that is not known yet."""
     if name not in _ENTRIES and name not in bonus_names():
-        raise ValueError(f"bonus must be one of {', '.join(bonus_names())}, got {name!r}")
+        names = bonus_names()
+        raise ValueError(f"bonus must be one of {', '.join(names)}, got {name!r}{did_you_mean(name, names)}")
     return _ENTRIES[name]
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from vcse.cli.flags import check_least
-from vcse.cli.option_types import NumberIfGiven, Whole, WholeIfGiven, if_given, one_of
+from vcse.cli.option_types import DeviceName, Flag, NumberIfGiven, Whole, WholeIfGiven, if_given, one_of
 from vcse.envs.interface import Rendering
 from vcse.launch.devices import Device, resolve_device
 from vcse.runs.machine import cores
@@ -20,8 +20,8 @@ from vcse.runs.machine import cores
 def bench(
     name: Annotated[Literal["estimator", "minigrid", "sac", "drqv2", "mwm", "adapters"], tyro.conf.Positional],
     /,
-    json: bool = False,
-    device: Device = "auto",
+    json: Flag = False,
+    device: DeviceName = "auto",
     repeats: Whole = 20,
     sizes: Annotated[tuple[str, ...], if_given("NxDxK [NxDxK ...]")] = (),
     threads: WholeIfGiven = None,

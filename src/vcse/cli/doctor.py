@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from vcse import __version__
+from vcse.cli.option_types import Flag
 from vcse.extras import install
 
 # Each extra of this package, and the modules that it brings.
@@ -49,7 +50,7 @@ class Finding:
     remedy: str = ""
 
 
-def doctor(json: bool = False) -> int:
+def doctor(json: Flag = False) -> int:
     """Check Python, PyTorch, devices and extras: what is here, what is missing, and the command that installs it.
 
     Fails only where something that is installed does not work.

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vcse.cli.flags import check_least
-from vcse.cli.option_types import NameIfGiven, if_given
+from vcse.cli.option_types import Flag, NameIfGiven, if_given
 from vcse.reports.comparisons import LEVEL, Pair
 from vcse.reports.loaded_run import GatheredRun
 from vcse.reports.loaded_runs import gather, likely_metric
@@ -36,7 +36,7 @@ def show_power(
     method: NameIfGiven = None,
     than: NameIfGiven = None,
     seeds: Annotated[tuple[int, ...], if_given("N [N ...]")] = (),
-    json_rows: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    json_rows: Annotated[Flag, tyro.conf.arg(name="json")] = False,
 ) -> int:
     """Estimate how many seeds it takes to detect a difference, or to show equivalence, from the runs at hand.
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vcse.cli.flags import check_least
+from vcse.cli.option_types import DeviceName, Flag
 
 if TYPE_CHECKING:
     import torch
@@ -37,9 +38,7 @@ class Check:
         return abs(self.bias) <= self.tolerance
 
 
-def selftest(
-    json: bool = False, device: Literal["auto", "cpu", "cuda"] = "auto", draws: int = 10, seed: int = 0
-) -> int:
+def selftest(json: Flag = False, device: DeviceName = "auto", draws: int = 10, seed: int = 0) -> int:
     """Check the estimators against closed forms: print bias and spread, and fail outside the tolerance.
 
     A k-nearest-neighbour estimate is biased on finite samples, more in more dimensions; the tolerance of each line is

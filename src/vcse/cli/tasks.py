@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from vcse.agents import agents_of
+from vcse.cli.option_types import Flag
 from vcse.envs.minigrid.names import CHOOSING_MISSIONS, NAMING_MISSIONS
 from vcse.envs.tasks import families, known_tasks
 
@@ -15,7 +16,7 @@ MISSIONS = f"""\
 """
 
 
-def tasks(json: bool = False) -> int:
+def tasks(json: Flag = False) -> int:
     """List the tasks of every family, the agent that each is for, and what it sees.
 
     Args:

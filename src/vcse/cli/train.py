@@ -11,13 +11,15 @@ from typing import Annotated, Any, Literal, NamedTuple
 import tyro
 from tyro.conf import OmitArgPrefixes
 
-from vcse.agents import agent_entry, agent_names, readable_runs
+from vcse.agents import agent_entry, readable_runs
 from vcse.agents.presets import OF_BONUS, heeds
-from vcse.bonuses.registry import ValueNormalization, bonus_names
+from vcse.bonuses.registry import ValueNormalization, bonus_entry, bonus_names
 from vcse.bonuses.scaling import ScalingName
 from vcse.cli.dry_run import say_what_would_run
 from vcse.cli.flags import check_least, flag
 from vcse.cli.option_types import (
+    DeviceName,
+    Flag,
     Frames,
     FramesIfGiven,
     NameIfGiven,
@@ -42,7 +44,7 @@ from vcse.cli.options import (
 from vcse.envs.tasks import check_task
 from vcse.launch.cohorts import alike, check_run, check_runs, unfinished_runs, warn_of
 from vcse.launch.configs import resolve_agent, run_configs
-from vcse.launch.devices import Device, check_rendering, device_for
+from vcse.launch.devices import check_rendering, device_for
 from vcse.launch.processes import deal_out, suitable_jobs, train_in_jobs
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import check_no_file, done_frame, run_directories, those_without_problems
@@ -101,10 +103,10 @@ class Runs:
     frames: Frames = 100_000
     out: Path = Path("runs")
     method: NameIfGiven = None
-    reading: Reading = "release"
+    reading: Annotated[Reading, one_of(Reading)] = "release"
     k: WholeIfGiven = None
     log_offset: NumberIfGiven = None
-    value_normalization: ValueNormalization = "batch"
+    value_normalization: Annotated[ValueNormalization, one_of(ValueNormalization)] = "batch"
     scaling: Annotated[ScalingName | None, one_of(ScalingName), if_given()] = None
     settings: Annotated[NumbersIfGiven, tyro.conf.arg(name="set")] = ()
     eval_every_frames: FramesIfGiven = None
@@ -126,9 +128,9 @@ class Machine:
 
     jobs: WholeIfGiven = None
     threads: WholeIfGiven = None
-    device: Device = "auto"
-    tensorboard: bool = False
-    quiet: bool = False
+    device: DeviceName = "auto"
+    tensorboard: Flag = False
+    quiet: Flag = False
 
 
 def train(
@@ -136,7 +138,7 @@ def train(
     machine: Annotated[Machine, tyro.conf.arg(name="")],
     environments: OmitArgPrefixes[EnvironmentOptions],
     of_agents: Annotated[agent_options_class(), tyro.conf.arg(name="")],  # type: ignore[valid-type]
-    dry_run: bool = False,
+    dry_run: Flag = False,
 ) -> int:
     """Train every task with every bonus and every seed. Unfinished runs are resumed, finished ones skipped.
 
@@ -302,15 +304,16 @@ def _say_what_would_run(configs: Sequence[RunConfig], out: Path, means: _Means) 
 
 def _check_names(runs: Runs) -> None:
     """Refuse names that no runs can be made of, whatever the tasks and bonuses are."""
-    if runs.agent is not None and runs.agent not in agent_names():
-        raise ValueError(f"--agent must be one of {', '.join(agent_names())}, got {runs.agent!r}")
+    if runs.agent is not None:
+        with naming_options(["agent"]):
+            agent_entry(runs.agent)
     for option, names in (("--task", runs.task), ("--bonus", runs.bonus)):
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise ValueError(f"{option} has {twice[0]} more than once")
     for bonus in runs.bonus:
-        if bonus not in bonus_names():
-            raise ValueError(f"--bonus must be one of {', '.join(bonus_names())}, got {bonus!r}")
+        with naming_options(["bonus"]):
+            bonus_entry(bonus)
     if runs.method is not None and len(runs.bonus) > 1:
         raise ValueError(
             f"--method is one label, but there are {len(runs.bonus)} bonuses: train them one after the other"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vcse.envs.interface import Rendering
-from vcse.envs.nearest import nearest
 from vcse.launch.configs import run_configs as configs_of
+from vcse.nearest import nearest
 from vcse.runs.config import RunConfig
 from vcse.settings import Reading
 

@@ -12,6 +12,13 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     return [in_small[each] for each in difflib.get_close_matches(name.lower(), in_small, n=SHOWN, cutoff=0)]
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the question that ends an error message, with the name that is most like a wrong one; empty if none is."""
+    in_small = {each.lower(): each for each in known}
+    found = difflib.get_close_matches(name.lower(), in_small, n=1)
+    return f"; did you mean {in_small[found[0]]}?" if found else ""
+
+
 def check_known(family: str, name: str, known: Sequence[str]) -> None:
     """Refuse a task that a family does not have, and name those that are written most like it."""
     if name not in known:

@@ -1,4 +1,4 @@
-from vcse.envs.nearest import nearest
+from vcse.nearest import did_you_mean, nearest
 
 
 def test_the_likest_come_first_however_they_are_written():
@@ -9,3 +9,9 @@ def test_the_likest_come_first_however_they_are_written():
 def test_something_is_near_to_every_name():
     assert nearest("zzz", ("a", "b")) != []
     assert nearest("zzz", ()) == []
+
+
+def test_a_question_is_asked_only_where_a_name_is_close():
+    known = ("vcse", "se", "se-matched")
+    assert did_you_mean("VSCE", known) == "; did you mean vcse?"
+    assert did_you_mean("entropy", known) == ""
