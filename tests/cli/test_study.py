@@ -45,7 +45,10 @@ def test_list_names_every_study(capsys):
     assert all(name in shown for name in CATALOG)
     assert main(["study", "list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["study"] for row in rows] == list(CATALOG)
+    assert sorted(row["study"] for row in rows) == sorted(CATALOG)
+    figures = {row["study"]: row["figure"] for row in rows}
+    assert (figures["minigrid"], figures["minigrid-values"], figures["minigrid-value"]) == ("2", "7a", None)
+    assert [row["figure"] is None for row in rows] == [False] * 15 + [True] * 9
     (mwm,) = (row for row in rows if row["study"] == "metaworld-mwm")
     assert (mwm["agent"], mwm["runs"], mwm["frames"]) == ("mwm", 192, 96_000_000)
 

@@ -35,10 +35,11 @@ from vcse.envs.mujoco.rendering import named_backend
 from vcse.launch.cohorts import room_for, telling_what_is_saved, warn_of
 from vcse.launch.devices import check_rendering, device_for
 from vcse.runs.config import RunConfig
-from vcse.runs.formatting import counted
+from vcse.runs.formatting import counted, duration
 from vcse.runs.machine import cores
 from vcse.studies import catalog
 from vcse.studies.catalog import CATALOG
+from vcse.studies.catalog.durations import HOURS, MACHINES
 from vcse.studies.growth import check_growth, requested_runs
 from vcse.studies.local import StudyProgress, check_out, form_cohorts, run_locally, take_out
 from vcse.studies.manifest import ARCHIVED_CURVES, StudyFile, asked_in, read_study_file
@@ -60,20 +61,34 @@ def run_study_command(arguments: list[str]) -> int:
 
 
 def list_studies(json_rows: Annotated[Flag, tyro.conf.arg(name="json")] = False) -> int:
-    """List every study, and what it asks for.
+    """List every study: its figure in the paper, how many runs it has, and about how long it takes.
 
     Args:
         json_rows: Print the rows as a JSON list on standard output, and nothing else.
     """
+    entries = sorted(CATALOG.values(), key=lambda entry: not entry.paper_figure)  # the paper's first
     if json_rows:
-        print(json.dumps([_row(entry) for entry in CATALOG.values()], indent=1))
+        print(json.dumps([_row(entry) for entry in entries], indent=1))
         return 0
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for heading, justify in (("study", "left"), ("runs", "right"), ("frames", "right"), ("what", "left")):
-        table.add_column(heading, justify=justify, no_wrap=heading != "what")  # type: ignore[arg-type]
-    for entry in CATALOG.values():
-        table.add_row(entry.name, str(_runs(entry)), f"{_frames(entry) / 1e6:,.0f}M", entry.title)
+    for heading, justify in (
+        ("study", "left"),
+        ("figure", "left"),
+        ("runs", "right"),
+        *((m, "right") for m in MACHINES),
+    ):
+        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("what")
+    for entry in entries:
+        hours = [duration(3600 * each) for each in HOURS[entry.name]]
+        table.add_row(entry.name, entry.paper_figure or "ours", str(_runs(entry)), *hours, entry.title)
     Console().print(table)
+    print(
+        "\nfigure: its number in the paper, or ours. The times are estimates for all runs of a\n"
+        f"study on {MACHINES[0]} of a CPU and on one NVIDIA H200, from measurements there; for\n"
+        "Masked World Models on a GPU they are computed. For this machine, add --dry-run to\n"
+        "vcse study run NAME."
+    )
     return 0
 
 
@@ -287,9 +302,12 @@ def _row(entry: Study) -> dict[str, object]:
     return {
         "study": entry.name,
         "title": entry.title,
+        "figure": entry.paper_figure or None,
         "agent": entry.agent,
         "runs": _runs(entry),
         "frames": _frames(entry),
+        "cpu_hours": HOURS[entry.name][0],
+        "gpu_hours": HOURS[entry.name][1],
     }
 
 

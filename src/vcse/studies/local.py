@@ -179,7 +179,7 @@ def _what(configs: Sequence[RunConfig]) -> str:
 
 
 class StudyProgress:
-    """The progress of a study as `vcse train` shows that of runs: all frames in one bar, states of runs in its title."""
+    """The progress of a study as `vcse train` shows that of runs: all frames in one bar, and states in its title."""
 
     def __init__(self, title: str, out: Path, configs: Sequence[RunConfig], *, quiet: bool = False) -> None:
         self.title, self.out, self.configs = title, out, configs

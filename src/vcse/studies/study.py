@@ -77,7 +77,7 @@ class Study:
 
     name: str
     title: str
-    source: str  # where the paper has it
+    source: str  # where the paper has it: "Figure 2, Section 5.1", or "ours: ..."
     agent: str
     tasks: tuple[Task, ...]
     methods: tuple[Method, ...]
@@ -88,6 +88,11 @@ class Study:
     notes: tuple[str, ...] = ()  # what the paper leaves open and how it was decided
     visits_every_frames: int = 0  # between counts of where the agents were; 0: they are not counted
     first_seed: int = 0
+
+    @property
+    def paper_figure(self) -> str:
+        """Return the number of the figure in the paper; empty for a study of ours."""
+        return "" if self.source.startswith("ours") else self.source.partition(",")[0].removeprefix("Figure ")
 
     @property
     def runs_per_task(self) -> int:
