@@ -179,7 +179,7 @@ def test_doctor_gives_the_command_for_a_missing_extra(capsys, monkeypatch):
     monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"report": ("no_such_module_anywhere",)})
     assert main(["doctor", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)[-1]
-    assert (row["status"], row["remedy"]) == ("missing", "in a clone of vcse: pip install -e '.[report]'")
+    assert (row["status"], row["remedy"]) == ("missing", "pip install 'vcse[report]'")
 
 
 def test_doctor_fails_where_the_simulator_does(capsys, monkeypatch):
@@ -216,7 +216,7 @@ def test_doctor_fails_where_an_installed_simulator_draws_nothing(capsys, monkeyp
     row = json.loads(capsys.readouterr().out)[-1]
     assert (row["what"], row["status"]) == ("image of dmc-pixels/hopper_stand", "broken")
     assert "libmujoco.so.3 is damaged" in row["found"]
-    assert row["remedy"] == "in a clone of vcse: pip install -c constraints.txt -e '.[dmc]'"
+    assert row["remedy"] == "pip install --force-reinstall dm_control mujoco"
 
 
 def test_doctor_fails_where_drawing_is_turned_off(capsys, monkeypatch):

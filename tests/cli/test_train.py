@@ -212,7 +212,7 @@ def test_runs_go_on_where_they_were_begun_unless_told(copy, capsys, monkeypatch)
     for bonus in ("none", "se"):
         assert train(copy, *longer, "auto", bonus=bonus) == 0
     assert used == ["cpu", "cuda", "cpu", "cuda"]
-    assert capsys.readouterr().err.count("vcse: begun on the CPU, these runs go on there") == 2
+    assert capsys.readouterr().err.count("vcse: these runs were begun on the CPU and continue there") == 2
 
 
 def test_quiet_says_nothing(tmp_path, capsys):
@@ -255,7 +255,7 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith(f"vcse: {finished / RUN} holds another run: ")
     assert named in err
-    ways_out = "choose another --out, or --method in vcse train, or go on with that one by"
+    ways_out = "choose another --out, or --method in vcse train, or continue with that one by"
     way_out = f"{ways_out} vcse resume {finished / RUN} --frames N\n"
     assert err.endswith(way_out)
     assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
@@ -420,8 +420,7 @@ def test_without_the_simulator_of_a_task_the_extra_is_named(tmp_path, capsys, mo
     assert main(["train", "--task", PENDULUM, "--out", str(tmp_path / "out")]) == 1
     told = capsys.readouterr().err
     assert told == (
-        "vcse: dm_control, which simulates dmc/pendulum_swingup, is not installed: in a clone of vcse: "
-        "pip install -e '.[dmc]'\n"
+        "vcse: dm_control, which simulates dmc/pendulum_swingup, is not installed: pip install 'vcse[dmc]'\n"
     )
     assert not (tmp_path / "out").exists()
 
@@ -669,7 +668,7 @@ def test_resume_leaves_a_run_out_that_lacks_what_it_needs_to_go_on(tmp_path, cap
     before = (broken / "config.json").read_bytes()
     assert main(["resume", str(tmp_path)]) == 0  # all are done, and lack nothing for that
     assert main(["resume", str(tmp_path), "--frames", "96", "--quiet"]) == 1
-    reason = "actions.bin is missing, without which the run cannot go on to 96 frames: choose another --out"
+    reason = "actions.bin is missing, without which the run cannot continue to 96 frames: choose another --out"
     assert f"{broken}/{reason}" in capsys.readouterr().err
     assert (whole / "DONE").read_text() == "96\n"
     assert (broken / "config.json").read_bytes() == before
@@ -742,7 +741,7 @@ def test_a_finished_run_without_checkpoints_keeps_its_curves(copy, capsys):
         more = [] if command[0] == "resume" else ["--out", str(copy), "--frames", "96"]
         assert main([*command, *more]) == 1
         assert capsys.readouterr().err == (
-            f"vcse: {copy / RUN} is done at frame 48 and its checkpoints are gone: it cannot go on to 96; choose "
+            f"vcse: {copy / RUN} is done at frame 48 and its checkpoints are gone: it cannot be extended to 96; choose "
             "another --out, or delete it to train it anew\n"
         )
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before

@@ -426,7 +426,7 @@ def test_a_run_that_diverges_is_given_up_and_the_others_are_as_without_it(tmp_pa
     with pytest.raises(DivergedError, match=rf"^the gradient of {bad.name} is not finite at frame \d+$") as raised:
         train([*CONFIGS, bad], tmp_path, progress=progress)
     assert list(raised.value.runs) == [bad.name]
-    assert progress.notes[0].endswith(": given up; the 3 others go on from the last checkpoint")
+    assert progress.notes[0].endswith(": abandoned; the 3 others continue from the last checkpoint")
     assert_all_same(tmp_path, uninterrupted)
     assert not (tmp_path / bad.name / "DONE").exists()
     with pytest.raises(DivergedError, match="is not finite"):  # and again, alone, from its last checkpoint
@@ -458,7 +458,7 @@ def test_a_run_that_is_given_up_takes_none_back_that_is_done(tmp_path, uninterru
     progress = Noting()
     with pytest.raises(DivergedError):
         train([*early, late], tmp_path, progress=progress)
-    assert progress.notes[0].endswith(": given up; the other goes on from the last checkpoint")
+    assert progress.notes[0].endswith(": abandoned; the other continues from the last checkpoint")
     assert_all_same(tmp_path, uninterrupted, [CONFIGS[0], late])
     assert runs_in_cohort(tmp_path / late.name) == {1}
     assert [row["frame"] for row in read_rows(tmp_path / late.name / "timing.csv")] == [64, 128, 192, 256, 288]
@@ -539,7 +539,9 @@ def test_lost_actions_are_told(copy):
     with pytest.raises(RuntimeError, match=r"actions.bin holds 0 bytes, but the checkpoint needs 192"):
         train(CONFIGS, copy)
     (run / "actions.bin").unlink()
-    with pytest.raises(ValueError, match=r"actions.bin is missing, without which the run cannot go on to 288 frames"):
+    with pytest.raises(
+        ValueError, match=r"actions.bin is missing, without which the run cannot continue to 288 frames"
+    ):
         train(CONFIGS, copy)
 
 

@@ -78,7 +78,8 @@ def test_files_of_what_is_at_once_are_refused_and_those_of_all_are_told(free):
     room = find_room([LARGE] * 3, OUT, device="cuda", jobs=2)
     assert room.describe() == (
         "replay: 20.0 GB in the memory of the GPU, for 2 runs at once; files: 60.0 GB more on disk at the end, where "
-        "50.0 GB are free\nwarning: that is too little for all runs; the last will stop, and go on once there is room"
+        "50.0 GB are free\nwarning: that is too little for all runs; the last will stop, and can be resumed once "
+        "there is room"
         "; with --no-keep-replay they leave far less behind"
     )
     with pytest.raises(ValueError, match=r"the files of 3 runs will need 60\.0 GB on disk, but free are 50\.0 GB in "):

@@ -180,7 +180,7 @@ def _image_of(task: str, extra: str) -> Finding:
 
 
 def _install_again(extra: str) -> str:
-    return f"in a clone of vcse: pip install -c constraints.txt -e '.[{extra}]'"
+    return f"pip install --force-reinstall {' '.join(_package(module) for module in EXTRAS[extra][:2])}"
 
 
 def _package(module: str) -> str:
@@ -204,4 +204,4 @@ def _show(finding: Finding, console: Console) -> None:
     line.add_row(f"[{COLOURS[finding.status]}]{finding.status}[/]", finding.what, escape(finding.found))
     console.print(line)
     if finding.remedy:
-        console.print(f"  to mend it: {finding.remedy}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"  fix: {finding.remedy}", markup=False, highlight=False, soft_wrap=True)

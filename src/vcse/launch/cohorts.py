@@ -105,9 +105,9 @@ def _give_up(
     """Report which runs of a cohort diverged, and return those that continue without them."""
     # Runs that had other checkpoints may be done: they must not go back with the rest.
     left = [config for config in unfinished_runs(cohort, out) if config.name not in error.runs]
-    others = "the other goes" if len(left) == 1 else f"the {len(left)} others go"
+    others = "the other continues" if len(left) == 1 else f"the {len(left)} others continue"
     progress.drop(list(error.runs))
-    progress.note(f"{error}: given up" + (f"; {others} on from the last checkpoint" if left else ""))
+    progress.note(f"{error}: abandoned" + (f"; {others} from the last checkpoint" if left else ""))
     return left
 
 
@@ -235,8 +235,8 @@ def _train(
         )
     except OSError as error:  # a full disk, most of all
         raise RuntimeError(
-            f"{error}; stopped at frame {cohort.frame:,}: once that is mended, the same command, or vcse resume, goes "
-            "on from the last checkpoint"
+            f"{error}; stopped at frame {cohort.frame:,}: once that is fixed, the same command, or vcse resume, "
+            "continues from the last checkpoint"
         ) from error
     if not finished:
         raise StoppedError(stopped())

@@ -35,7 +35,10 @@ def device_for(left: Iterable[RunConfig], out: Path, device: Device) -> Literal[
     if device != "auto" or not was_begun_on_cpu:
         return resolve_device(device)
     if torch.cuda.is_available():
-        print("vcse: begun on the CPU, these runs go on there; --device cuda takes the GPU", file=sys.stderr)
+        print(
+            "vcse: these runs were begun on the CPU and continue there; --device cuda moves them to the GPU",
+            file=sys.stderr,
+        )
     return "cpu"
 
 

@@ -176,8 +176,8 @@ def _listen(job: Job, progress: TrainingProgress, jobs: Sequence[Job], *, is_sto
             job.process.join()
             if not is_stopping:
                 raise RuntimeError(
-                    f"a training process ended with exit code {job.process.exitcode}; the same command goes on from "
-                    "the last checkpoints"
+                    f"a training process ended with exit code {job.process.exitcode}; the same command "
+                    "continues from the last checkpoints"
                 ) from None
             return
         if isinstance(message, Status):

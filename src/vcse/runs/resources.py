@@ -56,7 +56,7 @@ class Room(NamedTuple):
         said = f"files: {size(self.all_files)} more on disk {when}, where {size(self.free_disk)} are free"
         if self.all_files <= self.free_disk:
             return said
-        said += "\nwarning: that is too little for all runs; the last will stop, and go on once there is room"
+        said += "\nwarning: that is too little for all runs; the last will stop, and can be resumed once there is room"
         if self.at_once.replay and not self.at_once.until_done:
             said += "; with --no-keep-replay they leave far less behind"
         return said
