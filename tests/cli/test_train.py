@@ -619,7 +619,7 @@ def test_a_full_disk_is_one_line_and_exit_status_1_and_can_be_mended(tmp_path, f
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     (line,) = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(r"vcse: \[Errno 27\] File too large: '.*frame.*\.pt'; stopped at frame 48: .* goes on .*", line)
+    assert re.fullmatch(r"vcse: /.*frame.*\.pt: File too large; stopped at frame 48: .* continues from .*", line)
     assert not list(tmp_path.rglob("*.tmp"))
     assert not (tmp_path / RUN / "DONE").exists()
     assert train(tmp_path, "--quiet") == 0
@@ -635,7 +635,7 @@ def test_resume_finds_nothing_to_do(copy, capsys):
 def test_resume_with_fewer_frames_than_runs_have_says_so(copy, capsys):
     assert main(["resume", str(copy), "--frames", "40"]) == 0
     first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith(f"vcse: --frames 40 is fewer than the frames of 1 of 1 run in {copy}, up to 48: runs may ")
+    assert first.startswith(f"vcse: --frames 40 would shorten 1 of 1 run in {copy}, up to 48 long: runs may ")
     assert second == f"{copy / RUN} is done: 48 frames"
     assert main(["resume", str(copy), "--frames", "48"]) == 0
     assert capsys.readouterr().err == f"{copy / RUN} is done: 48 frames\n"

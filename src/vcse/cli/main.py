@@ -31,7 +31,7 @@ VERBS: dict[str, NamedVerb] = {
     "tasks": ("vcse.cli.tasks:tasks", "List the tasks of every family, the agent that each is for, and what it sees."),
     "study": (
         "vcse.cli.study:study",
-        "List, show and run the studies of the catalogue: vcse study list | show | run | status | pack | power.",
+        "List, show and run studies, the experiments of the paper and ours: vcse study list | show | run | status ...",
     ),
     "report": (
         "vcse.cli.report:report",
@@ -85,7 +85,7 @@ def _run(arguments: list[str]) -> int:
 
         return run_study_command(arguments[1:])
     description = "Value-conditional state entropy exploration. vcse --version prints the version."
-    return run_verb(VERBS, arguments, prog="vcse", description=description)
+    return run_verb(VERBS, arguments or ["--help"], prog="vcse", description=description)
 
 
 def _reader_has_left() -> bool:

@@ -15,8 +15,8 @@ from tyro.constructors import PrimitiveConstructorSpec
 from vcse.launch.device_names import Device, check_device
 from vcse.nearest import did_you_mean
 
-_WRITTEN = re.compile(r"(-?(?:\d{1,3}(?:[_,]\d{3})+|\d+)(?:\.\d+)?(?:[eE]\+?\d{1,2})?)([kM]?)")
-_FACTORS = {"": 1, "k": 1_000, "M": 1_000_000}
+_WRITTEN = re.compile(r"(-?(?:\d{1,3}(?:[_,]\d{3})+|\d+)(?:\.\d+)?(?:[eE]\+?\d{1,2})?)([kKM]?)")
+_FACTORS = {"": 1, "k": 1_000, "K": 1_000, "M": 1_000_000}
 
 
 def count_of(text: str) -> int:
@@ -24,7 +24,7 @@ def count_of(text: str) -> int:
     found = _WRITTEN.fullmatch(text)
     number = None if found is None else Decimal(re.sub("[_,]", "", found[1])) * _FACTORS[found[2]]
     if number is None or number != int(number):
-        raise ValueError(f"such a number is written like 100000, 100_000, 1e5, 100k or 1M, got {text!r}")
+        raise ValueError(f"it must be a whole number, such as 100000, 100_000, 1e5, 100k or 1M, got {text!r}")
     return int(number)
 
 

@@ -50,7 +50,7 @@ Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 
 
 def study() -> int:
-    """List, show and run the studies of the catalogue: vcse study list | show | run | status | pack | power."""
+    """List, show and run studies, the experiments of the paper and ours: vcse study list | show | run | status ..."""
     return run_study_command([])
 
 
@@ -129,23 +129,24 @@ class StudyRun:
     Attributes:
         name: One of vcse study list.
         seeds: Runs of each method on each task. Default: the study's own number.
-        first_seed: Seed of the first run; the others count up from it. Default: the study's own, mostly 0.
+        first_seed: Seed of the first run; the others count up from it. Default: the study's own, usually 0.
         frames: Length of every run. Default: the study's own lengths.
         tasks: Run only these tasks. Default: all of the study.
         bonuses: Run only these methods, by label or by bonus. Default: all of the study.
         out: Where runs are written. Default: runs/NAME.
-        jobs: Cohorts trained at the same time. Default: one per core, and one on a GPU.
-        threads: Threads for the environments of all jobs together. Default: all cores.
-        device: Where the networks live; auto is the GPU if there is one, except for runs begun on the CPU.
-        eval_every_frames: Evaluate every so many frames, and at the end; 0 evaluates only at the end. Default: the
-            study's own. With images, evaluations every 10,000 frames take half of all rendering.
+        jobs: Processes at the same time, each of which trains a group of runs. Default: one per core; one on a GPU.
+        threads: Threads that step environments, over all processes together. Default: one per core.
+        device: Device of the networks; auto is the GPU if there is one, except that runs begun on the CPU stay there.
+        eval_every_frames: Frames between evaluations; 0 evaluates only at the end. Default: the study's own. With
+            images, evaluations every 10,000 frames take half of all rendering.
         rendering: Quality of images, for studies of agents that see images: faithful (the default), light (nearly the
             same, several times faster) or fast (no shadows, reflections or smooth edges). The whole study has one.
         keep_replay: Keep the replay files of finished runs, for agents that have a replay. Without them a study takes
             far less disk space, but its runs cannot be extended.
         enlarge: Add whatever this command asks for to a study that is there. Without it, an existing study grows only
             by the options that are given: more runs by --seeds, --tasks or --bonuses, longer ones by --frames.
-        ray: Run on a Ray cluster: its address, auto for the one that is running here, or local to start one.
+        ray: Run on a Ray cluster: its address, auto for the one that is running here, or local to start one. Default:
+            run on this machine without Ray.
         dry_run: Print what would run, how long it would take, and how much memory and disk it needs; run nothing.
         quiet: Show no progress.
     """
@@ -208,7 +209,7 @@ class StudyRun:
 
 
 def run_study(asked: Annotated[StudyRun, tyro.conf.arg(name="")]) -> int:
-    """Run a study, or resume it; finished runs are left as they are.
+    """Run a study, or resume it; finished runs are skipped.
 
     Args:
         asked: Its options.
@@ -274,7 +275,7 @@ def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
     """Show how far a study is, from another terminal or another machine.
 
     Args:
-        directory: What was given as --out.
+        directory: The directory that was given to vcse study run as --out.
     """
     file = asked_in(directory)
     if (directory / ARCHIVED_CURVES).exists():

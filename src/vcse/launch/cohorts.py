@@ -234,8 +234,9 @@ def _train(
             take_rows=remarks.take,
         )
     except OSError as error:  # a full disk, most of all
+        what = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
         raise RuntimeError(
-            f"{error}; stopped at frame {cohort.frame:,}: once that is fixed, the same command, or vcse resume, "
+            f"{what}; stopped at frame {cohort.frame:,}: once that is fixed, the same command, or vcse resume, "
             "continues from the last checkpoint"
         ) from error
     if not finished:

@@ -102,7 +102,7 @@ def find_room(cohorts: Sequence[Needs], directory: Path, *, device: str, jobs: i
         if there is not None and taken[place] > there:
             raise ValueError(
                 f"for {_of(at_once, jobs)}, {size(taken[place])} are needed {PLACES[place]} beside the replay, but "
-                f"free are {size(there)}: train fewer at once (--jobs, --seeds), smaller networks, or with a smaller "
+                f"{size(there)} are free: train fewer at once (--jobs, --seeds), smaller networks, or with a smaller "
                 "--batch-size"
             )
     # Beside what is taken there; None where the system does not say what is free.
@@ -130,7 +130,7 @@ def check_files(needs: Needs, directory: Path, *, place: str) -> None:
     needed, free = needs.files + needs.until_done + (needs.replay if place == DISK else 0), free_on_disk(directory)
     if needed > free:
         raise ValueError(
-            f"the files of {counted(needs.runs, 'run')} will need {size(needed)} on disk, but free are {size(free)} in "
+            f"the files of {counted(needs.runs, 'run')} will need {size(needed)} on disk, but {size(free)} are free in "
             f"{directory}: make room there, train fewer runs at once (--jobs, --seeds) or shorter ones (--frames), or "
             "choose another --out"
         )

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from vcse.envs.interface import Rendering
 from vcse.launch.configs import run_configs as configs_of
-from vcse.nearest import nearest
+from vcse.nearest import did_you_mean, nearest
 from vcse.runs.config import RunConfig
 from vcse.settings import Reading
 
@@ -145,7 +145,10 @@ def narrowed(
             )
     for name in bonuses:
         if not any(name in (method.name, method.bonus) for method in entry.methods):
-            raise ValueError(f"study {entry.name} has the methods {', '.join(entry.method_names)}, not {name!r}")
+            raise ValueError(
+                f"study {entry.name} has no method {name!r}, but {', '.join(entry.method_names)}"
+                f"{did_you_mean(name, entry.method_names)}"
+            )
     kept_tasks = [task for task in entry.tasks if not tasks or any(_is_called(task, name) for name in tasks)]
     # A label wins over a bonus: vcse is one method where one is called so, and all that use it where none is.
     kept_methods = [

@@ -476,7 +476,7 @@ def test_a_replay_that_fits_nowhere_is_refused_with_numbers_and_nothing_is_writt
 def test_frames_that_will_not_fit_on_disk_are_refused_with_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(resources, "free_on_disk", lambda directory: 10**10)
     long = make_config(frames=10**7, settings={"replay_capacity": 1000})
-    with pytest.raises(ValueError, match=r"the files of 1 run will need 1[01]\d GB on disk, but free are 10\.0 GB in "):
+    with pytest.raises(ValueError, match=r"the files of 1 run will need 1[01]\d GB on disk, but 10\.0 GB are free in "):
         train([long], tmp_path)
     assert list(tmp_path.iterdir()) == []
 
