@@ -499,7 +499,7 @@ def test_a_full_disk_stops_the_run_with_what_to_do_and_loses_nothing(tmp_path, u
         return real(*arguments)
 
     monkeypatch.setattr(os, call, fails_after_the_first_run_has_its_second_checkpoint)
-    with pytest.raises(RuntimeError, match=r"No space left on device: '.*'; stopped at frame 192: .*the same command"):
+    with pytest.raises(RuntimeError, match=r"No space left on device; stopped at frame 192: .*the same command"):
         train(CONFIGS, tmp_path)
     monkeypatch.undo()
     assert half_written(tmp_path) == []
