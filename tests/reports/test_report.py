@@ -13,7 +13,7 @@ import pytest
 from vcse.agents.a2c.settings import a2c_settings
 from vcse.reports.archive import write_archive
 from vcse.reports.external_curves import ForeignCurves
-from vcse.reports.figures import Drawn, success_curves
+from vcse.reports.figures import Drawn, Panel, learning_curves
 from vcse.reports.loaded_runs import gather
 from vcse.reports.panels import MOST_POINTS, draw
 from vcse.reports.report import _gain, _score, write_report
@@ -111,7 +111,7 @@ class Structure(HTMLParser):
 @pytest.mark.parametrize(("seeds", "is_said"), [(2, True), (4, True), (5, False)])
 def test_an_interval_of_few_runs_is_said_to_be_from_the_lowest_to_the_highest(tmp_path, seeds, is_said):
     page = write_report(make_study(tmp_path, tasks=(LAVA,), seeds=seeds))
-    assert ("goes from the lowest to the highest" in Structure(page.read_text()).text) == is_said
+    assert ("spans the lowest to the highest" in Structure(page.read_text()).text) == is_said
     row = read_csv(page.parent / "table.csv")[-1]
     lowest, highest = 0.9, 0.9 + 0.01 * (seeds - 1)
     ends = [float(row[name]) for name in row if name in ("low", "high")]
@@ -139,7 +139,7 @@ def test_a_study_gives_curves_numbers_and_verdicts(tmp_path):
     assert (line["frames"], line["runs"]) == ([25_000, 50_000, 75_000, 100_000], 6)
     assert line["iqm"][-1] == pytest.approx(0.925)
     assert line["low"][-1] < 0.925 < line["high"][-1]
-    assert line["std"][-1] == pytest.approx(np.std(0.01 * np.arange(6)), abs=1e-5)
+    assert line["std"][-1] == pytest.approx(np.std(0.01 * np.arange(6)), abs=1e-3)
     names = {"index.html", "curves.png", "curves.svg", "curves.csv", "claims.csv", "table.csv"}
     assert {path.name for path in page.parent.iterdir()} == names
 
@@ -151,7 +151,7 @@ def test_the_files_have_the_numbers_of_the_runs(tmp_path):
         for row in read_csv(out / "curves.csv")
         if (row["task"], row["method"], row["frame"]) == (LAVA, "vcse", "100000")
     ]
-    assert list(last) == ["task", "method", "frame", "runs", "iqm", "low", "high", "mean", "std"]
+    assert list(last) == ["task", "method", "frame", "runs", "iqm", "low", "high", "mean", "std", "measure"]
     assert [float(last[name]) for name in ("runs", "iqm", "mean")] == pytest.approx([6, 0.925, 0.925])
     (cell,) = [row for row in read_csv(out / "table.csv") if (row["task"], row["method"]) == (EMPTY, "se")]
     assert (cell["frame"], cell["runs"], float(cell["iqm"])) == ("100000", "6", pytest.approx(0.325))
@@ -187,8 +187,8 @@ def test_a_page_of_claims_that_are_judged_by_seed_says_so(tmp_path):
     entry = dataclasses.replace(entry, claims=(Claim("Faster.", "vcse", "se", paired=True),))
     page = write_report(tmp_path, entry=entry)
     text = Structure(page.read_text()).text
-    assert "vcse against se: area under the curve, paired by seed." in text
-    assert "Claims marked so are judged by it" in text
+    assert "VCSE against SE: area under the curve, paired by seed." in text
+    assert "Claims that say so are judged by it" in text
     assert "corrected for their number" not in text  # there is one
 
 
@@ -338,11 +338,11 @@ def test_any_column_can_be_shown_on_a_page_of_its_own_which_judges_nothing(tmp_p
     assert page == tmp_path / "report-bonus_mean" / "index.html"
     found = Structure(page.read_text())
     (drawing,) = json.loads(found.data)
-    assert not drawing["isShare"]
+    assert not any(panel["isShare"] for panel in drawing["panels"])
     assert [panel["lines"].keys() for panel in drawing["panels"]] == [{"vcse"}, {"vcse"}]
     assert drawing["panels"][1]["lines"]["vcse"]["iqm"][-1] == pytest.approx(-2.125)
-    assert "Column bonus_mean over frames" in found.text
-    assert "What is said" not in found.text
+    assert "Learning curves: column bonus_mean" in found.text
+    assert "Claims and verdicts" not in found.text
     assert not (page.parent / "claims.csv").exists()
     judged = write_report(tmp_path, column="success_rate")  # which is what the study is judged by
     assert read_csv(judged.parent / "claims.csv") == read_csv(write_report(tmp_path).parent / "claims.csv")
@@ -353,7 +353,7 @@ def test_a_column_without_a_number_in_it_is_said_to_be_so_and_is_no_matter_of_ep
     make_run(tmp_path, "vcse", 0, [math.nan, 0.5], task="dmc-pixels/hopper_stand", agent="drqv2")
     found = Structure(write_report(tmp_path, column="success_rate").read_text())
     assert "dmc-pixels/hopper_stand with none: 1 run without success_rate, not drawn." in found.text
-    assert "Success of the last 10 training episodes over frames" in found.text
+    assert "Learning curves: success rate over the last 10 training episodes" in found.text
     (drawing,) = json.loads(found.data)
     assert [each["name"] for each in drawing["series"]] == ["vcse"]
 
@@ -372,7 +372,7 @@ def test_a_negative_score_has_a_minus_sign(number, told):
 
 def test_a_page_about_one_task_begins_with_how_the_methods_ended(tmp_path):
     one = Structure(write_report(make_study(tmp_path / "one", tasks=(LAVA,))).read_text()).text
-    assert "After 100K frames: vcse 92.5%, se 32.5%, none 12.5% (mean over runs, success of the last 100" in one
+    assert "After 100K frames: VCSE 92.5%, SE 32.5%, no bonus 12.5% (mean over runs, success rate over the last 100" in one
     assert "(mean over runs" not in Structure(write_report(make_study(tmp_path / "two")).read_text()).text
 
 
@@ -391,8 +391,8 @@ def test_runs_of_no_study_are_shown_without_claims(tmp_path):
         make_run(tmp_path / "mine", "own", seed, [12.5, 800.0], column="return_mean", task="dmc/hopper_hop")
     found = Structure(write_report(tmp_path / "mine").read_text())
     (drawing,) = json.loads(found.data)
-    assert (drawing["name"], drawing["isShare"]) == ("mine", False)
-    assert "What is said" not in found.text
+    assert (drawing["name"], drawing["panels"][0]["isShare"]) == ("mine", False)
+    assert "Claims and verdicts" not in found.text
     assert "800" in found.text
     assert "vcse train minigrid" in found.text
     assert "Runs in mine" in found.text
@@ -405,7 +405,7 @@ def test_a_run_that_does_not_know_a_metric_yet_does_not_choose_it_for_all(tmp_pa
         make_run(tmp_path / "mine", "vcse", seed, [0.5, 1.0], column="eval_return_mean")
     make_run(tmp_path / "mine", "none", 0, [3.0, 3.0], column="episodes")
     page = write_report(tmp_path / "mine").read_text()
-    assert "Return in evaluation over frames" in page
+    assert "Learning curves: mean return in evaluation" in page
 
 
 def test_all_commands_are_shown(tmp_path):
@@ -438,8 +438,8 @@ def test_tasks_of_every_command_are_judged(tmp_path):
 def test_settings_of_a_bonus_are_those_of_methods_that_have_one(tmp_path):
     text = Structure(write_report(make_study(tmp_path, seeds=1)).read_text()).text
     _, _, differences = text.partition("How the methods differ")
-    differences, _, common = differences.partition("What all runs share")
-    assert re.sub(r"\s+", "", differences) == "settingnonesevcsea2c.bonus.namenonesevcsea2c.bonus.k–53"
+    differences, _, common = differences.partition("Settings that all runs share")
+    assert re.sub(r"\s+", "", differences) == "methoda2c.bonus.namea2c.bonus.knobonusnonenone–SEsese5VCSEvcsevcse3"
     assert "a2c.beta0.005" in re.sub(r"\s+", "", common)
     for seed in range(2):
         make_run(tmp_path / "none", "none", seed, [0.5])
@@ -468,7 +468,7 @@ def test_one_run_has_no_interval(tmp_path):
     for name in ("table.csv", "claims.csv"):
         assert {(row["low"], row["high"]) for row in read_csv(out / name)} == {("", "")}
     assert {row["runs"] for row in read_csv(out / "table.csv")} == {"1"}
-    assert not re.search(r"\d to ", Structure((out / "index.html").read_text()).text.partition("What is said")[2])
+    assert not re.search(r"\d to ", Structure((out / "index.html").read_text()).text.partition("Claims and verdicts")[2])
 
 
 def test_claims_that_lack_nothing_but_runs_are_no_findings(tmp_path):
@@ -490,7 +490,7 @@ def test_lines_begin_where_enough_episodes_have_ended(tmp_path):
     found = Structure(write_report(tmp_path / "mine").read_text())
     (drawing,) = json.loads(found.data)
     assert drawing["panels"][0]["lines"]["se"]["iqm"] == [None, 0.5, 0.5]
-    assert f"A line begins where {FEWEST_EPISODES} training episodes of each run have ended" in found.text
+    assert f"A line starts once {FEWEST_EPISODES} training episodes of every run have ended" in found.text
     reason = f"no line, as at no point have {FEWEST_EPISODES} episodes of every run ended."
     assert f"{LAVA} with vcse: {reason}" in found.text
     assert (tmp_path / "mine" / "report" / "curves.png").is_file()
@@ -508,7 +508,7 @@ def test_what_is_wrong_is_said_on_the_page(tmp_path):
     said = []
     text = Structure(write_report(tmp_path, progress=said.append).read_text()).text
     assert [each for each in said if each.endswith(".")] == re.findall(
-        r"^\S.*\.$", text.partition("Found while reading")[2].partition("How it was made")[0], re.MULTILINE
+        r"^\S.*\.$", text.partition("Problems found in the data")[2].partition("How it was made")[0], re.MULTILINE
     )
     assert "minigrid-LavaGapS7/vcse/seed0: the last row of train.csv is half written and is left out." in text
     assert "minigrid-LavaGapS7/vcse/seed1 is left out: config.json cannot be read" in text
@@ -569,7 +569,7 @@ def test_other_peoples_curves_are_dashed_lines_on_their_task(tmp_path):
     assert "vcse, theirs.csv" not in drawing["panels"][1]["lines"]
     here = f"success_rate on {LAVA}, {EMPTY}; --overlay-task says which of these tasks it is about."
     assert f"Nothing of other.csv is drawn: it has success_rate on DoorKey-8x8, and here is {here}" in found.text
-    assert "Dashed lines are other people's, as far as ours go." in found.text
+    assert "Dashed lines are other people's results, up to the last frame of ours." in found.text
     returns = theirs._replace(metric="return_mean")
     found = Structure(write_report(tmp_path, overlays=[returns]).read_text())
     assert "theirs.csv is drawn: it has return_mean on LavaGapS7, and here is success_rate.\n" in found.text
@@ -626,7 +626,7 @@ def test_tasks_are_put_together_where_the_figure_is_an_aggregate(tmp_path):
 def test_long_names_stand_below_the_figure_and_returns_have_their_own_scale(methods, labels):
     middle = np.array([-10.0, 30.0])
     line = Drawn(np.array([1, 2]), np.array([3, 3]), middle, middle - 10, middle + 10, middle, np.full(2, 10.0))
-    figure = success_curves({"task": dict.fromkeys(methods, line)}, label="return", is_share=False)
+    figure = learning_curves([Panel("task", dict.fromkeys(methods, line), is_share=False)])
     (panel,) = figure.axes
     assert [label.get_text() for label in panel.texts] == labels
     assert [len(legend.get_texts()) for legend in figure.legends] == ([2] if labels == ["1", "2"] else [])
@@ -749,7 +749,7 @@ def test_a_browser_says_that_no_run_ever_succeeded(tmp_path):
     for seed in range(3):
         make_run(tmp_path / "runs", "vcse", seed, [0.0, 0.0])
     dom = dump(write_report(tmp_path / "runs"), options=["--dump-dom"], profile=tmp_path / "profile")
-    assert ">0% in every run, throughout</text>" in dom
+    assert ">0% in every run throughout training</text>" in dom
     assert ">100%</text>" in dom  # and not an axis that ends at 5 %
 
 
@@ -763,7 +763,7 @@ def test_a_browser_dots_a_line_where_some_runs_have_ended(tmp_path):
     assert (fewer["data-method"], fewer["d"].count("M"), fewer["d"].count("L")) == ("vcse", 1, 1)
     (solid,) = (line for line in drawn_paths(dom) if line["data-method"] == "vcse" and "data-last" in line)
     assert solid["d"].count("L") == 2
-    assert "A line is dotted where some of its runs have ended" in dom
+    assert "A line is dotted where some of its runs have already ended" in dom
 
 
 def test_runs_beside_studies_that_cannot_be_read_are_named(tmp_path):
