@@ -99,6 +99,43 @@ def test_lines_bands_and_labels_show_the_numbers():
     assert [label.arrow_patch is not None for label in panel.texts] == [True, True, False]  # led back to the lines
 
 
+def test_runs_are_thin_lines_below_the_bands_and_count_for_the_scale():
+    scores = np.array([[0.0, 0.1], [0.2, 0.7]])
+    line = make_line(0.1, 0.4)._replace(scores=scores)
+    for is_share, highest in ((True, 1), (False, 0.7)):
+        (panel,) = learning_curves([Panel("task", {"vcse": line}, "returns", is_share)]).axes
+        thin, band = panel.collections
+        np.testing.assert_array_equal([each[:, 1] for each in thin.get_segments()], scores)
+        assert thin.get_zorder() < band.get_zorder() < panel.lines[0].get_zorder()
+        assert (thin.get_linewidth()[0] < 1, thin.get_alpha() < 0.5) == (True, True)
+        assert panel.get_ylim()[1] == pytest.approx(1.02 * highest + 0.0, abs=0.005)
+
+
+@pytest.mark.parametrize("methods", [2, 12])
+@pytest.mark.parametrize("panels", [1, 2, 4])
+def test_nothing_is_cut_off_and_labels_do_not_touch(panels, methods):
+    lines = {f"a method of many words {number}": make_line(0.1, 1.0 - 0.01 * number) for number in range(methods)}
+    label = "success rate over the last 100 training episodes"
+    figure = learning_curves([Panel(f"minigrid/Task{number}", lines, label) for number in range(panels)])
+    figure.draw_without_rendering()
+    page = figure.bbox
+    for panel in figure.axes:
+        if panel.get_visible():
+            boxes = [each.get_window_extent() for each in panel.texts]
+            boxes += [panel.get_tightbbox()]
+            assert all(
+                page.x0 <= box.x0 and page.y0 <= box.y0 and box.x1 <= page.x1 and box.y1 <= page.y1 for box in boxes
+            )
+            bottoms = sorted(
+                box.y0 for box in boxes[:methods]
+            )  # boxes reach up to the line that a label is led back to
+            font = panel.texts[0].get_fontsize() * figure.dpi / 72
+            assert all(after - before >= font for before, after in itertools.pairwise(bottoms))
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert page.x0 <= box.x0 < box.x1 <= page.x1
+
+
 def test_of_lines_that_end_alike_the_one_that_was_ahead_has_the_higher_label():
     lines = {"none": make_line(0.2, 1.0), "se": make_line(0.9, 1.0), "vcse": make_line(0.5, 1.0)}
     (panel,) = learning_curves([Panel("minigrid/LavaGapS7", lines)]).axes

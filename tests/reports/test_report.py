@@ -5,7 +5,11 @@ import math
 import re
 import shutil
 import subprocess
+from base64 import b64decode
+from collections import Counter
 from html.parser import HTMLParser
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -13,10 +17,11 @@ import pytest
 from vcse.agents.a2c.settings import a2c_settings
 from vcse.reports.archive import write_archive
 from vcse.reports.external_curves import ForeignCurves
-from vcse.reports.figures import Drawn, Panel, learning_curves
+from vcse.reports.figures import MOST_RUNS, Drawn, Panel, learning_curves
 from vcse.reports.loaded_runs import gather
 from vcse.reports.panels import MOST_POINTS, draw
 from vcse.reports.report import _gain, _score, write_report
+from vcse.reports.sections import find_all, make_section
 from vcse.reports.verdicts import ALL_TASKS, FEWEST_EPISODES
 from vcse.runs.config import RunConfig
 from vcse.studies.catalog import study
@@ -135,11 +140,12 @@ def test_a_study_gives_curves_numbers_and_verdicts(tmp_path):
     (drawing,) = json.loads(found.data)
     assert [each["name"] for each in drawing["series"]] == ["none", "se", "vcse"]
     assert [panel["task"] for panel in drawing["panels"]] == [LAVA, EMPTY]
-    line = drawing["panels"][0]["lines"]["vcse"]
-    assert (line["frames"], line["runs"]) == ([25_000, 50_000, 75_000, 100_000], 6)
-    assert line["iqm"][-1] == pytest.approx(0.925)
-    assert line["low"][-1] < 0.925 < line["high"][-1]
-    assert line["std"][-1] == pytest.approx(np.std(0.01 * np.arange(6)), abs=1e-3)
+    panel = drawing["panels"][0]
+    line = panel["lines"]["vcse"]
+    assert (panel["frames"], line["runs"]) == ([25_000, 50_000, 75_000, 100_000], 6)
+    assert line["iqm"][-1] == 925  # thousandths
+    assert line["low"][-1] < 925 < line["high"][-1]
+    assert line["std"][-1] == round(1000 * np.std(0.01 * np.arange(6)))
     names = {"index.html", "curves.png", "curves.svg", "curves.csv", "claims.csv", "table.csv"}
     assert {path.name for path in page.parent.iterdir()} == names
 
@@ -372,7 +378,9 @@ def test_a_negative_score_has_a_minus_sign(number, told):
 
 def test_a_page_about_one_task_begins_with_how_the_methods_ended(tmp_path):
     one = Structure(write_report(make_study(tmp_path / "one", tasks=(LAVA,))).read_text()).text
-    assert "After 100K frames: VCSE 92.5%, SE 32.5%, no bonus 12.5% (mean over runs, success rate over the last 100" in one
+    assert (
+        "After 100K frames: VCSE 92.5%, SE 32.5%, no bonus 12.5% (mean over runs, success rate over the last 100" in one
+    )
     assert "(mean over runs" not in Structure(write_report(make_study(tmp_path / "two")).read_text()).text
 
 
@@ -448,6 +456,24 @@ def test_settings_of_a_bonus_are_those_of_methods_that_have_one(tmp_path):
     assert "a2c.bonus.k" not in text
 
 
+def test_a_setting_of_the_bonus_is_told_where_a_step_cost_makes_it_matter(tmp_path):
+    for method, bonus, deviations in (
+        ("none", "none", {}),
+        ("none-cost", "none", {"step_cost": 0.02}),
+        ("vcse", "vcse", {}),
+    ):
+        path = make_run(tmp_path, method, 0, [0.5, 0.6])
+        settings = a2c_settings(bonus, "release", task=LAVA, **deviations)
+        config = json.loads((path / "config.json").read_text())
+        config["a2c"] = json.loads(json.dumps(dataclasses.asdict(settings)))
+        (path / "config.json").write_text(json.dumps(config))
+    (section,) = (
+        make_section(each, (), column=None, taken=(), progress=print) for each in find_all(tmp_path, None, print)
+    )
+    assert section.differences["a2c.injection"] == {"none": "–", "none-cost": "reward", "vcse": "after_gae"}
+    assert section.differences["a2c.step_cost"] == {"none": "0", "none-cost": "0.02", "vcse": "0"}
+
+
 def test_runs_of_an_earlier_release_stand_beside_those_of_this_one(tmp_path):
     out = write_report(make_study(tmp_path, seeds=2)).parent
     before = {name: (out / name).read_bytes() for name in ("claims.csv", "table.csv")}
@@ -468,7 +494,9 @@ def test_one_run_has_no_interval(tmp_path):
     for name in ("table.csv", "claims.csv"):
         assert {(row["low"], row["high"]) for row in read_csv(out / name)} == {("", "")}
     assert {row["runs"] for row in read_csv(out / "table.csv")} == {"1"}
-    assert not re.search(r"\d to ", Structure((out / "index.html").read_text()).text.partition("Claims and verdicts")[2])
+    assert not re.search(
+        r"\d to ", Structure((out / "index.html").read_text()).text.partition("Claims and verdicts")[2]
+    )
 
 
 def test_claims_that_lack_nothing_but_runs_are_no_findings(tmp_path):
@@ -489,7 +517,7 @@ def test_lines_begin_where_enough_episodes_have_ended(tmp_path):
             (path / "train.csv").write_text("\n".join(("frame,episodes,success_rate", *rows)) + "\n")
     found = Structure(write_report(tmp_path / "mine").read_text())
     (drawing,) = json.loads(found.data)
-    assert drawing["panels"][0]["lines"]["se"]["iqm"] == [None, 0.5, 0.5]
+    assert drawing["panels"][0]["lines"]["se"]["iqm"] == [None, 500, 500]
     assert f"A line starts once {FEWEST_EPISODES} training episodes of every run have ended" in found.text
     reason = f"no line, as at no point have {FEWEST_EPISODES} episodes of every run ended."
     assert f"{LAVA} with vcse: {reason}" in found.text
@@ -548,8 +576,8 @@ def test_visits_are_drawn_where_the_study_is_about_them(tmp_path):
     found = Structure(write_report(tmp_path).read_text())
     assert [source.partition(",")[0] for source in found.sources] == ["data:image/png;base64"] * 2
     (drawing,) = json.loads(found.data)
-    line = drawing["panels"][0]["lines"]["vcse"]
-    assert (line["frames"], line["iqm"]) == ([500, 1000], [0, 0.25])
+    (panel,) = drawing["panels"]
+    assert (panel["frames"], panel["lines"]["vcse"]["iqm"]) == ([500, 1000], [0, 250])
 
 
 def test_other_peoples_curves_are_dashed_lines_on_their_task(tmp_path):
@@ -565,7 +593,7 @@ def test_other_peoples_curves_are_dashed_lines_on_their_task(tmp_path):
     ]
     assert drawing["series"][2]["colour"] == drawing["series"][3]["colour"]
     line = drawing["panels"][0]["lines"]["vcse, theirs.csv"]
-    assert (line["iqm"], line["runs"]) == ([0.2, 0.3, 0.5], [2, 2, 1])
+    assert (line["frames"], line["iqm"], line["runs"]) == ([1000, 2000, 3000], [200, 300, 500], [2, 2, 1])
     assert "vcse, theirs.csv" not in drawing["panels"][1]["lines"]
     here = f"success_rate on {LAVA}, {EMPTY}; --overlay-task says which of these tasks it is about."
     assert f"Nothing of other.csv is drawn: it has success_rate on DoorKey-8x8, and here is {here}" in found.text
@@ -587,7 +615,7 @@ def test_other_peoples_curves_of_one_method_on_several_tasks_are_one_entry_of_th
     assert [each["name"] for each in theirs] == ["theirs, several files"]
     for panel in drawing["panels"]:
         line = panel["lines"]["theirs, several files"]
-        assert (line["frames"], line["iqm"]) == ([25_000, 100_000], [0.2, 0.6])  # as far as ours go
+        assert (line["frames"], line["iqm"]) == ([25_000, 100_000], [200, 600])  # as far as ours go
     assert "pS7.csv, x16.csv" in theirs[0]["explanation"]
 
 
@@ -666,10 +694,83 @@ def test_long_curves_are_thinned_out_and_other_frames_are_put_together(tmp_path)
     make_run(tmp_path, "vcse", 0, long.tolist(), frames=list(range(10, 10_010, 10)))
     make_run(tmp_path, "vcse", 1, long[:500].tolist(), frames=list(range(20, 10_020, 20)))
     (drawing,) = json.loads(Structure(write_report(tmp_path).read_text()).data)
-    line = drawing["panels"][0]["lines"]["vcse"]
-    assert len(line["frames"]) == MOST_POINTS
-    assert (line["frames"][0], line["frames"][-1]) == (10, 10_000)
+    (panel,) = drawing["panels"]
+    assert len(panel["frames"]) == MOST_POINTS
+    assert (panel["frames"][0], panel["frames"][-1]) == (10, 10_000)
+    line = panel["lines"]["vcse"]
     assert set(line["runs"]) == {1, 2}
+    every, runs = line["every"], line["scores"]
+    assert {len(run) for run in runs} == {-(-(MOST_POINTS - 1) // every) + 1}
+    assert [run[0] for run in runs] == [0, None]  # percents; the second begins later
+    assert [run[-1] for run in runs] == [100, 50]
+
+
+def test_runs_are_drawn_one_by_one_up_to_a_number_that_the_page_states(tmp_path):
+    make_study(tmp_path / "all", tasks=(LAVA,), levels={"vcse": 0.8}, seeds=MOST_RUNS)
+    make_study(tmp_path / "more", tasks=(LAVA,), levels={"vcse": 0.8}, seeds=MOST_RUNS + 2)
+    for name, is_hidden in (("all", False), ("more", True)):
+        found = Structure(write_report(tmp_path / name).read_text())
+        ((line,),) = ([panel["lines"]["vcse"] for panel in each["panels"]] for each in json.loads(found.data))
+        assert [run[-1] for run in line["scores"]] == [80 + seed for seed in range(MOST_RUNS)]
+        assert (f"the first {MOST_RUNS} of each method" in found.text) == is_hidden
+
+
+def test_methods_are_named_in_words_and_their_labels_stay_findable(tmp_path):
+    make_study(tmp_path, levels={"none": 0.1, "vcse": 0.9, "se-matched": 0.9, "vcse-reward": 0.8, "mine": 0.7})
+    page = write_report(tmp_path)
+    found = Structure(page.read_text())
+    (drawing,) = json.loads(found.data)
+    names = {each["name"]: each["label"] for each in drawing["series"]}
+    in_words = {"none": "no bonus", "vcse": "VCSE", "se-matched": "VCSE without value", "mine": "mine"}
+    assert names == in_words | {"vcse-reward": "VCSE in the reward"}
+    assert "VCSE against no bonus: area under the curve." in found.text
+    assert 'title="se-matched"' in page.read_text()  # of the rows of the tables
+    assert {row["method"] for row in read_csv(page.parent / "table.csv")} == set(names)
+    assert "VCSE without value" in (page.parent / "curves.svg").read_text()
+    differ = found.text.partition("How the methods differ")[2].partition("Settings that all runs share")[0]
+    assert "VCSE in the reward vcse-reward" in differ
+
+
+def test_the_claim_about_the_control_leads_the_page_and_no_file(tmp_path):
+    page = write_report(make_study(tmp_path, levels={"se": 0.3, "vcse": 0.9, "se-matched": 0.9, "none": 0.1}))
+    text = Structure(page.read_text()).text
+    before, _, claims = text.partition("Claims and verdicts")
+    about = next(claim.says for claim in study("minigrid").claims if claim.better == "vcse" and claim.where_run)
+    assert re.search(
+        rf"{about} Undecided:\s+VCSE less VCSE without value is \+0.0 points \[.*\], mean of all tasks", before
+    )
+    assert claims.index(about) < claims.index("VCSE solves the tasks faster than SE.")
+    rows = read_csv(page.parent / "claims.csv")
+    assert (rows[0]["claim"], rows[-1]["claim"]) == ("VCSE solves the tasks faster than SE.", about)
+    without = write_report(make_study(tmp_path / "without"))
+    assert '<ul class="lead"' not in without.read_text()
+
+
+def test_where_no_run_ever_succeeds_returns_are_drawn_too(tmp_path):
+    for method, level in (("none", 3.0), ("vcse", 5.0)):
+        for seed in range(2):
+            path = make_run(tmp_path, method, seed, [0.0, 0.0], task="metaworld/door-open", column="eval_success_rate")
+            rows = [f"{frame},0,{level + seed}" for frame in (50_000, 100_000)]
+            (path / "train.csv").write_text("\n".join(("frame,eval_success_rate,eval_return_mean", *rows)) + "\n")
+            make_run(
+                tmp_path, method, seed, [0.0, 0.5 * seed], task="metaworld/drawer-open", column="eval_success_rate"
+            )
+    page = write_report(tmp_path)
+    (drawing,) = json.loads(Structure(page.read_text()).data)
+    shown = [(each["task"], each["label"], each["isShare"], each["isZero"]) for each in drawing["panels"]]
+    success = "success rate in evaluation"
+    assert shown == [
+        ("metaworld/door-open", success, True, True),
+        ("metaworld/door-open", "mean return in evaluation", False, False),
+        ("metaworld/drawer-open", success, True, False),
+    ]
+    assert drawing["panels"][1]["lines"]["vcse"]["iqm"] == [5.5, 5.5]
+    rows = read_csv(page.parent / "curves.csv")
+    assert {row["measure"] for row in rows if row["task"].endswith("door-open")} == {
+        success,
+        "mean return in evaluation",
+    }
+    assert {row["iqm"] for row in read_csv(page.parent / "table.csv") if row["task"].endswith("door-open")} == {"0.0"}
 
 
 def dump(page, *, fragment="", options=(), profile):
@@ -678,6 +779,13 @@ def dump(page, *, fragment="", options=(), profile):
     command += ["--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=2000", *options]
     command += ["--window-size=1400,1200", f"file://{page}{fragment}"]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+def with_script(page, script):
+    """Return a copy of a page that runs a script at its end."""
+    copy = page.with_name("scripted.html")
+    copy.write_text(page.read_text().replace("</body>", f"<script>{script}</script></body>"))
+    return copy
 
 
 def drawn_paths(dom, kind="middle"):
@@ -711,6 +819,30 @@ def test_a_browser_draws_the_curves_and_shows_their_numbers(tmp_path):
     image = tmp_path / "image.png"
     dump(page, options=[f"--screenshot={image}"], profile=profile)
     assert image.stat().st_size > 20_000
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+def test_a_browser_draws_single_runs_and_saves_what_it_shows_as_svg(tmp_path):
+    page = write_report(make_study(tmp_path / "runs", seeds=3))
+    options, profile = ["--dump-dom"], tmp_path / "profile"
+    # What would be saved to a file is put on the page.
+    script = """
+        URL.createObjectURL = blob => { blob.text().then(text => document.title = btoa(encodeURI(text))); return "#"; };
+        document.querySelector("[data-save]").click();
+    """
+    dom = dump(with_script(page, script), options=options, profile=profile)
+    thin = drawn_paths(dom, "run")
+    assert [(each["data-method"], each["d"].count("M")) for each in thin] == [("none", 3), ("se", 3), ("vcse", 3)] * 2
+    drawing = ElementTree.fromstring(unquote(b64decode(re.search("<title>(.*)</title>", dom)[1]).decode()))
+    found = list(drawing.iter("{http://www.w3.org/2000/svg}path"))
+    shown = [(each.get("data-method"), each.get("class").split()[0]) for each in found if each.get("class") != "leader"]
+    assert Counter(shown) == Counter(
+        {(m, kind): 2 for m in ("none", "se", "vcse") for kind in ("run", "band", "middle")}
+    )
+    assert {each.get("style").count("stroke-width") for each in found} == {1}  # it needs no style of the page
+    words = [each.text for each in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert {LAVA, EMPTY, "no bonus", "SE", "VCSE", "100%"} <= set(words)
+    assert drawn_paths(dump(page, fragment="#runs=off", options=options, profile=profile), "run") == []
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")

@@ -219,12 +219,15 @@ def to_png(figure: Figure, dots_per_inch: int = 160) -> bytes:
     """Return a figure as the content of a PNG file, in 256 colours, which takes a quarter of the bytes."""
     from PIL import Image
 
-    content, smaller = io.BytesIO(), io.BytesIO()
+    content, sizes = io.BytesIO(), []
     figure.savefig(content, format="png", dpi=dots_per_inch, facecolor=figure.get_facecolor())
     with Image.open(content) as image:
-        fewer = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-        fewer.save(smaller, format="PNG", optimize=True)
-    return smaller.getvalue()
+        for method in (Image.Quantize.MEDIANCUT, Image.Quantize.MAXCOVERAGE):  # for maps, and for lines
+            coloured = io.BytesIO()
+            fewer = image.convert("RGB").quantize(256, method, dither=Image.Dither.NONE)
+            fewer.save(coloured, format="PNG", optimize=True)
+            sizes.append(coloured.getvalue())
+    return min(sizes, key=len)
 
 
 def to_svg(figure: Figure) -> bytes:

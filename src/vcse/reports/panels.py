@@ -162,15 +162,15 @@ def _side_by_side(
     frames = max((frames for frames, _ in curves), key=len)
     if not all(np.array_equal(each, frames[: len(each)]) for each, _ in curves):
         frames = np.unique(np.concatenate([each for each, _ in curves]))
-    frames = frames[thinned(len(frames))]
+    frames = frames[_thinned(len(frames))]
     scores = np.stack([np.interp(frames, each, score) for each, score in curves])
     present = np.stack([(each[0] <= frames) & (frames <= each[-1]) for each, _ in curves])
     return frames, np.where(present, scores, np.nan), present
 
 
-def thinned(points: int, most: int = MOST_POINTS) -> Int[np.ndarray, " kept"]:
+def _thinned(points: int) -> Int[np.ndarray, " kept"]:
     """Return the places of the points that are drawn: all, or some of very many."""
-    return np.linspace(0, points - 1, min(points, most)).round().astype(np.int64)
+    return np.linspace(0, points - 1, min(points, MOST_POINTS)).round().astype(np.int64)
 
 
 def lay_over(
@@ -227,7 +227,7 @@ def _foreign_line(curves: ForeignCurves, last: int) -> Drawn:
     """Draw other people's runs as far as ours go, which would else be hard to see; all where that is nothing."""
     kept = np.flatnonzero(curves.frames <= last)
     kept = kept if kept.size else np.arange(len(curves.frames))
-    kept = kept[thinned(len(kept))]
+    kept = kept[_thinned(len(kept))]
     scores = curves.scores[:, kept].astype(np.float64)
     return draw(curves.frames[kept].astype(np.int64), scores, ~np.isnan(scores))
 

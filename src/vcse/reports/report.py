@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from vcse.reports import figures
 from vcse.reports.external_curves import ForeignCurves
-from vcse.reports.panels import Cell, thinned
+from vcse.reports.panels import Cell
 from vcse.reports.provenance import data_uri
 from vcse.reports.sections import Section, check_column, check_overlay_task, find_all, make_section
 from vcse.reports.statistics import FEWEST_RUNS
@@ -129,7 +129,7 @@ def _write_files(section: Section, out: Path) -> None:
     """Write a study's figure and numbers as files."""
     if section.drawable:
         figure = figures.learning_curves(section.drawable, section.names)
-        write_atomically(out / "curves.png", figures.to_png(figure, 100))
+        write_atomically(out / "curves.png", figures.to_png(figure, 90))
         if not section.is_archive:  # whose page saves the curves as SVG too
             write_atomically(out / "curves.svg", figures.to_svg(figure))
     for number, each in enumerate(section.maps):
@@ -195,49 +195,40 @@ def _drawing(section: Section) -> dict[str, Any]:
         "name": section.name,
         "keys": section.keys,
         "series": [each._asdict() for each in section.series],
-        "panels": [
-            {
-                "task": panel.task,
-                "label": panel.label,
-                "isShare": panel.is_share,
-                "isZero": panel.is_zero,
-                "lines": {
-                    method: _line(line, panel.is_share, with_runs=method in ours)
-                    for method, line in panel.lines.items()
-                    if line.frames.size
-                },
-            }
-            for panel in section.panels
-        ],
+        "panels": [_drawn_panel(panel, ours) for panel in section.panels],
     }
 
 
-def _line(line: figures.Drawn, is_share: bool, *, with_runs: bool) -> dict[str, Any]:
-    """Return a line with as many digits as can be seen; its runs have fewer points, and shares in whole percent."""
-    runs = line.runs.tolist()
-    drawn: dict[str, Any] = {"frames": line.frames.tolist(), "runs": runs if len(set(runs)) > 1 else runs[0]}
-    for name in ("iqm", "low", "high", "std"):
-        drawn[name] = _rounded(getattr(line, name), _to_permille if is_share else _to_four_digits)
-    if with_runs and len(line.scores):
-        places = thinned(len(line.frames), POINTS_OF_A_RUN)
-        scores = 100 * line.scores[:, places] if is_share else line.scores[:, places]
-        drawn["places"] = places.tolist()
-        drawn["scores"] = [_rounded(run, round if is_share else _to_four_digits) for run in scores]
-    return drawn
+def _drawn_panel(panel: figures.Panel, ours: Sequence[str]) -> dict[str, Any]:
+    """Return a panel with as many digits as can be seen: thousandths of shares, and whole percents of single runs.
+
+    Lines have the frames of the panel unless they name their own; single runs have every so many of their points.
+    """
+    lines = {method: line for method, line in panel.lines.items() if line.frames.size}
+    frames = next((line.frames.tolist() for line in lines.values()), [])
+    drawn: dict[str, Any] = {}
+    for method, line in lines.items():
+        runs = line.runs.tolist()
+        mine = drawn[method] = {"runs": runs if len(set(runs)) > 1 else runs[0]}
+        if line.frames.tolist() != frames:
+            mine["frames"] = line.frames.tolist()
+        for name in ("iqm", "low", "high", "std"):
+            mine[name] = _rounded(getattr(line, name), 1000 if panel.is_share else None)
+        if method in ours and len(line.scores):
+            every = -(-len(line.frames) // POINTS_OF_A_RUN)
+            kept = np.unique([*range(0, len(line.frames), every), len(line.frames) - 1])
+            mine["every"] = every
+            mine["scores"] = [_rounded(run, 100 if panel.is_share else None) for run in line.scores[:, kept]]
+    return {
+        **{"task": panel.task, "label": panel.label, "isShare": panel.is_share, "isZero": panel.is_zero},
+        **{"frames": frames, "lines": drawn},
+    }
 
 
-def _rounded(
-    numbers: Float[np.ndarray, " points"], digits: Callable[[float], float | int]
-) -> list[float | int | None]:
-    return [None if math.isnan(each) else digits(each) for each in numbers.tolist()]
-
-
-def _to_permille(share: float) -> float:
-    return round(share, 3)
-
-
-def _to_four_digits(number: float) -> float:
-    return float(f"{number:.4g}")
+def _rounded(numbers: Float[np.ndarray, " points"], parts: int | None) -> list[float | int | None]:
+    """Return whole parts of a share, or four digits of any other number."""
+    known = numbers.tolist()
+    return [None if math.isnan(each) else round(parts * each) if parts else float(f"{each:.4g}") for each in known]
 
 
 def _reach(claim: JudgedClaim) -> float:
