@@ -245,7 +245,7 @@ def test_the_page_needs_nothing_but_itself(tmp_path):
         assert link == "data:," or link.startswith("#") or (page.parent / link).is_file()
     assert "://" not in text
     assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|import\(|sendBeacon|WebSocket|EventSource", text)
-    assert "1 film of 2 MB or more: not shown here." in found.text
+    assert "1 video of 2 MB or more: not shown here." in found.text
 
 
 def test_words_from_run_directories_cannot_become_a_script(tmp_path):

@@ -96,7 +96,7 @@ def find_films(directory: Path, without: Sequence[Path], problems: list[str]) ->
         found += [Path(root) / name for name in sorted(files) if Path(name).suffix.lower() in FILM_KINDS]
     small = [path for path in found if path.stat().st_size < MOST_FILM_BYTES]
     if len(small) < len(found):
-        large = counted(len(found) - len(small), "film")
+        large = counted(len(found) - len(small), "video")
         problems.append(f"{large} of {MOST_FILM_BYTES / 1e6:.0f} MB or more: not shown here.")
     return [
         Film(str(path.relative_to(directory)), FILM_KINDS[path.suffix.lower()], path.read_bytes())

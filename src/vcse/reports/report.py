@@ -28,7 +28,6 @@ from vcse.reports.verdicts import (
     Judgement,
     decided_otherwise,
     deciding,
-    measure_of,
     outcome,
 )
 from vcse.runs.checkpoint import write_atomically
@@ -178,8 +177,8 @@ def _render(sections: Sequence[Section], title: str) -> str:
     templates.filters |= {"short": figures.short_name, "words": _words, "p": _p_value, "fallen": _fallen}
     templates.filters |= {"decided_otherwise": decided_otherwise}
     templates.tests |= {"known": lambda number: not math.isnan(number)}
-    templates.globals |= {"outcome": outcome, "deciding": deciding, "reach": _reach, "measure_of": measure_of}
-    templates.globals |= {"FEWEST_EPISODES": FEWEST_EPISODES, "FEWEST_RUNS": FEWEST_RUNS, "ALL_TASKS": ALL_TASKS}
+    templates.globals |= {"outcome": outcome, "deciding": deciding, "reach": _reach, "ALL_TASKS": ALL_TASKS}
+    templates.globals |= {"FEWEST_EPISODES": FEWEST_EPISODES, "FEWEST_RUNS": FEWEST_RUNS}
     templates.globals |= {"MOST_RUNS": figures.MOST_RUNS}
     return templates.get_template("report.html").render(
         title=sections[0].title if len(sections) == 1 else title,

@@ -110,7 +110,7 @@ def judge(entry: Study, runs: Sequence[GatheredRun], asked: Sequence[str] = ()) 
             measure = f"mean of {claim.column} until the first success"
             judgements = _judge_zero(claim, tasks, runs)
         else:
-            measure = measure_of(claim)
+            measure = _measure(claim)
             judgements = _judge_difference(claim, tasks, len(of_claim), entry.metric, runs)
         judged.append(JudgedClaim(claim, measure, judgements))
     return _corrected(_corrected(judged, together=False), together=True)
@@ -234,12 +234,10 @@ def waits_for_episodes(run: GatheredRun, metric: str) -> bool:
     return metric in OF_EPISODES and run.agent is not None and run.agent.ends_at_goal
 
 
-def measure_of(claim: Claim, names: Mapping[str, str] | None = None) -> str:
-    """Return what is compared, with names for the labels of methods where they are given."""
-    better, than = ((names or {}).get(method, method) for method in (claim.better, claim.than))
+def _measure(claim: Claim) -> str:
     what = "area under the curve" if claim.at_frame is None else f"after {claim.at_frame:,} frames"
     margin = f", within {claim.within:g}" if claim.within else ""
-    return f"{better} against {than}: {what}{margin}{', paired by seed' if claim.paired else ''}"
+    return f"{claim.better} against {claim.than}: {what}{margin}{', paired by seed' if claim.paired else ''}"
 
 
 def _judge_difference(

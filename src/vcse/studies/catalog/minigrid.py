@@ -14,8 +14,8 @@ CROSSED_MAP = map_number("vertical", CROSSED_WALL, 5)
 
 _LENGTHS = "The paper's text does not say how long the runs are; the lengths are ours."
 _SE_OF_POSITIONS = (
-    "SE is the release's, which looks for neighbours among the last 10,000 states. Nearly all positions stand there "
-    "many times over, so that it pays next to nothing once learning is under way: it is hardly different from no bonus."
+    "SE is the release's, which looks for neighbours among the last 10,000 states. Nearly every position occurs there "
+    "many times over, so it pays next to nothing once learning is under way, and hardly differs from no bonus."
 )
 _MINIGRID_TASKS = (
     Task("minigrid/LavaGapS7", 200_000, (100_000,)),
@@ -150,7 +150,7 @@ PAPER_STUDIES = (
             Claim("Performance falls as k grows: 3 to 7.", "vcse-k3", "vcse-k7"),
         ),
         notes=(
-            "k counts neighbours without the point itself. The released code has 3 where the paper's text says 5.",
+            "k does not count the point itself. The released code has 3 where the paper's text says 5.",
             _LENGTHS,
         ),
     ),
@@ -215,7 +215,7 @@ PAPER_STUDIES = (
         figure="visits",
         notes=(
             "The paper does not say which map; this one has a vertical wall in the middle that opens away from the "
-            "start. Judged is the share of visits beyond the wall.",
+            "start. Claims are judged by the share of visits beyond the wall.",
         ),
         visits_every_frames=10_000,
     ),
@@ -241,7 +241,7 @@ PAPER_STUDIES = (
             "encoder needs. The bonus sees the agent's position; k, weight and all else are those of the agent's view.",
             f"{_LENGTHS} DoorKey-8x8 is shorter here than with the agent's view, where it has 3,000,000 frames.",
             _SE_OF_POSITIONS,
-            "The control (VCSE with the value left out) looks in the batch, as VCSE does; the paper does not have it.",
+            "The control, VCSE without value, searches the batch as VCSE does; the paper has no such control.",
         ),
     ),
 )
@@ -300,7 +300,7 @@ OWN_STUDIES = (
             Claim("The textbook's estimator is better than A2C alone.", "vcse-clean", "none", ours=True),
             Claim("The textbook's estimator does better than the paper's text.", "vcse-clean", "vcse-paper", ours=True),
         ),
-        notes=("That the textbook does better than the paper's text was added after the runs had been looked at.",),
+        notes=("The claim that the textbook's estimator does better was added after the runs had been looked at.",),
     ),
     _a2c_study(
         name="minigrid-controls",
@@ -347,8 +347,8 @@ OWN_STUDIES = (
         notes=(
             "log(1 + ε) changes more than the offset: with the same weight the bonus is also much smaller, and hardly "
             "ever negative. What each of them does is not separated.",
-            "vcse and se-matched have the settings and the seeds that they have in the study minigrid: where both were "
-            "run, they are no second sample.",
+            "VCSE and VCSE without value have the same settings and seeds here as in the study minigrid: where both "
+            "were run, this is not a second sample.",
         ),
     ),
 )
