@@ -166,7 +166,7 @@ def test_the_files_have_the_numbers_of_the_runs(tmp_path):
     assert (first["by"], first["task"], first["verdict"], first["runs"]) == ("paper", LAVA, "holds", "6")
     assert float(first["difference"]) == pytest.approx((0.9 - 0.3) * (0.2 / 2 + 0.5 + 1 + 1 / 2) / 3)
     assert {row["task"] for row in claims if row["claim"] == first["claim"]} == {LAVA, EMPTY, ALL_TASKS}
-    assert "on 2 of 6 tasks" in (out / "index.html").read_text()
+    assert '<span class="reason">2 of 6 tasks</span>' in (out / "index.html").read_text()
 
 
 def test_claims_have_paired_intervals_and_corrected_verdicts_behind_what_they_had_before(tmp_path):
@@ -379,7 +379,7 @@ def test_a_negative_score_has_a_minus_sign(number, told):
 def test_a_page_about_one_task_begins_with_how_the_methods_ended(tmp_path):
     one = Structure(write_report(make_study(tmp_path / "one", tasks=(LAVA,))).read_text()).text
     assert (
-        "After 100K frames: VCSE 92.5%, SE 32.5%, no bonus 12.5% (mean over runs, success rate over the last 100" in one
+        "After 100K frames: VCSE 92.5%; SE 32.5%; no bonus 12.5% (mean over runs, success rate over the last 100" in one
     )
     assert "(mean over runs" not in Structure(write_report(make_study(tmp_path / "two")).read_text()).text
 

@@ -269,7 +269,7 @@ def _fallen(judgement: Judgement) -> str:
 
 def _words(name: str) -> list[str]:
     """Split a name such as SimpleCrossingS9N1 where it may go on in the next line."""
-    return re.split(r"(?<=[a-z])(?=[A-Z])", name)
+    return re.split(r"(?<=[a-z])(?=[A-Z])|(?<=_)", name)
 
 
 def _place(path: Path, directory: Path) -> str:

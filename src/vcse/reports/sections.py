@@ -367,15 +367,21 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
     Of a setting that makes no difference to some methods, such as those of a bonus, it is the others that count.
     """
     found: dict[str, dict[str, dict[str, None]]] = {}
-    configs = {run.method: flat(run.config) for run in runs}
+    spared: dict[str, set[str]] = {}  # methods to which a setting makes no difference
     for run in runs:
-        for name, value in flat(run.config).items():
+        config = flat(run.config)
+        for name, value in config.items():
             is_of_images = name in ("rendering", "goal_marker")
-            if name not in NO_SETTINGS and not (is_of_images and value is None):
-                found.setdefault(name, {}).setdefault(run.method, {})[_shown(value)] = None
+            if name in NO_SETTINGS or (is_of_images and value is None):
+                continue
+            by_method = found.setdefault(name, {})
+            if _matters(name, config):
+                by_method.setdefault(run.method, {})[_shown(value)] = None
+            else:
+                spared.setdefault(name, set()).add(run.method)
     differences, common = {}, {}
     for name, by_method in found.items():
-        asked = [method for method in methods if _matters(name, configs[method])]
+        asked = [method for method in methods if method in by_method or method not in spared.get(name, ())]
         told = {method: ", ".join(by_method.get(method, {"–": None})) for method in asked}
         if len(set(told.values())) == 1:
             common[name] = told[asked[0]]

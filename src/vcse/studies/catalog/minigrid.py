@@ -125,9 +125,9 @@ PAPER_STUDIES = (
         methods=(NONE, weighted("vcse", 0.05), weighted("vcse", 0.005), weighted("vcse", 0.0005)),
         seeds=8,
         claims=(
-            Claim("VCSE is better than A2C alone at every weight: 0.05.", "vcse-beta-0.05", "none"),
-            Claim("VCSE is better than A2C alone at every weight: 0.005.", "vcse-beta-0.005", "none"),
-            Claim("VCSE is better than A2C alone at every weight: 0.0005.", "vcse-beta-0.0005", "none"),
+            Claim("VCSE is better than A2C alone for every weight: 0.05.", "vcse-beta-0.05", "none"),
+            Claim("VCSE is better than A2C alone for every weight: 0.005.", "vcse-beta-0.005", "none"),
+            Claim("VCSE is better than A2C alone for every weight: 0.0005.", "vcse-beta-0.0005", "none"),
             Claim("The weight hardly matters: 0.05 or 0.005.", "vcse-beta-0.005", "vcse-beta-0.05", within=0.0),
             Claim("The weight hardly matters: 0.005 or 0.0005.", "vcse-beta-0.005", "vcse-beta-0.0005", within=0.0),
         ),
