@@ -9,7 +9,8 @@
   const { CLOUDS, EXPERIMENTS, makeCloud } = vcseClouds;
   const { MARKUP, fixed, size, symbols, key, tell, tellBatch } = vcseWords;
   const DEFAULTS = {
-    cloud: "room", seed: 4, count: 100, k: 5, scale: 1, reading: "clean", standardize: true, show: "vcse", select: 4, moved: {},
+    cloud: "room", seed: 4, count: 100, k: 5, scale: 1, reading: "clean", standardize: true, show: "vcse", select: 4,
+    moved: {}, // [x, y, value] of the points that were moved, by their index
   };
   const RANGES = { seed: [1, 1e6], count: [20, 200], k: [1, 15], select: [0, 199], scale: [0.1, 30] };
   const REACH = 24; // pixels from a point at which it is meant
@@ -29,8 +30,8 @@
       if (known.includes(given.get(name))) settings[name] = given.get(name);
     }
     for (const [name, range] of Object.entries(RANGES)) {
-      const number = Number(given.get(name));
-      if (given.has(name) && Number.isFinite(number)) settings[name] = clamp(name === "scale" ? number : Math.round(number), ...range);
+      const number = name === "scale" ? Number(given.get(name)) : Math.round(given.get(name));
+      if (given.has(name) && Number.isFinite(number)) settings[name] = clamp(number, ...range);
     }
     settings.standardize = given.get("standardize") !== "false";
     for (const each of (given.get("moved") ?? "").split(" ")) {
@@ -82,7 +83,8 @@
       this.root = root;
       root.innerHTML = MARKUP;
       this.form = root.querySelector("form");
-      this.figures = Object.fromEntries([...root.querySelectorAll("[data-plot]")].map((each) => [each.dataset.plot, each]));
+      const figures = [...root.querySelectorAll("[data-plot]")];
+      this.figures = Object.fromEntries(figures.map((each) => [each.dataset.plot, each]));
       this.places = {}; // where each plot has drawn its points, for the pointer and the arrow keys
       this.settings = fromAddress();
       this.form.addEventListener("input", (event) => this.onInput(event));
@@ -144,12 +146,14 @@
       figure.querySelector(".back").innerHTML = back;
       figure.querySelector(".front").innerHTML = front;
       while (group.childElementCount > circles.length) group.lastChild.remove();
-      while (group.childElementCount < circles.length) group.append(document.createElementNS(group.namespaceURI, "circle"));
+      while (group.childElementCount < circles.length) {
+        group.append(document.createElementNS(group.namespaceURI, "circle"));
+      }
       circles.forEach(({ x, y, r, look, index }, i) => {
-        const fillColor = color(this.computed.points[index].value);
+        const place = `cx: ${x.toFixed(1)}px; cy: ${y.toFixed(1)}px; r: ${r.toFixed(1)}px`;
         const circle = group.children[i]; // one that was there moves to its new place
         circle.setAttribute("class", index === this.settings.select ? "selected" : look);
-        circle.setAttribute("style", `cx: ${x.toFixed(1)}px; cy: ${y.toFixed(1)}px; r: ${r.toFixed(1)}px; fill: ${fillColor}`);
+        circle.setAttribute("style", `${place}; fill: ${color(this.computed.points[index].value)}`);
       });
       this.places[name] = circles;
     }
@@ -168,21 +172,24 @@
       const [near, radius] = kind === "vcse" ? [now.neighbors, now.radius] : [now.stateNeighbors, now.stateRadius];
       const looks = this.looks(near, kind === "se" ? now.others : now.counted);
       const circles = points.map((point, index) => {
-        const [turn, away] = [2.4 * heaps[index], 3.2 * Math.sqrt(heaps[index])]; // equal ones side by side, in a spiral
+        const [turn, away] = [2.4 * heaps[index], 3.2 * Math.sqrt(heaps[index])]; // equal ones in a spiral
         const [x, y] = [across(point.x) + away * Math.cos(turn), down(point.y) + away * Math.sin(turn)];
         return { x, y, index, r: sized(pay[index]), look: looks(index) };
       });
       const { x, y } = circles[settings.select];
-      const walls = (CLOUDS[settings.cloud].walls ?? []).map((wall) => `<rect class="wall" rx="4" x="${across(wall.x)}"
-        y="${down(wall.y + wall.height)}" width="${wall.width * pixels}" height="${wall.height * pixels}"/>`);
-      const ticks = [-BOUND, 0, BOUND].map((at) => `<text x="${across(at)}" y="${width - 5}">${symbolic(at * settings.scale)}</text>`);
-      const links = near.map(({ index }) => `<line class="link" x1="${x}" y1="${y}" x2="${circles[index].x}" y2="${circles[index].y}"/>`);
+      const walls = (CLOUDS[settings.cloud].walls ?? []).map((wall) => {
+        return rect("wall", across(wall.x), down(wall.y + wall.height), wall.width * pixels, wall.height * pixels);
+      });
+      const ticks = [-BOUND, 0, BOUND].map((at) => label(across(at), width - 5, symbolic(at * settings.scale)));
+      const links = near.map(({ index }) => {
+        return `<path class="link" d="M${x} ${y}L${circles[index].x} ${circles[index].y}"/>`;
+      });
       this.fill(kind, {
-        caption: `<b>States</b>, sized by ${kind.toUpperCase()}: <i class="small"></i> ${fixed(low)} to <i class="large"></i> ${fixed(high)}`,
-        back: `${walls.join("")}<g class="ticks">${ticks.join("")}</g>
-          <circle class="ball" cx="${x}" cy="${y}" r="${(radius / settings.scale) * pixels}"/>${links.join("")}`,
+        caption: `<b>States</b>, sized by ${kind.toUpperCase()}:
+          <i class="small"></i> ${fixed(low)} to <i class="large"></i> ${fixed(high)}`,
+        back: [...walls, ...ticks, ring("ball", x, y, (radius / settings.scale) * pixels), ...links].join(""),
         circles,
-        front: `<circle class="ring" cx="${x}" cy="${y}" r="${largest + 4}"/>`,
+        front: ring("ring", x, y, largest + 4),
       });
     }
 
@@ -205,14 +212,15 @@
       const { x, y } = circles[settings.select];
       const reach = now.countRadius * unit * tall;
       const [top, bottom] = [Math.max(-1, y - reach), Math.min(height + 1, y + reach)];
-      const scale = Array.from({ length: 40 }, (_, i) => `<rect width="7" y="${down((i + 1) / 40)}" height="${tall / 40 + 0.6}"
-        style="fill: ${color((i + 0.5) / 40)}"/>`);
-      const interval = `<rect class="interval" x="10" width="${width - 10}" y="${top}" height="${Math.max(1.5, bottom - top)}"/>`;
+      const scale = Array.from({ length: 40 }, (_, i) => {
+        return `<g style="fill: ${color((i + 0.5) / 40)}">${rect("", 0, down((i + 1) / 40), 7, tall / 40 + 0.6)}</g>`;
+      });
+      const interval = rect("interval", 10, top, width - 10, Math.max(1.5, bottom - top));
       this.fill("strip", {
         caption: "<b>Values</b>",
         back: (aware ? interval : "") + scale.join(""),
         circles,
-        front: `<circle class="ring" cx="${x}" cy="${y}" r="8.5"/>`,
+        front: ring("ring", x, y, 8.5),
       });
     }
 
@@ -229,14 +237,18 @@
       const looks = this.looks(now.neighbors, now.counted);
       this.fill("pairs", {
         caption: "<b>Distances</b> of all others from the selected one",
-        back: `<rect class="interval" x="${left}" y="${y(now.countRadius)}" width="${side}" height="${along(now.countRadius)}"/>
-          <rect class="ball" x="${left}" y="${y(now.radius)}" width="${along(now.radius)}" height="${along(now.radius)}"/>
-          <path class="axis" d="M${left} ${top}V${top + side}H${left + side}"/>
-          <g class="ticks"><text x="${Math.max(x(now.radius), left + 28)}" y="${width - 5}">ε/2 = ${size(now.radius)}</text>
-          <text class="end" x="${left + side}" y="${width - 5}">in state</text>
-          <text class="end" transform="translate(${left - 10} ${top}) rotate(-90)">in value</text></g>`,
-        circles: now.others.map(({ index, state, value }) => ({ x: x(state), y: y(value), index, r: 4, look: looks(index) })),
-        front: `<circle class="ring" cx="${x(now.kth.state)}" cy="${y(now.kth.value)}" r="7"/>`,
+        back: [
+          rect("interval", left, y(now.countRadius), side, along(now.countRadius)),
+          rect("ball", left, y(now.radius), along(now.radius), along(now.radius)),
+          `<path class="axis" d="M${left} ${top}V${top + side}H${left + side}"/>`,
+          label(Math.max(x(now.radius), left + 28), width - 5, `ε/2 = ${size(now.radius)}`),
+          label(left + side, width - 5, "in state", "end"),
+          `<g transform="translate(${left - 10} ${top}) rotate(-90)">${label(0, 0, "in value", "end")}</g>`,
+        ].join(""),
+        circles: now.others.map(({ index, state, value }) => {
+          return { x: x(state), y: y(value), index, r: 4, look: looks(index) };
+        }),
+        front: ring("ring", x(now.kth.state), y(now.kth.value), 7),
       });
     }
 
@@ -282,8 +294,16 @@
 
     move(index, { x, y, value }) {
       const point = this.computed.points[index];
-      const place = [clamp(x ?? point.x, -BOUND, BOUND), clamp(y ?? point.y, -BOUND, BOUND), clamp(value ?? point.value, 0, 1)];
-      this.change({ moved: { ...this.settings.moved, [index]: place.map((each) => Number(each.toFixed(4))) } });
+      const state = [x ?? point.x, y ?? point.y].map((each) => clamp(each, -BOUND, BOUND));
+      const place = [...state, clamp(value ?? point.value, 0, 1)].map((each) => Number(each.toFixed(4)));
+      this.change({ moved: { ...this.settings.moved, [index]: place } });
+    }
+
+    /* The point that is meant by a place in a plot, if there is one near. */
+    spotAt(name, x, y) {
+      const away = (spot) => Math.hypot(spot.x - x, spot.y - y);
+      const spot = this.places[name].reduce((best, each) => (away(each) < away(best) ? each : best));
+      return away(spot) <= REACH ? spot : null;
     }
 
     listen(name) {
@@ -291,21 +311,25 @@
       let held = null; // the point under the pointer, and how far from its middle it was taken
       svg.addEventListener("pointerdown", (event) => {
         const [x, y] = pointerOn(svg, event);
-        const away = (spot) => Math.hypot(spot.x - x, spot.y - y);
-        const spot = this.places[name].reduce((best, each) => (away(each) < away(best) ? each : best));
-        if (away(spot) > REACH) return;
+        const spot = this.spotAt(name, x, y);
+        if (!spot) return;
         held = { index: spot.index, dx: spot.x - x, dy: spot.y - y, x, y, moves: false };
         svg.setPointerCapture(event.pointerId);
         this.change({ select: spot.index });
       });
+      const keepFromScrolling = (event) => {
+        if (name !== "pairs" && this.spotAt(name, ...pointerOn(svg, event.touches[0]))) event.preventDefault();
+      };
+      svg.addEventListener("touchstart", keepFromScrolling, { passive: false });
       svg.addEventListener("pointermove", (event) => {
         if (!held || name === "pairs") return;
         const [x, y] = pointerOn(svg, event);
         held.moves ||= Math.hypot(x - held.x, y - held.y) > 4; // before that it may be a click
         if (!held.moves) return;
         this.root.classList.add("still");
-        if (name === "strip") this.move(held.index, { value: 1 - (y + held.dy - STRIP_MARGIN) / (svg.clientHeight - 2 * STRIP_MARGIN) });
-        else this.move(held.index, { x: onPlane(svg, x + held.dx), y: -onPlane(svg, y + held.dy) });
+        const to = [x + held.dx, y + held.dy];
+        if (name === "strip") this.move(held.index, { value: onStrip(svg, to[1]) });
+        else this.move(held.index, { x: onPlane(svg, to[0]), y: -onPlane(svg, to[1]) });
       });
       for (const end of ["pointerup", "pointercancel"]) {
         svg.addEventListener(end, () => {
@@ -325,14 +349,16 @@
       const [dx, dy] = toward;
       const { x, y, value } = this.computed.points[this.settings.select];
       if (!event.shiftKey || name === "pairs") this.change({ select: this.next(name, dx, -dy) });
-      else this.move(this.settings.select, name === "strip" ? { value: value + 0.02 * dy } : { x: x + 0.1 * dx, y: y + 0.1 * dy });
+      else if (name === "strip") this.move(this.settings.select, { value: value + 0.02 * dy });
+      else this.move(this.settings.select, { x: x + 0.1 * dx, y: y + 0.1 * dy });
     }
 
-    /* The point that comes next in a direction on the screen: far aside is worse than far ahead. Of a heap, each in turn. */
+    /* The point that comes next in a direction on the screen: far aside is worse than far ahead. Of a heap, each in
+       turn. Among the distances, the selected point lies in the corner. */
     next(name, dx, dy) {
       const { select } = this.settings;
       const { height } = this.figures[name].querySelector("svg").viewBox.baseVal;
-      const from = this.places[name].find((each) => each.index === select) ?? { x: 0, y: height }; // among the distances it is 0, 0
+      const from = this.places[name].find((each) => each.index === select) ?? { x: 0, y: height };
       const cost = ({ x, y, index }) => {
         const ahead = (x - from.x) * dx + (y - from.y) * dy;
         const aside = Math.abs((x - from.x) * dy) + Math.abs((y - from.y) * dx);
@@ -345,6 +371,12 @@
   }
 
   const symbolic = (number) => String(Number(number.toPrecision(3))).replace("-", "−");
+  const rect = (look, x, y, width, height) => {
+    return `<rect class="${look}" x="${x}" y="${y}" width="${width}" height="${height}"/>`;
+  };
+  const ring = (look, x, y, r) => `<circle class="${look}" cx="${x}" cy="${y}" r="${r}"/>`;
+  const label = (x, y, text, look = "") => `<text class="${look}" x="${x}" y="${y}">${text}</text>`;
+  const onStrip = (svg, pixels) => 1 - (pixels - STRIP_MARGIN) / (svg.clientHeight - 2 * STRIP_MARGIN);
   const onPlane = (svg, pixels) => (pixels / svg.clientWidth) * SPAN - SPAN / 2;
 
   function pointerOn(svg, { clientX, clientY }) {

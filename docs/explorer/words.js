@@ -14,11 +14,14 @@ const vcseWords = (() => {
     return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "−");
   };
   /* A distance, with enough digits to tell it from 0. */
-  const size = (number) => (number === 0 ? "0" : fixed(number, number < 0.01 ? 4 : number < 0.1 ? 3 : number < 10 ? 2 : 1));
+  const digits = (number) => (number < 0.01 ? 4 : number < 0.1 ? 3 : number < 10 ? 2 : 1);
+  const size = (number) => (number === 0 ? "0" : fixed(number, digits(number)));
   const signed = (number) => (number < 0 ? `− ${fixed(-number)}` : `+ ${fixed(number)}`);
   const ordinal = (n) => `${n}${(n % 100 > 10 && n % 100 < 14 ? "" : { 1: "st", 2: "nd", 3: "rd" }[n % 10]) || "th"}`;
   const formula = (html) => `<span class="formula">${html}</span>`; // on one line
-  const symbols = (text) => text.replaceAll("n_v", N_V).replaceAll("ε_v", EPSILON_V).replaceAll("N − 1", formula("N − 1"));
+  const symbols = (text) => {
+    return text.replaceAll("n_v", N_V).replaceAll("ε_v", EPSILON_V).replaceAll("N − 1", formula("N − 1"));
+  };
 
   /* ---- controls and frames ---- */
 
@@ -31,8 +34,12 @@ const vcseWords = (() => {
       <input type="range" name="${name}" min="${low}" max="${high}" step="${step}"></label>`;
   const plot = (name, label) => `
     <figure data-plot="${name}"><figcaption></figcaption>
-      <svg tabindex="0" role="application" aria-label="${label}"><g class="back"></g><g class="points"></g><g class="front"></g></svg>
+      <svg tabindex="0" role="application" aria-label="${label}">
+        <g class="back"></g><g class="points"></g><g class="front"></g></svg>
     </figure>`;
+  const experiment = ({ name }, i) => {
+    return `<button type="button" data-try="${i}" aria-pressed="false">${symbols(name)}</button>`;
+  };
   const MARKUP = `
     <form>
       <div class="bar">
@@ -62,7 +69,7 @@ const vcseWords = (() => {
       </div>
     </div>
     <section class="try"><h3>Four things to try</h3>
-      <div>${EXPERIMENTS.map(({ name }, i) => `<button type="button" data-try="${i}">${symbols(name)}</button>`).join("")}</div>
+      <div>${EXPERIMENTS.map(experiment).join("")}</div>
       <p class="see" aria-live="polite" hidden></p>
     </section>
     <section class="batch"></section>`;
@@ -70,21 +77,26 @@ const vcseWords = (() => {
   const key = ({ show }) =>
     show === "se"
       ? "Linked: the k nearest in state. SE does not look at the value."
-      : symbols("Linked: the k nearest of the selected point, within ε/2 in state <em>and</em> in value. Faint: not counted in n_v.");
+      : "Linked: the k nearest of the selected point, within ε/2 in state <em>and</em> in value. " +
+        `Faint: not counted in ${N_V}.`;
 
   /* ---- the selected point ---- */
 
   function tell({ points, features, values, batch }, { select, k, reading, standardize }) {
     const now = batch[select];
     const { state, value } = now.kth;
-    const larger = state === value ? "Both are equal, and give" : `The larger, that in ${value > state ? "value" : "state"}, gives`;
+    const larger = value > state ? "The larger, that in value, gives" : "The larger, that in state, gives";
+    const decided = state === value ? "Both are equal, and give" : larger;
     const within = reading === "clean" ? `ε/2 = ${size(now.radius)}` : `${EPSILON_V}/2 = ${size(now.valueDistance)}`;
+    const scaled = standardize ? `, standardised ${fixed(values[select])}` : "";
     const place = features[select].map((each) => fixed(each)).join(", ");
     return `<h3>State ${select + 1} of ${points.length}</h3>
-      <p>At (${place}), with the value ${fixed(points[select].value)}${standardize ? `, standardised ${fixed(values[select])}` : ""}.</p>
-      <p>Its ${ordinal(k)} neighbour, ringed among the distances, is ${size(state)} away in state and ${size(value)} in value.
-        ${larger} ${formula(`ε = 2 · ${size(now.radius)}`)}.</p>
-      <p>Of the ${points.length - 1} others, ${now.valueCount} ${now.valueCount === 1 ? "is" : "are"} less than ${formula(within)} away in
+      <p>At (${place}), with the value ${fixed(points[select].value)}${scaled}.</p>
+      <p>Its ${ordinal(k)} neighbour, ringed among the distances, is ${size(state)} away in state and ${size(value)} in
+        value.
+        ${decided} ${formula(`ε/2 = ${size(now.radius)}`)}.</p>
+      <p>Of the ${points.length - 1} others, ${now.valueCount} ${now.valueCount === 1 ? "is" : "are"} less than
+        ${formula(within)} away in
         value: ${formula(`${N_V} = ${now.valueCount}`)}.</p>
       ${formulas(now, features[0].length)}`;
   }
@@ -92,13 +104,14 @@ const vcseWords = (() => {
   function formulas(now, d) {
     const epsilon = 2 * now.radius;
     const term = digamma(now.valueCount + 1) / d;
-    const inside = epsilon < 0.01 ? `(${epsilon === 0 ? 0 : epsilon.toFixed(5)} + ${VCSE_OFFSET.toFixed(5)})` : size(epsilon);
+    const small = `(${epsilon === 0 ? 0 : epsilon.toFixed(5)} + ${VCSE_OFFSET.toFixed(5)})`; // where the offset shows
+    const inside = epsilon < 0.01 ? small : size(epsilon);
     return `<dl>
       <div><dt>VCSE</dt><dd>ψ(${N_V} + 1)/<var>d</var> + log ε
         <br>= ψ(${now.valueCount + 1})/${d} + log ${inside}
         <br>= ${fixed(term)} ${signed(Math.log(epsilon + VCSE_OFFSET))} = <b>${fixed(now.vcse)}</b></dd></div>
-      <div><dt>SE</dt><dd>log(D + 1), D = 2 · ${size(now.stateRadius)}
-        <br>= log ${fixed(2 * now.stateRadius + SE_OFFSET)} = <b>${fixed(now.se)}</b></dd></div>
+      <div><dt>SE</dt><dd>log(<var>D</var> + 1), in state alone
+        <br>= log(${size(2 * now.stateRadius)} + ${SE_OFFSET}) = <b>${fixed(now.se)}</b></dd></div>
     </dl>`;
   }
 
@@ -119,11 +132,11 @@ const vcseWords = (() => {
   }
 
   function verdict(alarm, decided, reading) {
-    if (alarm) return "The value decides nothing: it chooses no neighbour, and all n_v are near N − 1. Scale the features down.";
+    if (alarm) return "The value decides nothing: n_v is near N − 1, and neighbours are so by state. Scale the features down.";
     if (decided >= 0.02) return "It does. The alarm would be the first near N − 1 and the second near 0.";
     return reading === "clean"
       ? "It chooses no neighbour, but n_v still tells common values from rare ones."
-      : "It chooses no neighbour, and n_v is counted within whatever distance in value the k-th in state happens to have.";
+      : "It chooses no neighbour, and n_v is counted within the distance in value that the k-th happens to have.";
   }
 
   function groupTable({ points, batch }, names) {
@@ -132,7 +145,8 @@ const vcseWords = (() => {
       const cell = (kind) => pay[kind].filter((_, i) => points[i].group === group);
       const average = (members) => (members.length ? fixed(mean(members)) : "–");
       const [vcse, se] = [cell("vcse"), cell("se")];
-      return `<tr><th scope="row">${name}</th><td>${vcse.length}</td><td>${average(vcse)}</td><td>${average(se)}</td></tr>`;
+      const cells = [vcse.length, average(vcse), average(se)].map((each) => `<td>${each}</td>`);
+      return `<tr><th scope="row">${name}</th>${cells.join("")}</tr>`;
     });
     return `<table><caption>Mean bonus, in standard deviations above that of the batch</caption>
       <thead><tr><th></th><th scope="col">states</th><th scope="col">VCSE</th><th scope="col">SE</th></tr></thead>
