@@ -132,7 +132,7 @@ const vcseWords = (() => {
   }
 
   function verdict(alarm, decided, reading) {
-    if (alarm) return "The value decides nothing: n_v is near N − 1, and neighbours are so by state. Scale the features down.";
+    if (alarm) return "The value decides nothing: n_v is near N − 1 everywhere. Scale the features down.";
     if (decided >= 0.02) return "It does. The alarm would be the first near N − 1 and the second near 0.";
     return reading === "clean"
       ? "It chooses no neighbour, but n_v still tells common values from rare ones."
