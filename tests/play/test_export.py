@@ -1,4 +1,4 @@
-"""Runs of every agent that is trained within seconds, exported; those of a world model take minutes."""
+"""Runs of every agent, trained for a moment or not at all, exported."""
 
 import json
 import shutil
@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from agents.mwm import toy_images
 from runs import small
 from runs.small_gymnasium import task
 
 import vcse
 from vcse.agents import read_config
 from vcse.agents.drqv2.agent import DrQv2, DrQv2Spec
+from vcse.agents.mwm.agent import MWM, MWMSpec
 from vcse.cli import main
 from vcse.launch.configs import run_configs
 from vcse.play.evaluate import evaluate_policies
@@ -31,17 +33,21 @@ RUNS = {task("Walk"): A2C, task("Steered"): SAC, task("SteeredImage"): DRQV2}
 WALK = task("Walk")
 
 
+def save_policy(out, config, state):
+    """Write a run with an agent's state; give its directory."""
+    directory = RunDirectory(out / config.name, config)
+    directory.save_checkpoint(config.frames, {"agent": state})
+    directory.close()
+    return directory.path
+
+
 def train(out, name=WALK):
     """Train for a moment; give the run's directory."""
     every = {"row_every_frames": 20, "eval_every_frames": 0, "eval_episodes": 0, "checkpoint_every_frames": 1_000}
     [config] = run_configs(name, "vcse", seeds=(3,), **{**every, **RUNS[name]})
     if config.agent == "drqv2":  # whose simulators take seconds to start: a policy as it begins
-        directory = RunDirectory(out / config.name, config)
-        state = DrQv2(DrQv2Spec(9, 1), config.settings, config.seed).state_dict()
-        directory.save_checkpoint(config.frames, {"agent": state})
-        directory.close()
-    else:
-        small.train([config], out)
+        return save_policy(out, config, DrQv2(DrQv2Spec(9, 1), config.settings, config.seed).state_dict())
+    small.train([config], out)
     return out / config.name
 
 
@@ -86,6 +92,20 @@ def test_what_acts_is_kept_in_float16_and_acts_as_before(tmp_path, monkeypatch, 
     seen = seen.astype(np.uint8 if high == 255 else np.float32)
     np.testing.assert_allclose(after.predict(seen)[0], before.predict(seen)[0], atol=0.01)
     assert read_scores(out) == scores
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_of_a_world_model_what_acts_is_kept(tmp_path, monkeypatch):
+    toy_images.register(monkeypatch)
+    config = toy_images.make_config("vcse", seed=5)
+    run = save_policy(tmp_path, config, MWM(MWMSpec(2), config.settings, config.seed).state_dict())
+    scores = export_policy(run, tmp_path / "exported", episodes=3)
+    stored = small.newest_state(tmp_path / "exported").state["agent"]
+    assert list(stored) == ["acting"]
+    assert {each.dtype for each in tensors(stored)} == {
+        torch.float16 if scores.precision == "float16" else torch.float32
+    }
+    assert vcse.load_policy(tmp_path / "exported").frame == config.frames
 
 
 def test_an_evaluation_gives_the_scores_of_the_card_again(tmp_path, walk):
