@@ -99,8 +99,8 @@ class Panel(NamedTuple):
     @property
     def is_zero(self) -> bool:
         """Return whether there is a number, and none but 0."""
-        numbers = np.concatenate([each for line in self.lines.values() for each in (line.mean, line.std)] or [[np.nan]])
-        return bool(np.isfinite(numbers).any()) and not np.nan_to_num(numbers).any()
+        numbers = [each[~np.isnan(each)] for line in self.lines.values() for each in (line.mean, line.std)]
+        return any(each.size for each in numbers) and not any(each.any() for each in numbers)
 
 
 def method_colour(method: str, methods: Sequence[str]) -> str:

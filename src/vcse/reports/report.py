@@ -204,7 +204,7 @@ def _drawn_panel(panel: figures.Panel, ours: Sequence[str]) -> dict[str, Any]:
     Lines have the frames of the panel unless they name their own; single runs have every so many of their points.
     """
     lines = {method: line for method, line in panel.lines.items() if line.frames.size}
-    frames = next((line.frames.tolist() for line in lines.values()), [])
+    frames: list[int] = next((line.frames.tolist() for line in lines.values()), [])
     drawn: dict[str, Any] = {}
     for method, line in lines.items():
         runs = line.runs.tolist()
