@@ -737,11 +737,18 @@ def test_the_claim_about_the_control_leads_the_page_and_no_file(tmp_path):
     before, _, claims = text.partition("Claims and verdicts")
     about = next(claim.says for claim in study("minigrid").claims if claim.better == "vcse" and claim.where_run)
     assert re.search(
-        rf"{about} Undecided:\s+VCSE less VCSE without value is \+0.0 points \[.*\], mean of all tasks", before
+        rf"{about} Undecided:\s+VCSE against VCSE without value, \+0.0 points \[.*\], mean of all tasks", before
     )
     assert claims.index(about) < claims.index("VCSE solves the tasks faster than SE.")
     rows = read_csv(page.parent / "claims.csv")
     assert (rows[0]["claim"], rows[-1]["claim"]) == ("VCSE solves the tasks faster than SE.", about)
+    entry = dataclasses.replace(
+        study("minigrid"), claims=(Claim("Alike.", "vcse", "se-matched", tasks=(LAVA,), within=0.1),)
+    )
+    margin = Structure(write_report(tmp_path, tmp_path / "margin", entry=entry).read_text()).text
+    (row,) = read_csv(tmp_path / "margin" / "claims.csv")
+    assert f"Holds:\nVCSE against VCSE without value, +0.0 points [{_gain(float(row['low_90']), True)}, " in margin
+    assert "(90% interval)." in margin
     without = write_report(make_study(tmp_path / "without"))
     assert '<ul class="lead"' not in without.read_text()
 
