@@ -261,19 +261,9 @@ def make_section(
     panels = make_panels(runs, task_names, methods, metric, problems)
     if found.is_aggregated:
         panels.insert(0, make_aggregate(runs, task_names, methods, metric))
-    known = {method.name: method for method in (*entry.methods, *entry.beside)} if entry else {}
-    names = BONUSES_IN_WORDS | {name: method.in_words for name, method in known.items()}
-    drawn = [method for method in methods if any(method in panel.lines for panel in panels)] or methods
-    series = [
-        Series(
-            method,
-            names.get(method, method),
-            known[method].explanation if method in known else "",
-            figures.method_colour(method, methods),
-        )
-        for method in drawn
-    ]
-    series += lay_over(panels, overlays, methods, names, metric, problems)
+    names, series = _in_words(entry, methods)
+    drawn = [each for each in series if any(each.name in panel.lines for panel in panels)] or series
+    series = drawn + lay_over(panels, overlays, methods, names, metric, problems)
     if claimed:
         progress(f"judging {counted(len(claimed.claims), 'claim')}")
     differences, common = _settings(runs, methods)
@@ -288,7 +278,7 @@ def make_section(
         names=names,
         series=series,
         panels=panels,
-        tables=make_tables(runs, task_names, drawn, metric, entry),
+        tables=make_tables(runs, task_names, [each.name for each in drawn], metric, entry),
         claims=claims,
         of_control=[each for each in claims if entry and entry.is_about_control(each.claim)],
         maps=visit_maps(runs, task_names, methods, names, problems) if entry and entry.figure == "visits" else [],
@@ -308,6 +298,17 @@ def make_section(
     for problem in problems:
         progress(problem)
     return section
+
+
+def _in_words(entry: Study | None, methods: Sequence[str]) -> tuple[dict[str, str], list[Series]]:
+    """Return what methods are called, those of the study that were not run included, and the entries of the legend."""
+    known = {method.name: method for method in (*entry.methods, *entry.beside)} if entry else {}
+    names = BONUSES_IN_WORDS | {name: method.in_words for name, method in known.items()}
+    explanations = {name: method.explanation for name, method in known.items()}
+    return names, [
+        Series(name, names.get(name, name), explanations.get(name, ""), figures.method_colour(name, methods))
+        for name in methods
+    ]
 
 
 def _asked(directory: Path, entry: Study | None, problems: list[str]) -> tuple[StudyFile | None, Study | None]:
