@@ -13,14 +13,14 @@ help: ## Say what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 # What a setup takes was measured with the build of PyTorch for CPUs, and with pip downloading from nearby.
-ALL := dmc,metaworld,minigrid,report,tensorboard,ray,sb3,skrl,torchrl,dev
+ALL := dmc,metaworld,minigrid,report,tensorboard,ray,sb3,skrl,torchrl,hub,dev
 FEW := minigrid,report
 
 setup: $(READY) ## Make .venv with the vcse command and everything it can use: 3 GB, 1 to 5 minutes
 $(READY): pyproject.toml constraints.txt
 	@echo "installing everything into $(VENV): 2.9 GB on disk and 1 to 5 minutes with a CPU build of PyTorch; the build with"
 	@echo "CUDA, which PyPI has for Linux, is some GB more (make setup-small is MiniGrid alone: 1.9 GB, 1 to 3 minutes)"
-	@$(call install,$(ALL))
+	@$(call install,'.[$(ALL)]' --editable ./policies)
 	@# Images of MuJoCo need a library that draws; where this may install one, it does, and vcse doctor says what is there.
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! ldconfig -p | grep -q -e libOSMesa -e libEGL; then \
 		apt-get update -qq >/dev/null 2>&1; \
@@ -34,7 +34,7 @@ setup-small: $(SMALL) ## Make .venv with MiniGrid and the report alone, which is
 $(SMALL): pyproject.toml constraints.txt
 	@echo "installing MiniGrid and the report into $(VENV): 1.9 GB on disk and 1 to 3 minutes with a CPU build of PyTorch; the"
 	@echo "build with CUDA, which PyPI has for Linux, is some GB more"
-	@$(call install,$(FEW))
+	@$(call install,'.[$(FEW)]')
 	@touch $@
 	@echo "ready: source $(VENV)/bin/activate, and vcse --help lists the commands"
 
@@ -42,7 +42,7 @@ define install
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	{ echo "vcse needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12" >&2; exit 1; }; \
 $(PYTHON) -m venv $(VENV) && \
-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(1)]'
+$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable $(1)
 endef
 
 demo: $(SMALL) ## Train A2C with no bonus, SE and VCSE on LavaGapS7, 16 seeds each: out/demo/index.html
