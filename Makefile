@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 RLLIB := .venv-rllib
 RLLIB_READY := $(RLLIB)/.ready
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test rllib lint bench clean
+.PHONY: help setup demo test rllib lint docs bench clean
 
 help: ## Say what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/'
@@ -16,7 +16,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "vcse needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dmc,metaworld,minigrid,report,tensorboard,ray,sb3,skrl,torchrl,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dmc,metaworld,minigrid,report,tensorboard,ray,sb3,skrl,torchrl,docs,dev]'
 	@# Images of MuJoCo need a library that draws; where this may install one, it does, and vcse doctor says what is there.
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! ldconfig -p | grep -q -e libOSMesa -e libEGL; then \
 		apt-get update -qq >/dev/null 2>&1; \
@@ -29,7 +29,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## Train A2C with no bonus, SE and VCSE on LavaGapS7, 16 seeds each: out/demo/index.html
 	$(BIN)/python examples/headline.py --out out/demo
 
-test: lint ## Lint, check types and imports, run all tests
+test: lint docs ## Lint, check types and imports, build the site, run all tests
 	@# RLlib's come first, so that pytest's last line is that of the main run.
 	@if log=$$($(MAKE) --silent $(RLLIB_READY) 2>&1); then $(MAKE) --silent rllib; \
 		else echo "skipped the tests of RLlib: $(RLLIB) could not be set up: $$(echo "$$log" | grep -m 1 -o 'ERROR: .*' || echo "$$log" | head -n 1)"; fi
@@ -49,6 +49,10 @@ lint: $(READY) ## Lint, check the format, the types, and which way imports point
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(READY) ## Build the documentation, executing its tutorials: out/docs/index.html
+	@rm -rf out/docs
+	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --jobs 2 --conf-dir docs --doctree-dir out/doctrees . out/docs
 
 bench: $(READY) ## Measure time and memory against the plain formula
 	$(BIN)/vcse bench estimator

@@ -80,7 +80,7 @@ class RolloutReward(TensorDictModuleBase):  # type: ignore[misc]
         return cls(RolloutBonus(_shape(env, in_keys), **choices).to(env.device), in_keys=in_keys)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Add the bonus to the rewards of a batch [*environments, time], and train the extrinsic critic."""
+        """Add the bonus to the rewards of a batch, `[*environments, time]`, and train the extrinsic critic."""
         if _is_paid(tensordict):
             return tensordict
         _check_holds(tensordict, self.in_keys, "RolloutReward is called on what a collector returns")
