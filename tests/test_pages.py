@@ -9,10 +9,12 @@ ROOT = Path(__file__).parents[1]
 PAGES = [
     "README.md",
     "docs/explanation/drqv2.md",
-    "docs/how-to/gymnasium.md",
-    "docs/reference/readings.md",
+    "docs/explanation/estimators.md",
     "docs/explanation/sac.md",
+    "docs/how-to/choose-beta-k-and-features.md",
+    "docs/how-to/gymnasium.md",
     "docs/how-to/your-own-agent.md",
+    "docs/reference/readings.md",
 ]
 SHORTER = {"learn(200_000": "learn(2_048"}  # what a page trains for is not waited for
 
