@@ -36,7 +36,7 @@ def outputs_of(cells: list[dict[str, str]], folder: Path) -> list[str]:
     """Run the cells of a page in a folder, and return what each printed."""
     environment = os.environ | {
         "CUDA_VISIBLE_DEVICES": "",
-        "COLUMNS": "100",
+        "COLUMNS": "88",
         "MPLBACKEND": "Agg",
         "NO_COLOR": "1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

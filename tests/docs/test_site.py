@@ -1,7 +1,10 @@
 """The built site: make docs writes it, with warnings as errors. It is whole, and asks for nothing outside."""
 
 import importlib
+import json
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -15,6 +18,7 @@ from vcse.settings import described
 SITE = Path(__file__).parents[2] / "out" / "docs"
 PAGES = sorted(path for path in SITE.rglob("*.html") if not {"_modules", "_static", "report"} & set(path.parts))
 pytestmark = pytest.mark.skipif(not (SITE / "index.html").exists(), reason="make docs has not built the site")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "audio": "src"}
 RELATIONS_THAT_LOAD = {"stylesheet", "icon", "preload", "prefetch", "preconnect", "dns-prefetch", "modulepreload"}
 
@@ -95,3 +99,39 @@ def test_every_command_and_setting_is_in_the_reference(read):
 def test_tutorials_show_what_was_executed():
     for page in (SITE / "docs/tutorials").glob("*.html"):
         assert page.name == "index.html" or 'class="output' in page.read_text()
+
+
+# Every page in a frame of the same width, one after the other: how much wider it is than its frame, and what it loaded.
+READER = """
+<pre></pre><script>
+const wider = {}, loaded = new Set();
+(async () => {
+  for (const page of %s) {
+    const frame = Object.assign(document.createElement("iframe"), { src: page, width: %d, height: 900 });
+    document.body.append(frame);
+    await new Promise((done) => (frame.onload = done));
+    const root = frame.contentDocument.documentElement;
+    wider[page] = root.scrollWidth - root.clientWidth;
+    frame.contentWindow.performance.getEntriesByType("resource").forEach((each) => loaded.add(each.name));
+    frame.remove();
+  }
+  document.querySelector("pre").textContent = JSON.stringify([wider, [...loaded]]);
+})();
+</script>
+"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+@pytest.mark.parametrize("width", [1400, 400])
+def test_pages_fit_their_window_and_no_request_leaves(tmp_path, width):
+    reader = tmp_path / "reader.html"
+    reader.write_text(READER % (json.dumps([page.as_uri() for page in PAGES]), width))
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    command += ["--allow-file-access-from-files", "--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1600,1000"]
+    command += ["--virtual-time-budget=200000", "--dump-dom", reader.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+    wider, loaded = json.loads(re.search(r"<pre>(.*?)</pre>", done.stdout, re.DOTALL)[1])
+    assert len(wider) == len(PAGES)
+    assert {page: pixels for page, pixels in wider.items() if pixels > 0} == {}
+    assert len(loaded) > 5  # styles and scripts
+    assert [name for name in loaded if not name.startswith(("file:", "data:"))] == []
