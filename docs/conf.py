@@ -29,7 +29,14 @@ extensions = [
     "settings_tables",
 ]
 root_doc = "docs/index"
-include_patterns = ["docs/**.md", "results/**.md", "benchmarks/*.md", "CHANGELOG.md", "CONTRIBUTING.md"]
+include_patterns = [
+    "docs/**.md",
+    "results/**.md",
+    "benchmarks/*.md",
+    "policies/*.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+]
 exclude_patterns = [".*", "out", "runs", "build", "dist", "src", "tests", "examples", "**/__pycache__"]
 
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
