@@ -53,6 +53,7 @@ lint: $(READY) ## Lint, check the format, the types, and which way imports point
 docs: $(READY) ## Build the documentation, executing its tutorials: out/docs/index.html
 	@rm -rf out/docs
 	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --jobs 2 --conf-dir docs --doctree-dir out/doctrees . out/docs
+	@echo "built out/docs/index.html"
 
 bench: $(READY) ## Measure time and memory against the plain formula
 	$(BIN)/vcse bench estimator
