@@ -7,13 +7,13 @@ SMALL := $(VENV)/.ready-small
 RLLIB := .venv-rllib
 RLLIB_READY := $(RLLIB)/.ready
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-small demo test rllib lint bench clean
+.PHONY: help setup setup-small demo test rllib lint docs bench clean
 
 help: ## Say what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 # What a setup takes was measured with the build of PyTorch for CPUs, and with pip downloading from nearby.
-ALL := dmc,metaworld,minigrid,report,tensorboard,ray,sb3,skrl,torchrl,hub,dev
+ALL := dmc,metaworld,minigrid,report,tensorboard,ray,sb3,skrl,torchrl,hub,docs,dev
 FEW := minigrid,report
 
 setup: $(READY) ## Make .venv with the vcse command and everything it can use: 3 GB, 1 to 5 minutes
@@ -48,7 +48,7 @@ endef
 demo: $(SMALL) ## Train A2C with no bonus, SE and VCSE on LavaGapS7, 16 seeds each: out/demo/index.html
 	$(BIN)/python examples/headline.py --out out/demo
 
-test: lint ## Lint, check types and imports, run all tests
+test: lint docs ## Lint, check types and imports, build the site, run all tests
 	@# RLlib's come first, so that pytest's last line is that of the main run.
 	@if log=$$($(MAKE) --silent $(RLLIB_READY) 2>&1); then $(MAKE) --silent rllib; \
 		else echo "skipped the tests of RLlib: $(RLLIB) could not be set up: $$(echo "$$log" | grep -m 1 -o 'ERROR: .*' || echo "$$log" | head -n 1)"; fi
@@ -68,6 +68,11 @@ lint: $(READY) ## Lint, check the format, the types, and which way imports point
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(READY) ## Build the documentation, executing its tutorials: out/docs/index.html
+	@rm -rf out/docs
+	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --jobs 2 --conf-dir docs --doctree-dir out/doctrees . out/docs
+	@echo "built out/docs/index.html"
 
 bench: $(READY) ## Measure time and memory against the plain formula
 	$(BIN)/vcse bench estimator

@@ -90,7 +90,7 @@ class BonusContext:
 
     @property
     def seed(self) -> int | tuple[int, ...]:
-        """What bonuses call seed: one for all learners, or one for each."""
+        """The seed argument of bonuses, one for all learners or one for each."""
         return self.seeds or 0
 
     def of(self, learners: Sequence[int]) -> "BonusContext":

@@ -1,24 +1,17 @@
-"""Write the tables of the agents' settings into their pages, from the fields that the command line is made of.
+"""The directive `settings`: the settings of an agent as a table, from the fields that the command line is made of."""
 
-python docs/settings_tables.py
-"""
-
-import re
-from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
-from vcse.agents import agent_entry, agent_names
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from vcse.agents import agent_entry
 from vcse.cli.flags import flag
 from vcse.settings import About, AgentSettings, described
 
-HERE = Path(__file__).parent
-TABLE = re.compile(
-    r"(<!-- settings of (\S+), written by docs/settings_tables.py -->\n).*?(<!-- end of settings -->)", re.S
-)
-
 
 def settings_table(settings: type[AgentSettings]) -> str:
-    """Return the settings of an agent as a Markdown table: those with an option first."""
+    """Return the settings of an agent as a Markdown table, those that have an option first."""
     hints = get_type_hints(settings)
     fields = sorted(described(settings).items(), key=lambda field: not field[1].is_option)
     rows = [
@@ -26,7 +19,7 @@ def settings_table(settings: type[AgentSettings]) -> str:
         f"| {about.otherwise or f'`{getattr(settings, name)}`'} | {_allowed(hints[name], about)} | {about.help} |"
         for name, about in fields
     ]
-    return "\n".join(["", "| setting | default | may be | meaning |", "|---|---|---|---|", *rows, "", ""])
+    return "\n".join(["| setting | default | allowed | meaning |", "|---|---|---|---|", *rows])
 
 
 def _allowed(hint: object, about: About) -> str:
@@ -37,17 +30,17 @@ def _allowed(hint: object, about: About) -> str:
     return ", ".join([*([ranges[about.range]] if about.range in ranges else []), *truth, *words])
 
 
-def with_tables(page: str) -> str:
-    """Return the text of a page with its tables as they should be."""
-    return TABLE.sub(lambda found: found[1] + settings_table(agent_entry(found[2]).settings) + found[3], page)
+class SettingsDirective(SphinxDirective):
+    """Insert the table of the agent that is named."""
+
+    required_arguments = 1
+
+    def run(self) -> list:
+        """Parse the table as part of the page."""
+        return self.parse_text_to_nodes(settings_table(agent_entry(self.arguments[0]).settings))
 
 
-def main() -> None:
-    """Rewrite the page of every agent of the package that has one."""
-    for path in (HERE / f"{agent}.md" for agent in agent_names()):
-        if path.exists():
-            path.write_text(with_tables(path.read_text()))
-
-
-if __name__ == "__main__":
-    main()
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive."""
+    app.add_directive("settings", SettingsDirective)
+    return {"parallel_read_safe": True}
