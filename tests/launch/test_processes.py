@@ -1,5 +1,6 @@
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -244,7 +245,8 @@ def test_a_stopped_or_killed_command_leaves_no_process_behind_and_goes_on(tmp_pa
     said = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == (143 if number == signal.SIGTERM else -signal.SIGKILL)
     if number == signal.SIGTERM:
-        assert "stopped by SIGTERM, everything is saved; the same command, or vcse resume, goes on" in said
+        assert "\nstopping: saving all runs\n" in said
+        assert re.search(r"stopped by SIGTERM: .* saved at .*; to continue, run the same command again", said)
     give_up = time.monotonic() + PATIENCE_S
     while any(map(is_alive, started)):
         assert time.monotonic() < give_up
