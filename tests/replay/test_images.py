@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vcse.nets.cuda.graphs import Captured
+from vcse.nets.cuda.graphs import CUDAGraph
 from vcse.replay.images import STACK, Between, Chosen, ImageReplay, image_bytes, stacked_slots
 from vcse.replay.storage import step_record
 from vcse.replay.transitions import distinct_places, uniforms_for
@@ -317,7 +317,7 @@ def test_a_batch_on_a_gpu_is_that_of_the_host(storage):
     mine, theirs = device.sample(places), host.sample(places)
     batches = [mine, device.gather(chosen)]
     if storage == "cuda":
-        batches.append(Captured(lambda: device.gather(chosen))())
+        batches.append(CUDAGraph(lambda: device.gather(chosen))())
     for batch in batches:
         for there, here in zip((*batch[:-1], *batch.between), (*theirs[:-1], *theirs.between), strict=True):
             assert there.is_cuda

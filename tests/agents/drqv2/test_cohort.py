@@ -212,7 +212,7 @@ def test_an_action_follows_from_what_is_seen_and_from_all_updates_before_it_and_
     cohort = DrQv2Cohort([directory])
     agent, replay, updates = cohort.agent, cohort.replay, {"made": 0, "acted on": 0}
     acted, seen, sent, learned_at = [], [], [], []
-    act, learn, adopt, send = agent.act, agent.learn, agent.adopt, cohort.environment.send
+    act, learn, adopt, send = agent.act, agent.update_networks, agent.update_acting_policy, cohort.environment.send
 
     def acting(observation, noise, *, step):
         seen.append(observation[0].clone())
@@ -238,8 +238,8 @@ def test_an_action_follows_from_what_is_seen_and_from_all_updates_before_it_and_
 
     for owner, name, replacement in (
         (agent, "act", acting),
-        (agent, "learn", learning),
-        (agent, "adopt", adopting),
+        (agent, "update_networks", learning),
+        (agent, "update_acting_policy", adopting),
         (cohort.environment, "send", sending),
     ):
         monkeypatch.setattr(owner, name, replacement)
@@ -274,14 +274,14 @@ def test_whether_an_update_is_begun_before_or_after_the_simulator_a_run_is_the_s
     config = make_config("vcse", settings={"steps_per_update": every})
     order = []
     monkeypatch.setattr(Delivery, "is_instant", True)
-    for owner, name in ((DrQv2, "act"), (DrQv2, "learn"), (Batch, "send")):
+    for owner, name in ((DrQv2, "act"), (DrQv2, "update_networks"), (Batch, "send")):
         monkeypatch.setattr(owner, name, noting(order, name, getattr(owner, name)))
     for busy in (False, True):
         order.clear()
         monkeypatch.setattr(SideStream, "is_busy", busy)
         train([config], tmp_path / str(busy))
         _, *before = (
-            order[place - 1] for place, name in enumerate(order) if name == "learn"
+            order[place - 1] for place, name in enumerate(order) if name == "update_networks"
         )  # the first acts at random
         # At every step an update is adopted, which the next one must not be in the way of.
         assert set(before) == ({"act"} if busy and every == 2 else {"send"})
@@ -576,7 +576,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_names_it_and_keeps_the_checkpoi
     directory = RunDirectory(tmp_path / config.name, config)
     cohort = DrQv2Cohort([directory])
     with torch.no_grad():
-        cohort.agent.critic.head[0][0] = math.nan
+        cohort.agent.critic.head.layers[0][0] = math.nan
     message = "the critic_loss of dmc-pixels-pendulum_swingup/vcse/seed4 is not finite at frame 40"
     with pytest.raises(RuntimeError, match=message):
         loop.train(cohort, FRAMES, report=lambda status: None, should_stop=lambda: False)

@@ -16,10 +16,10 @@ from vcse.agents.a2c.player import A2CPlayer
 from vcse.agents.a2c.settings import A2CSettings
 from vcse.agents.entry import Policies
 from vcse.agents.lockstep import Lockstep
-from vcse.agents.value_order import ValueOrder
+from vcse.agents.value_permutation import ValuePermutation
 from vcse.envs.interface import Environments, Making, Observations, Positions, SeededEpisodes
 from vcse.envs.tasks import make_environments, observation_kind, task_spec
-from vcse.nets.observers import trunk_for
+from vcse.nets.observers import make_encoder
 from vcse.replay.rollouts import Rollouts
 from vcse.runs.checkpoint import fitting
 from vcse.runs.config import RunConfig
@@ -40,7 +40,7 @@ BLIND_TO_THE_GOAL = (
 def check(config: RunConfig) -> None:
     """Refuse maps that are too small for the encoder, and what a task has no use for."""
     spec, settings = task_spec(config.task), A2CSettings.of(config.settings)
-    trunk_for(observation_kind(config.task), spec.observation_shape)
+    make_encoder(observation_kind(config.task), spec.observation_shape, [torch.Generator()])  # which may refuse it
     shows_no_map = spec.is_foreign or observation_kind(config.task) == "state"
     if shows_no_map and (settings.bonus_features == "position" or config.visits_every_frames > 0):
         asked = "visits_every_frames" if config.visits_every_frames > 0 else "bonus_features position"
@@ -64,7 +64,7 @@ def warning(config: RunConfig) -> str:
 def in_common(config: RunConfig) -> tuple[Hashable, ...]:
     """Return what runs must have in common: what they see and can do, and what learners of one stack share."""
     spec, kind = task_spec(config.task), observation_kind(config.task)
-    return kind, spec.observation_shape, spec.actions, *(getattr(config.settings, name) for name in A2C.SHARED)
+    return kind, spec.observation_shape, spec.actions, *(getattr(config.settings, name) for name in A2C.SHARED_SETTINGS)
 
 
 class Group:
@@ -96,8 +96,8 @@ class A2CCohort(Lockstep[A2CSettings]):
         del replay_place  # what was seen since the last update is little
         super().__init__(directories, A2CSettings, device=device, threads=threads)
         shape, environments = self.spec.observation_shape, self.common.environments
-        seen = observation_kind(self.configs[0].task)
-        self.agent = A2C(A2CSpec(shape, self.spec.actions, seen), self.settings, self.seeds, device=device)
+        kind = observation_kind(self.configs[0].task)
+        self.agent = A2C(A2CSpec(shape, self.spec.actions, kind), self.settings, self.seeds, device=device)
         learners = len(self.configs)
         self.rollouts = Rollouts(
             learners=learners,
@@ -106,20 +106,20 @@ class A2CCohort(Lockstep[A2CSettings]):
             observation_shape=shape,
             keep_next_observations=self.agent.needs_next_observations,
             device=self.agent.device,
-            dtype=torch.float32 if seen == "state" else torch.uint8,
+            dtype=torch.float32 if kind == "state" else torch.uint8,
         )
         self.success_is_said = self.spec.has_success or self.spec.is_foreign
         self.update = 0
         self.step_frames = self.common.frames_per_update
         self.timing_every_frames = self.configs[0].row_every_frames
-        self.keep_account(self.agent.paid, environments=environments, recent=RECENT_EPISODES)
+        self.keep_account(self.agent.with_bonus, environments=environments, recent=RECENT_EPISODES)
         self.visits = np.zeros((learners, 1, MAP_SIDE, MAP_SIDE), dtype=np.int64)  # the last slice is being counted
         self.visits_every_frames = self.configs[0].visits_every_frames
         self.new_actions: list[np.ndarray] = []
         self.captures = self.agent.device.type == "cuda"
         self.groups = self._make_groups()
         sources, states = [each.values for each in self.settings], self.common.frames_per_update
-        self.value_order = ValueOrder(sources, self.seeds, states, self.agent.device)
+        self.value_permutation = ValuePermutation(sources, self.seeds, states, self.agent.device)
         self.exact_values = ExactValues(self.settings, [(each.learners, each.environments) for each in self.groups])
 
     @property
@@ -139,7 +139,7 @@ class A2CCohort(Lockstep[A2CSettings]):
         """Collect one rollout and learn from it."""
         self._collect()
         self.timer.start()
-        rollout, order = self.rollouts.complete(), self.value_order.of_update(self.update)
+        rollout, order = self.rollouts.complete(), self.value_permutation.of_update(self.update)
         if self.captures and self.eager_updates >= EAGER_UPDATES and self.agent.can_be_captured:
             self.agent.capture(rollout, order)  # all that has to be loaded is, and shapes no longer change
         self.eager_updates += 1

@@ -181,7 +181,7 @@ class DrQv2Cohort(OffPolicy[DrQv2Settings]):
         self.timer.lap("env")
         if adopts_update:
             self.updating.wait()
-            self.agent.adopt()
+            self.agent.update_acting_policy()
         if begins_update:
             self._begin_update()
         self.timer.lap("update")
@@ -221,7 +221,7 @@ class DrQv2Cohort(OffPolicy[DrQv2Settings]):
             self.delivered = self.delivery.bring(chosen, noise, shifts)
         self.eager_updates += 1
         with self.updating:
-            self.output = self.agent.learn(*self.delivered, step=self.step_count + 1)
+            self.output = self.agent.update_networks(*self.delivered, step=self.step_count + 1)
             self.bonus_mean.take(self.output.bonus)
 
     def _receive(self, action: Float[Tensor, " a"]) -> None:

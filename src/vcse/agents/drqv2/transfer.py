@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vcse.nets.cuda.graphs import Captured, Parcel
+from vcse.nets.cuda.graphs import CUDAGraph, PackedTransfer
 from vcse.replay.images import Chosen, ImageBatch, ImageReplay
 
 
@@ -29,8 +29,8 @@ class Delivery:
     def __init__(self, replay: ImageReplay, device: torch.device) -> None:
         self._replay = replay
         self._device = device
-        self._parcel: Parcel | None = None
-        self._captured_gather: Captured[ImageBatch] | None = None
+        self._transfer: PackedTransfer | None = None
+        self._captured_gather: CUDAGraph[ImageBatch] | None = None
         self._kept_batch: ImageBatch | None = None  # where frames arrive that the host keeps
 
     @property
@@ -52,7 +52,7 @@ class Delivery:
         """Do the same on a GPU, and use this memory for all that follow, so that an update can be captured from it."""
         there, noise, shifts = self._sent(chosen, noise, shifts)
         if self._replay.images.is_cuda:
-            self._captured_gather = Captured(lambda: self._replay.gather(there))
+            self._captured_gather = CUDAGraph(lambda: self._replay.gather(there))
             return Delivered(self._captured_gather(), noise, shifts)
         self._kept_batch = self._replay.gather(there)
         return Delivered(self._kept_batch, noise, shifts)
@@ -60,10 +60,10 @@ class Delivery:
     def _sent(self, chosen: Chosen, noise: Tensor, shifts: Tensor) -> tuple[Chosen, Tensor, Tensor]:
         """Send the numbers, always to the same memory; slots stay on the host where the frames are there."""
         contents = [*chosen, noise, shifts]
-        if self._parcel is None:
-            self._parcel = Parcel(contents, self._device)
-        self._parcel.send(contents)
-        *places, noise, shifts = self._parcel.received
+        if self._transfer is None:
+            self._transfer = PackedTransfer(contents, self._device)
+        self._transfer.send(contents)
+        *places, noise, shifts = self._transfer.received
         there = Chosen(*places)
         return (there if self._replay.images.is_cuda else there._replace(slots=chosen.slots)), noise, shifts
 

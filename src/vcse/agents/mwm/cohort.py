@@ -17,7 +17,7 @@ from vcse.agents.image_environments import gl_backend, make_images, replay_episo
 from vcse.agents.lockstep import OffPolicy
 from vcse.agents.mwm.agent import MWM, MWMSpec
 from vcse.agents.mwm.costs import capacity_of, most_steps, needs, steps_of
-from vcse.agents.mwm.networks import Memory
+from vcse.agents.mwm.networks import PolicyState
 from vcse.agents.mwm.player import MWMPlayer
 from vcse.agents.mwm.settings import ACTION_REPEAT, MWMSettings
 from vcse.agents.output import UpdateOutput
@@ -129,7 +129,7 @@ class MWMCohort(OffPolicy[MWMSettings]):
         )
         self.directory.add_to_meta("drawn_by", gl_backend(self.environment))
         self.image = torch.zeros(self.image_shape, dtype=torch.uint8)
-        self.memory = self.agent.acting.memory(1)
+        self.policy_state = self.agent.acting_policy.initial_state(1)
 
     @property
     def frame(self) -> int:
@@ -160,7 +160,7 @@ class MWMCohort(OffPolicy[MWMSettings]):
         image = torch.from_numpy(self.environment.reset([episode_seed(self.config.seed, self.episode_begin)])[0])
         self.replay.begin(image)
         self.log.add(Outcome(torch.zeros(self.action_size), 0.0, False, image), self.replay.position)
-        self.image, self.memory = image, self.agent.acting.memory(1)
+        self.image, self.policy_state = image, self.agent.acting_policy.initial_state(1)
 
     def step(self) -> None:
         """Act, learn from the past where that is due, and see what the action led to; or pretrain, without acting."""
@@ -178,7 +178,7 @@ class MWMCohort(OffPolicy[MWMSettings]):
         self.timer.lap("env")
         if self.common.learns_at(self.step_count) and self._has_sequences:
             self.updating.wait()
-            self.agent.adopt()
+            self.agent.update_acting_policy()
             self._begin_update()
         self.timer.lap("update")
         self._receive(action)
@@ -204,8 +204,8 @@ class MWMCohort(OffPolicy[MWMSettings]):
         drawn = torch.from_numpy(uniforms)
         if self.frame < self.seed_frames:
             return 2 * drawn[0, variables:] - 1
-        actions, self.memory = self.agent.act(
-            self.image[None], self.memory, drawn[:, :variables], drawn[:, variables:].contiguous()
+        actions, self.policy_state = self.agent.act(
+            self.image[None], self.policy_state, drawn[:, :variables], drawn[:, variables:].contiguous()
         )
         return actions[0]
 
@@ -238,7 +238,7 @@ class MWMCohort(OffPolicy[MWMSettings]):
         self.batches = of_autoencoder, batch
         with self.updating:
             self._update_autoencoder(of_autoencoder)
-            metrics, bonus = self.agent.learn(batch)
+            metrics, bonus = self.agent.update_networks(batch)
             self.output = UpdateOutput({**self.output.metrics, **metrics}, bonus)
             self.bonus_mean.take(bonus)
 
@@ -288,7 +288,7 @@ class MWMCohort(OffPolicy[MWMSettings]):
                 **self.bonus_mean.learner_state(0),
                 "latest": self.latest.of(*self.output)[0],
                 "image": self.image.clone(),
-                "memory": [each.cpu().clone() for each in self.memory],
+                "memory": [each.cpu().clone() for each in self.policy_state],
             }
         ]
 
@@ -311,7 +311,7 @@ class MWMCohort(OffPolicy[MWMSettings]):
         self.bonus_mean.load_learner_state(0, state)
         images, steps = self.log.read(state["frames_kept"])
         self.replay.restore(images, steps)
-        self.memory = Memory(*(each.to(self.agent.device) for each in state["memory"]))
+        self.policy_state = PolicyState(*(each.to(self.agent.device) for each in state["memory"]))
         self.image = state["image"]
         taken = self.step_count - self.episode_begin
         actions = steps["action"][len(steps) - taken :]

@@ -19,7 +19,7 @@ from vcse.agents.sac.agent import ACTION_SAMPLES, SAC, SACSpec
 from vcse.agents.sac.costs import needs
 from vcse.agents.sac.player import SACPlayer
 from vcse.agents.sac.settings import SACSettings
-from vcse.agents.value_order import ValueOrder
+from vcse.agents.value_permutation import ValuePermutation
 from vcse.envs.interface import Making
 from vcse.envs.tasks import make_environments, task_spec
 from vcse.replay.transitions import TransitionReplay, distinct_places, transition_bytes
@@ -36,7 +36,7 @@ MOST_NOISE_THREADS = 4  # threads that draw random numbers
 ENVIRONMENTS_PER_PROCESS = 4
 
 # What the settings of all learners have in common, beside the sizes of their tasks.
-SHARED = (*SAC.SHARED, "seed_frames", "updates_per_step", "replay_capacity")
+SHARED = (*SAC.SHARED_SETTINGS, "seed_frames", "updates_per_step", "replay_capacity")
 
 
 def warning(config: RunConfig) -> str:
@@ -94,7 +94,7 @@ class SACCohort(OffPolicy[SACSettings]):
             device=device,
             storage_device=replay_place,
         )
-        self.keep_account(self.agent.paid)
+        self.keep_account(self.agent.with_bonus)
         self.episode_begins = [0] * learners  # the frame at which the present episode of each began
         self.new_rows: list[Tensor] = []  # transitions that are not on disk yet
         self.captures = self.agent.device.type == "cuda"
@@ -104,7 +104,7 @@ class SACCohort(OffPolicy[SACSettings]):
         )
         self.noise = torch.zeros(learners, *shape, device=self.agent.device)
         sources = [each.values for each in self.settings]
-        self.value_order = ValueOrder(sources, self.seeds, self.common.batch_size, self.agent.device)
+        self.value_permutation = ValuePermutation(sources, self.seeds, self.common.batch_size, self.agent.device)
         self.action_noise_stream = ActionNoiseStream(self.seeds, action_size, self.agent.device)
         processes = min(threads, -(-learners // ENVIRONMENTS_PER_PROCESS))
         self.environments = make_environments([config.task for config in self.configs], Making(threads=processes))
@@ -153,7 +153,7 @@ class SACCohort(OffPolicy[SACSettings]):
             noise = self.update_noise.of_update(self.agent.updates)
             batch = self.replay.sample(distinct_places(noise.uniforms, self.replay.size, self.common.batch_size))
             self.noise.copy_(noise.noise)
-            order = self.value_order.of_update(self.agent.updates)
+            order = self.value_permutation.of_update(self.agent.updates)
             if self.captures and self.eager_updates == EAGER_UPDATES and self.agent.bonus.is_capturable:
                 self.agent.capture(batch, self.noise, order)  # all that has to be loaded is
             self.eager_updates += 1

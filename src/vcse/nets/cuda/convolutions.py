@@ -19,7 +19,7 @@ TILE_PIXELS = 64  # more do not fit into the registers
 PARTS = 128  # in which the pixels are taken for the gradients of weights
 
 
-def encoded(
+def encode_images(
     images: UInt8[Tensor, "n h w c"],
     weights: Sequence[Float[Tensor, "_ _ 3 3"]],
     biases: Sequence[Float[Tensor, " _"]],
