@@ -60,7 +60,10 @@ class GridEncoder(Encoder):
     @torch.no_grad()
     def cache_matrices(self) -> None:
         """Keep the band matrices of the convolutions for calls without gradients, until the parameters change."""
-        self._cached = self._band_matrices()
+        matrices = self._band_matrices()
+        self._cached = self._cached or matrices
+        for mine, each in zip(self._cached, matrices, strict=True):  # in place: a CUDA graph may read them
+            mine.copy_(each)
 
     def _band_matrices(self) -> list[Float[Tensor, "l _ _"]]:
         pooled = (self.width - 1) // 2
