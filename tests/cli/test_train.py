@@ -255,7 +255,7 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith(f"vcse: {finished / RUN} holds another run: ")
     assert named in err
-    ways_out = "choose another --out, or --method in vcse train, or go on with that one by"
+    ways_out = "choose another --out, or --method in vcse train, or continue that one by"
     way_out = f"{ways_out} vcse resume {finished / RUN} --frames N\n"
     assert err.endswith(way_out)
     assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
@@ -669,7 +669,7 @@ def test_resume_leaves_a_run_out_that_lacks_what_it_needs_to_go_on(tmp_path, cap
     before = (broken / "config.json").read_bytes()
     assert main(["resume", str(tmp_path)]) == 0  # all are done, and lack nothing for that
     assert main(["resume", str(tmp_path), "--frames", "96", "--quiet"]) == 1
-    reason = "actions.bin is missing, without which the run cannot go on to 96 frames: choose another --out"
+    reason = "actions.bin is missing, without which the run cannot be resumed to 96 frames: choose another --out"
     assert f"{broken}/{reason}" in capsys.readouterr().err
     assert (whole / "DONE").read_text() == "96\n"
     assert (broken / "config.json").read_bytes() == before
@@ -742,7 +742,7 @@ def test_a_finished_run_without_checkpoints_keeps_its_curves(copy, capsys):
         more = [] if command[0] == "resume" else ["--out", str(copy), "--frames", "96"]
         assert main([*command, *more]) == 1
         assert capsys.readouterr().err == (
-            f"vcse: {copy / RUN} is done at frame 48 and its checkpoints are gone: it cannot go on to 96; choose "
+            f"vcse: {copy / RUN} is done at frame 48 and its checkpoints are gone: it cannot be resumed to 96; choose "
             "another --out, or delete it to train it anew\n"
         )
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before

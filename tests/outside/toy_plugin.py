@@ -169,7 +169,7 @@ class ClimberCohort:
     def step(self) -> None:
         self.act(act(self.tried, self.observation))
         self.frame += 1
-        self.episodes.take(slice(None), self.last.rewards, self.last.ended)
+        self.episodes.add(slice(None), self.last.rewards, self.last.ended)
         if self.last.ended[0]:
             self.learn()
             self.begin()

@@ -16,6 +16,11 @@ def check_same_entries(
         raise ValueError(f"the learner has {mine}, but the checkpoint holds {theirs}")
 
 
+def clones(tensors: Mapping[str, Sequence[Tensor]]) -> dict[str, list[Tensor]]:
+    """Return copies of tensors on the CPU."""
+    return {name: [each.detach().cpu().clone() for each in group] for name, group in tensors.items()}
+
+
 @torch.no_grad()
 def copy_tensors(tensors: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     """Copy tensors into others of the same shapes, in one operation."""

@@ -28,7 +28,7 @@ class ValuePermutation:
         self._order = torch.arange(states, device=device).repeat(len(self.seeds), 1)
 
     def of_update(self, update: int) -> Int[Tensor, "l states"] | None:
-        """Return the order of an update, in place of the last one; None where nobody's values are permuted."""
+        """Return the order of an update, in place of the last one; None where no learner's values are permuted."""
         if not self.permuted:
             return None
         orders = [

@@ -115,7 +115,7 @@ class FeatureMemory(nn.Module):
 
         Where that is not known to pay, and on CUDA, all that is remembered is given, with None for the counts.
         """
-        # NumPy, by which they are told apart, has no bfloat16.
+        # NumPy, which compares them, has no bfloat16.
         if self.features.is_cuda or self.features.dtype == torch.bfloat16 or self.capacity < LEAST_CAPACITY:
             return self.pool(), None
         if self._distinct is None:

@@ -46,7 +46,7 @@ class StackedBonus(nn.Module):
     """
 
     __call__: Callable[..., StackedOutput]  # nn.Module says Any
-    places: Members  # of the learners, when those of all parts stand one after the other
+    places: Members  # of the learners, in the concatenation of all parts
 
     def __init__(
         self,
@@ -130,11 +130,11 @@ class StackedBonus(nn.Module):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the bonuses need beside the features: "values", "rewards", "actions", ..."""
+        """What the bonuses need besides the features: "values", "rewards", "actions", ..."""
         return frozenset(name for part in self.parts for name in needed_by(part))
 
     def needs_of(self, learner: int) -> tuple[str, ...]:
-        """Return what the bonus of one learner needs beside the features."""
+        """Return what the bonus of one learner needs besides the features."""
         return needed_by(self._place(learner)[0])
 
     @property

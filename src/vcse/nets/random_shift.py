@@ -13,7 +13,7 @@ SHIFTS = 2 * PAD + 1  # of them, with the one that leaves it where it is
 def shift_images(images: UInt8[Tensor, "n c h w"], shifts: Int[Tensor, "n 2"]) -> UInt8[Tensor, "n c h w"]:
     """Pad each image by repeating its border, and cut a window of its size out at its own place.
 
-    The window is moved by whole pixels, so that nothing is interpolated. What is given lies in memory pixel by pixel,
+    The window is moved by whole pixels, so that nothing is interpolated. The result lies in memory pixel by pixel,
     with all channels of a pixel side by side: convolutions are faster so.
 
     Args:
@@ -33,7 +33,7 @@ def shift_images(images: UInt8[Tensor, "n c h w"], shifts: Int[Tensor, "n 2"]) -
 
 def _shift_in_one_pass(images: UInt8[Tensor, "n c h w"], shifts: Int[Tensor, "n 2"]) -> UInt8[Tensor, "n c h w"]:
     count, channels, height, width = images.shape
-    moved = images.new_empty(count, height, width, product_size(channels))  # as an encoder wants them
+    moved = images.new_empty(count, height, width, product_size(channels))  # as an encoder expects them
     device_code("images").shift_kernel[height, count](
         *(images.contiguous(), shifts.contiguous(), moved, height, width, PAD),
         CHANNELS=channels,

@@ -1,4 +1,4 @@
-"""Parameters with a leading learner axis, and layers that give a learner the same bits alone and in company.
+"""Parameters with a leading learner axis, and layers that give a learner the same bits alone and in a cohort.
 
 All parameters of a learner may be one row of a matrix underneath, so that clipping, the optimiser and checkpoints are a
 few operations however many layers there are.

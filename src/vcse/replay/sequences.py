@@ -54,7 +54,7 @@ class SequenceReplay:
         most_steps: Of an episode.
         image_shape: Channels, height, width.
         action_size: Numbers of an action.
-        device: Where batches are wanted.
+        device: Of batches.
         storage_device: Where the images lie, if not there.
         path: Of a file that holds the images instead of memory. It has no name any more once it is made, so that it
             goes with the process, however that ends.

@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 class Staging:
-    """Memory in which a tensor lies on its way to a GPU, so that nobody waits until the GPU has time for it.
+    """Memory in which a tensor lies on its way to a GPU, so that the host does not wait for the GPU.
 
     Args:
         shape: Of each tensor.

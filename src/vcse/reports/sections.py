@@ -385,7 +385,7 @@ def _is_of_bonus(name: str) -> bool:
     if setting.startswith("bonus"):
         return not name.endswith(BONUS_NAME)
     about = described(agent_entry(agent).settings).get(setting) if agent in agent_names() else None
-    return about is not None and about.heeded_by != "all"
+    return about is not None and about.affects != "all"
 
 
 def _shown(value: Any) -> str:

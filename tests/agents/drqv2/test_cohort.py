@@ -41,7 +41,7 @@ from vcse.agents.drqv2.cohort import DrQv2Cohort, warning
 from vcse.agents.drqv2.costs import needs
 from vcse.agents.drqv2.player import DrQv2Player
 from vcse.agents.drqv2.settings import IMAGE_SHAPE, DrQv2Settings
-from vcse.agents.drqv2.transfer import Delivery
+from vcse.agents.drqv2.transfer import BatchTransfer
 from vcse.cli import main
 from vcse.envs.processes import Batch
 from vcse.launch.cohorts import StoppedError, needs_of
@@ -273,7 +273,7 @@ def noting(names, name, function):
 def test_whether_an_update_is_begun_before_or_after_the_simulator_a_run_is_the_same(tmp_path, monkeypatch, every):
     config = make_config("vcse", settings={"steps_per_update": every})
     order = []
-    monkeypatch.setattr(Delivery, "is_instant", True)
+    monkeypatch.setattr(BatchTransfer, "is_asynchronous", True)
     for owner, name in ((DrQv2, "act"), (DrQv2, "update_networks"), (Batch, "send")):
         monkeypatch.setattr(owner, name, noting(order, name, getattr(owner, name)))
     for busy in (False, True):
@@ -425,7 +425,7 @@ def test_a_replay_that_is_not_kept_is_gone_when_a_run_is_done_and_not_before(don
     [row] = json.loads(capsys.readouterr().out)
     assert row["return_mean"] == read_rows(run / "eval.csv")[-1]["return_mean"]
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    expected = "done at frame 100 and was trained with --no-keep-replay: it cannot go on to 200; choose another --out"
+    expected = "done at frame 100 and was trained with --no-keep-replay: it cannot be resumed to 200; choose another --out"
     with pytest.raises(ValueError, match=expected):
         train([dataclasses.replace(VCSE, frames=200)], tmp_path)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
@@ -532,7 +532,7 @@ def test_images_do_not_wait_in_memory_for_the_end_of_a_long_row(done, tmp_path, 
     cohort.begin()
     while cohort.frame < FRAMES:
         cohort.step()
-        assert len(cohort.log._frames) < 7
+        assert len(cohort.log._images) < 7
     loop.save(cohort)
     cohort.close()
     directory.close()

@@ -195,7 +195,7 @@ def test_an_action_follows_from_all_images_of_its_episode_and_from_all_updates_b
         assert batch.images.shape == (3, 4, 3, 16, 16)
         return alone(batch)
 
-    newest = property(lambda replay: replay.position + (cohort.unstored is not None))
+    newest = property(lambda replay: replay.position + (cohort.pending is not None))
     monkeypatch.setattr(type(cohort.replay), "positions_of_newest", newest, raising=False)
     for name, replacement in (("act", acting), ("update_networks", learning), ("update_acting_policy", adopting)):
         monkeypatch.setattr(agent, name, replacement)
@@ -398,7 +398,7 @@ def test_tasks_that_end_of_themselves_are_refused_by_name(tmp_path):
 def test_a_run_trains_alone(tmp_path):
     configs = [make_config("none", seed, frames=10, eval_episodes=0) for seed in range(2)]
     directories = [RunDirectory(tmp_path / config.name, config) for config in configs]
-    with pytest.raises(ValueError, match="a run of mwm trains alone, got 2"):
+    with pytest.raises(ValueError, match="a run that learns from images trains alone, got 2"):
         MWMCohort(directories)
     for directory in directories:
         directory.close()

@@ -1,4 +1,4 @@
-"""What a bonus may need of a rollout beside features, values, rewards and actions."""
+"""Inputs of a bonus from a rollout, in addition to features, values, rewards and actions."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -29,8 +29,8 @@ def next_features_of(
     elif encoder is not None and rollout.next_observations is not None:
         features = encoder(gather_rows(rollout.next_observations, learners).flatten(1, 2), needs_next_features)
     else:
-        lacking = "next_positions" if encoder is None else "next_observations"
-        raise ValueError(f"{lacking} is needed in a rollout, for a bonus that looks at the next state")
+        missing = "next_positions" if encoder is None else "next_observations"
+        raise ValueError(f"{missing} is needed in a rollout, for a bonus that looks at the next state")
     return scatter_rows(features, needs_next_features, len(with_bonus))
 
 

@@ -32,8 +32,8 @@ ENVIRONMENT_SEED_STRIDE = 10_000  # environment i of a run has seed + 10,000 i, 
 RECENT_EPISODES = 100
 MAP_SIDE = 25  # no MiniGrid is larger
 BLIND_TO_THE_GOAL = (
-    "which thing is the goal changes from episode to episode and is said by the mission alone, which is not shown to "
-    "the agent: it can but guess"
+    "which thing is the goal changes from episode to episode and is given by the mission alone, which the agent does "
+    "not observe: it can only guess"
 )
 
 
@@ -44,7 +44,7 @@ def check(config: RunConfig) -> None:
     shows_no_map = spec.is_foreign or observation_kind(config.task) == "state"
     if shows_no_map and (settings.bonus_features == "position" or config.visits_every_frames > 0):
         asked = "visits_every_frames" if config.visits_every_frames > 0 else "bonus_features position"
-        raise ValueError(f"{asked} needs the agent's position on a map, of which {config.task} says nothing")
+        raise ValueError(f"{asked} needs the agent's position on a map, which {config.task} does not have")
     if settings.bonus.needs_rewards and spec.rewards_only_the_goal:
         raise ValueError(
             f"bonus {settings.bonus.name} conditions on the reward, which {config.task} gives only at the goal: nearly "
@@ -78,7 +78,7 @@ class Group:
 
 
 class A2CCohort(Lockstep[A2CSettings]):
-    """Runs of A2C that are trained in lockstep. Runs of one task must stand side by side."""
+    """Runs of A2C that are trained in lockstep. Runs of one task must be adjacent."""
 
     rows_show_evaluations = False
     evaluates_at_start = False
@@ -93,7 +93,7 @@ class A2CCohort(Lockstep[A2CSettings]):
         threads: int = 1,
         replay_place: str | None = None,
     ) -> None:
-        del replay_place  # what was seen since the last update is little
+        del replay_place  # a rollout takes little memory
         super().__init__(directories, A2CSettings, device=device, threads=threads)
         shape, environments = self.spec.observation_shape, self.common.environments
         kind = observation_kind(self.configs[0].task)
@@ -108,11 +108,11 @@ class A2CCohort(Lockstep[A2CSettings]):
             device=self.agent.device,
             dtype=torch.float32 if kind == "state" else torch.uint8,
         )
-        self.success_is_said = self.spec.has_success or self.spec.is_foreign
+        self.reports_success = self.spec.has_success or self.spec.is_foreign
         self.update = 0
         self.step_frames = self.common.frames_per_update
         self.timing_every_frames = self.configs[0].row_every_frames
-        self.keep_account(self.agent.with_bonus, environments=environments, recent=RECENT_EPISODES)
+        self.count_episodes(self.agent.with_bonus, environments=environments, recent=RECENT_EPISODES)
         self.visits = np.zeros((learners, 1, MAP_SIDE, MAP_SIDE), dtype=np.int64)  # the last slice is being counted
         self.visits_every_frames = self.configs[0].visits_every_frames
         self.new_actions: list[np.ndarray] = []
@@ -148,14 +148,14 @@ class A2CCohort(Lockstep[A2CSettings]):
         self.update += 1
         if is_due(self.visits_every_frames, frame=self.frame, step_frames=self.step_frames):
             self.visits = np.concatenate((self.visits, np.zeros_like(self.visits[:, :1])), 1)
-        self.bonus_mean.take(self.output.bonus)
+        self.bonus_mean.add(self.output.bonus)
         self.timer.lap("update")
 
     def _collect(self) -> None:
         """Step every environment through a rollout. Groups take turns: one acts while the others are stepped."""
         shape = tuple(self.rollouts.rollout.actions.shape)
-        drawn = [uniforms(config.seed, "actions", self.update, shape[1:]) for config in self.configs]
-        noise = torch.from_numpy(np.stack(drawn)).to(self.agent.device)
+        sampled = [uniforms(config.seed, "actions", self.update, shape[1:]) for config in self.configs]
+        noise = torch.from_numpy(np.stack(sampled)).to(self.agent.device)
         for t in range(shape[2]):
             for group in self.groups:
                 if t > 0:
@@ -198,7 +198,7 @@ class A2CCohort(Lockstep[A2CSettings]):
             next_observations=torch.from_numpy(step.next_observations).view(*shape, *step.next_observations.shape[1:]),
             next_positions=positions,
         )
-        self.episodes.take(group.learners, step.rewards, step.ended, step.success, step.success_said)
+        self.episodes.add(group.learners, step.rewards, step.ended, step.success, step.success_reported)
         if self.visits_every_frames > 0 and step.next_positions is not None:
             learner = np.repeat(np.arange(group.learners.start, group.learners.stop), shape[1])
             np.add.at(self.visits[:, -1], (learner, *step.next_positions.T), 1)
@@ -213,8 +213,8 @@ class A2CCohort(Lockstep[A2CSettings]):
         rows = []
         for learner, settings in enumerate(self.settings):
             row = self.episodes.row(self.frame, learner, bonus_mean[learner])
-            # What is known of exact values is not for those who train beside.
-            unknown = () if self.exact_values.wants(learner) else OF_EXACT_VALUES
+            # Columns of exact values are for the learners that condition on them.
+            unknown = () if self.exact_values.conditions(learner) else OF_EXACT_VALUES
             metrics = [name for name in self.output.metrics if name not in unknown]
             # Where the reward is not conditioned on, a run has no columns for it.
             of_bonus = SHOWN_OF_BONUS if settings.bonus.needs_rewards else BONUS_COLUMNS
@@ -264,9 +264,9 @@ class A2CCohort(Lockstep[A2CSettings]):
         ]
 
     def _environment_state(self, learner: int) -> dict[str, Any]:
-        """Return what else there is of a task whose episodes have seeds of their own, or say success."""
+        """Return what else there is of a task whose episodes have seeds of their own, or report success."""
         group, mine = self._place_of(learner)
-        found: dict[str, Any] = self.episodes.success_state(learner) if self.success_is_said else {}
+        found: dict[str, Any] = self.episodes.success_state(learner) if self.reports_success else {}
         if isinstance(group.environments, SeededEpisodes):
             found["progress"] = torch.from_numpy(group.environments.progress()[mine])
         return found
@@ -285,7 +285,7 @@ class A2CCohort(Lockstep[A2CSettings]):
                 self.agent.load_learner_state(learner, state["agent"])
             self.episodes.load_learner_state(learner, state["episodes"])
             self.bonus_mean.load_learner_state(learner, state)
-            if self.success_is_said:
+            if self.reports_success:
                 self.episodes.load_success_state(learner, state)
         self.visits = np.stack([state["visits"].numpy() for state in states])
         self._replay(states)
@@ -328,7 +328,7 @@ class A2CCohort(Lockstep[A2CSettings]):
         tasks = [config.task for config in self.configs]
         bounds = [0, *(i for i in range(1, len(tasks)) if tasks[i] != tasks[i - 1]), len(tasks)]
         if len(set(tasks)) < len(bounds) - 1:
-            raise ValueError("runs of one task must stand side by side in a cohort")
+            raise ValueError("runs of one task must be adjacent in a cohort")
         if len(bounds) == 2 and len(tasks) > 1:
             bounds.insert(1, len(tasks) // 2)
         threads = max(1, 2 * self.threads // (len(bounds) - 1))  # half of the groups act while the others are stepped

@@ -1,4 +1,4 @@
-"""Settings of A2C, and what each reading says of them."""
+"""Settings of A2C, and what each reading makes of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,14 +32,14 @@ class A2CSettings(AgentSettings):
         0.005,
         "Weight of the bonus.",
         range="not negative",
-        heeded_by="paying",
+        affects="any bonus",
         otherwise="0.02 in recommended, else 0.005",
     )
     injection: Injection = setting(
         "after_gae",
         "Bonus and step cost join advantages and returns (after_gae) or the reward.",
-        heeded_by="paying",
-        heeded_with="step_cost",
+        affects="any bonus",
+        affects_with="step_cost",
         otherwise="after_gae in release and re3, else reward; reward for a step cost without a bonus",
     )
     step_cost: float = setting(
@@ -50,14 +50,14 @@ class A2CSettings(AgentSettings):
     )
     time_limit: TimeLimit = setting(
         "ends",
-        "A time limit ends the return (ends) or the value goes on (bootstraps).",
+        "A time limit ends the return (ends), or the return bootstraps from the value there (bootstraps).",
         otherwise="bootstraps in clean and recommended, and for gymnasium/..., else ends",
     )
     values: ValueSource = setting(
         "network",
         "What vcse conditions on: the extrinsic critic's value (network); as controls, the values of a batch in random "
         "order (permuted) or those of a critic that is never trained (frozen); exact values (minigrid-table/... only).",
-        heeded_by="needing values",
+        affects="bonuses of values",
     )
     bonus_features: BonusFeatures = setting(
         "encoder",
@@ -133,7 +133,7 @@ def a2c_settings(bonus: str, reading: Reading = "release", *, task: str = "", **
         raise ValueError(f"reading 're3' is one of state entropy (se); the bonus is {bonus!r}")
     # On whole maps the bonus sees the agent's position.
     features: BonusFeatures = "position" if task.startswith("minigrid-full/") else "encoder"
-    # Whose tasks are anybody's, a time limit is none of their ends.
+    # In tasks of Gymnasium, a time limit does not end the task itself.
     limit = {"time_limit": "bootstraps"} if task.startswith("gymnasium") else {}
     is_recommended, pays = reading == "recommended", bonus_entry(bonus).pays
     beta = {"beta": RECOMMENDED_BETA} if is_recommended and pays else {}

@@ -18,7 +18,7 @@ from vcse.agents.drqv2.networks import Actor, CuriosityModule, ImageEncoder, Twi
 from vcse.agents.drqv2.reward_scale import RewardScale
 from vcse.agents.drqv2.settings import DrQv2Settings
 from vcse.agents.output import UpdateOutput
-from vcse.agents.state import check_same_entries, copy_tensors
+from vcse.agents.state import check_same_entries, clones, copy_tensors
 from vcse.bonuses.base import Bonus
 from vcse.bonuses.registry import BonusContext
 from vcse.bonuses.stacked import StackedBonus, StackedOutput
@@ -390,12 +390,8 @@ class DrQv2:
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that a restart needs."""
-        state: dict[str, Any] = {"updates": self.updates, **self.reward_scale.state_dict()}
-        for name, tensors in self._tensors().items():
-            state[name] = [each.detach().cpu().clone() for each in tensors]
-        if self.has_bonus:
-            state["bonus"] = self.bonus.learner_state(0)
-        return state
+        state = {"updates": self.updates, **self.reward_scale.state_dict(), **clones(self._tensors())}
+        return state | ({"bonus": self.bonus.learner_state(0)} if self.has_bonus else {})
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:

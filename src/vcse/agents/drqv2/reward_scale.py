@@ -34,7 +34,7 @@ class RewardScale:
 
     @property
     def mean(self) -> Float[Tensor, ""]:
-        """The running mean of one step's reward, as the task pays it."""
+        """The running mean of the task's reward of one step."""
         return self._mean[0] / self._mean[1]
 
     @torch.no_grad()

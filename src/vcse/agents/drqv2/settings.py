@@ -1,4 +1,4 @@
-"""Settings of DrQ-v2, and what each reading says of them."""
+"""Settings of DrQ-v2, and what each reading makes of them."""
 
 import math
 from collections.abc import Mapping
@@ -30,8 +30,8 @@ class DrQv2Settings(AgentSettings):
     }
     added: ClassVar = {"actor_normalization": False, "pre_activation_penalty": 0.0}
 
-    beta: float = setting(0.1, "Weight of the bonus.", range="not negative", heeded_by="paying")
-    beta_decay: float = setting(0.0, "Share of its weight that the bonus loses at every step.", heeded_by="paying")
+    beta: float = setting(0.1, "Weight of the bonus.", range="not negative", affects="any bonus")
+    beta_decay: float = setting(0.0, "Share of its weight that the bonus loses at every step.", affects="any bonus")
     action_noise: float | NoiseSchedule = setting(
         (0.2, 0.2, 1),
         "Standard deviation of actions, such as 0.2; or one that goes from a number to another over so many steps, "
@@ -43,25 +43,25 @@ class DrQv2Settings(AgentSettings):
     value_critic: ValueCritic = setting(
         "online",
         "vcse conditions on the value of the target or of the online extrinsic critic.",
-        heeded_by="needing values",
+        affects="bonuses of values",
         otherwise="online in release, else the target",
     )
     curiosity_pair: CuriosityPair = setting(
         "n-step",
         "The curiosity module, whose features the bonus sees, looks one step ahead or n.",
-        heeded_by="paying",
+        affects="any bonus",
         otherwise="n-step in release, else one-step",
     )
     return_injection: ReturnInjection = setting(
         "once",
         "The bonus joins an n-step return once, or at every_step.",
-        heeded_by="paying",
+        affects="any bonus",
         otherwise="once in release, else every_step",
     )
     reward_normalization: RewardNormalization = setting(
         "none",
         "Divide the task's reward by a running mean of its size: that of one step (mean) or of n-step returns "
-        "(n_step_mean); centered takes its running mean off besides.",
+        "(n_step_mean); centered also subtracts its running mean.",
         otherwise="mean in Meta-World, else none",
     )
     actor_normalization: bool = setting(
@@ -75,7 +75,7 @@ class DrQv2Settings(AgentSettings):
     bonus_batch_size: int | None = setting(
         None,
         "States among which the bonus looks for neighbours.",
-        heeded_by="paying",
+        affects="any bonus",
         otherwise="those of the batch",
     )
     n_step: int = setting(3, "Steps of a return.", range="count", otherwise="3, and 1 for walkers")
@@ -171,7 +171,7 @@ class DrQv2Settings(AgentSettings):
 
 
 K = 12
-BONUS_NOISE = 0.2  # of actions, where a bonus explores; and for everybody in Meta-World
+BONUS_NOISE = 0.2  # of actions, where a bonus explores, and for all methods in Meta-World
 # The paper takes values from the target critic, and its text has the bonus in the reward of every step; the release
 # adds that of the first step to the summed rewards.
 _OF_TEXT = {"value_critic": "target", "curiosity_pair": "one-step", "return_injection": "every_step"}

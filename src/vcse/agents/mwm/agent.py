@@ -21,7 +21,7 @@ from torch import Tensor
 from vcse.agents.mwm.networks import Critic, Policy, PolicyState, RewardHead, make_autocast
 from vcse.agents.mwm.settings import MWMSettings
 from vcse.agents.output import UpdateOutput
-from vcse.agents.state import check_same_entries, copy_tensors
+from vcse.agents.state import check_same_entries, clones, copy_tensors
 from vcse.bonuses.base import Bonus
 from vcse.bonuses.normalizers import EmaAbs
 from vcse.bonuses.registry import BonusContext
@@ -365,13 +365,9 @@ class MWM:
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that a restart needs."""
-        counts = {"updates": self.updates, "autoencoder_updates": self.autoencoder_updates}
-        state: dict[str, Any] = {"seed": self.seed, **counts}
-        for name, tensors in self._tensors().items():
-            state[name] = [each.detach().cpu().clone() for each in tensors]
-        if self.has_bonus:
-            state["bonus"] = self.bonus.learner_state(0)
-        return state
+        counts = {"seed": self.seed, "updates": self.updates, "autoencoder_updates": self.autoencoder_updates}
+        state = {**counts, **clones(self._tensors())}
+        return state | ({"bonus": self.bonus.learner_state(0)} if self.has_bonus else {})
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -65,8 +65,8 @@ class MWMPlayer(ContinuousPlayer):
             nonlocal policy_state
             [images] = images
             policy_state = agent.acting_policy.initial_state(len(images)) if policy_state is None else policy_state
-            drawn = generator.random((len(images), agent.config.variables))
-            actions, policy_state = _act(agent, images, policy_state, drawn, None if noise is None else noise[0])
+            uniforms = generator.random((len(images), agent.config.variables))
+            actions, policy_state = _act(agent, images, policy_state, uniforms, None if noise is None else noise[0])
             return actions[None]
 
         return act
@@ -79,8 +79,8 @@ class MWMPlayer(ContinuousPlayer):
         count = len(observations)
         policy_state, steps = state or (agent.acting_policy.initial_state(count), torch.zeros(count, dtype=torch.int64))
         # By the step of its own episode, so that an environment's numbers do not depend on the others.
-        drawn = [numbers(agent.seed, "acting", int(step)).random(agent.config.variables) for step in steps]
-        actions, policy_state = _act(agent, observations, policy_state, np.stack(drawn), noise)
+        uniforms = [numbers(agent.seed, "acting", int(step)).random(agent.config.variables) for step in steps]
+        actions, policy_state = _act(agent, observations, policy_state, np.stack(uniforms), noise)
         return actions, (policy_state, steps + 1)
 
 
@@ -111,8 +111,8 @@ def imagine(
     agent: MWM = policies.agent
     policy = agent.acting_policy
     generator = numbers(agent.seed, "acting", 0)
-    drawn = generator.random((len(images), 1, agent.config.variables), dtype=np.float32)
-    uniforms, taken = (torch.from_numpy(each).to(agent.device) for each in (drawn, actions))
+    sampled = generator.random((len(images), 1, agent.config.variables), dtype=np.float32)
+    uniforms, taken = (torch.from_numpy(each).to(agent.device) for each in (sampled, actions))
     state, features = policy.model.rssm.initial(1, agent.device), []
     is_first = torch.ones(1, dtype=torch.bool, device=agent.device)
     with policy.autocast():

@@ -1,4 +1,4 @@
-"""Settings of Masked World Models, and what each reading says of them."""
+"""Settings of Masked World Models, and what each reading makes of them."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,7 +20,7 @@ PADDED_ACTIONS = 50  # numbers that the dynamics read of an action, most of them
 class MWMSettings(AgentSettings):
     """A learner's settings. Defaults are the release's."""
 
-    beta: float = setting(1.0, "Weight of the bonus.", range="not negative", heeded_by="paying")
+    beta: float = setting(1.0, "Weight of the bonus.", range="not negative", affects="any bonus")
     reward_token: RewardToken = setting(
         "pixels",
         "What the autoencoder reads the reward off: the token that is there for it, or, as a bug of the release has "
@@ -37,13 +37,13 @@ class MWMSettings(AgentSettings):
         1 / 256,
         "Standard deviation of the random projection to features of the bonus; 1/16 keeps distances.",
         range="positive",
-        heeded_by="paying",
+        affects="any bonus",
         otherwise="1/256 in release and paper, else 1/16",
     )
     projection_precision: ProjectionPrecision = setting(
         "float16",
         "To what projected features and values are rounded before the bonus sees them.",
-        heeded_by="paying",
+        affects="any bonus",
         otherwise="float16 in release, else float32",
     )
     image_size: int = setting(IMAGE_SIZE, "Pixels of each side of an image, a multiple of 8.", range="count")
@@ -75,7 +75,7 @@ class MWMSettings(AgentSettings):
     variables: int = setting(32, "Categorical variables of the stochastic state.", range="count", is_option=False)
     classes: int = setting(32, "Of each variable.", range="count", is_option=False)
     hidden_units: int = setting(512, "Of each of the four hidden layers of actor, critics and rewards.", range="count")
-    projection_size: int = setting(256, "Features of the bonus.", range="count", heeded_by="paying", is_option=False)
+    projection_size: int = setting(256, "Features of the bonus.", range="count", affects="any bonus", is_option=False)
 
     model_learning_rate: float = setting(3e-4, "Of the world model.", range="positive", is_option=False)
     autoencoder_learning_rate: float = setting(3e-4, "Of the autoencoder.", range="positive", is_option=False)
@@ -142,7 +142,7 @@ _OF_READING: dict[str, dict[str, Any]] = {
         "projection_std": 1 / 256,
         "projection_precision": "float16",
     },
-    # The text says that rewards are predicted and states projected, and takes all else from the authors of MWM.
+    # According to the text rewards are predicted and states projected; all else is as by the authors of MWM.
     "paper": {
         "reward_token": "token",
         "sequence_sampling": "ends",

@@ -32,10 +32,10 @@ from vcse.runs.resources import find_room, together
 from vcse.runs.schedule import EAGER_UPDATES, few_transitions, nothing_learned
 from vcse.streams import episode_seed
 
-MOST_NOISE_THREADS = 4  # threads that draw random numbers
+MOST_NOISE_THREADS = 4  # threads that sample random numbers
 ENVIRONMENTS_PER_PROCESS = 4
 
-# What the settings of all learners have in common, beside the sizes of their tasks.
+# What the settings of all learners have in common, besides the sizes of their tasks.
 SHARED = (*SAC.SHARED_SETTINGS, "seed_frames", "updates_per_step", "replay_capacity")
 
 
@@ -82,8 +82,8 @@ class SACCohort(OffPolicy[SACSettings]):
         learners = len(self.configs)
         self.transition_bytes = transition_bytes(observation_size, action_size)
         if replay_place is None:
-            wanted = together(needs(config) for config in self.configs)
-            replay_place = find_room([wanted], self.directories[0].path, device=device, jobs=1).place
+            needed = together(needs(config) for config in self.configs)
+            replay_place = find_room([needed], self.directories[0].path, device=device, jobs=1).place
         self.agent = SAC(SACSpec(observation_size, action_size), self.settings, self.seeds, device=device)
         self.replay = TransitionReplay(
             learners=learners,
@@ -94,8 +94,8 @@ class SACCohort(OffPolicy[SACSettings]):
             device=device,
             storage_device=replay_place,
         )
-        self.keep_account(self.agent.with_bonus)
-        self.episode_begins = [0] * learners  # the frame at which the present episode of each began
+        self.count_episodes(self.agent.with_bonus)
+        self.episode_begins = [0] * learners  # the frame at which the current episode of each began
         self.new_rows: list[Tensor] = []  # transitions that are not on disk yet
         self.captures = self.agent.device.type == "cuda"
         shape = (ACTION_SAMPLES, self.common.batch_size, action_size)
@@ -158,7 +158,7 @@ class SACCohort(OffPolicy[SACSettings]):
                 self.agent.capture(batch, self.noise, order)  # all that has to be loaded is
             self.eager_updates += 1
             self.output = self.agent.update(batch, self.noise, order)
-            self.bonus_mean.take(self.output.bonus)
+            self.bonus_mean.add(self.output.bonus)
 
     def _receive(self, actions: Float[Tensor, "l a"]) -> None:
         """Keep what the actions led to, and begin new episodes where one ended."""
@@ -166,7 +166,7 @@ class SACCohort(OffPolicy[SACSettings]):
         next_observations = torch.from_numpy(step.next_observations)
         rewards, terminated = torch.from_numpy(step.rewards), torch.from_numpy(step.terminated)
         self.new_rows.append(self.replay.add(self.observations, actions, rewards, terminated, next_observations))
-        self.episodes.take(slice(None), step.rewards, step.ended, step.success, step.success_said)
+        self.episodes.add(slice(None), step.rewards, step.ended, step.success, step.success_reported)
         self.observations = next_observations
         if step.ended.any():
             self._begin_episodes(np.flatnonzero(step.ended).tolist(), at=self.frame + 1)
@@ -245,7 +245,7 @@ class SACCohort(OffPolicy[SACSettings]):
         begins = self.episode_begins
         ended = np.ones(len(begins), dtype=np.bool_)
         for frame in range(min(begins), self.frame + 1):
-            # An episode that began later waits in one that is thrown away: environments are stepped together.
+            # An episode that began later waits in one that is discarded: environments are stepped together.
             self._reset([ended[learner] or begin == frame for learner, begin in enumerate(begins)])
             if frame < self.frame:
                 self.environments.send(np.stack([mine[frame, start:stop] for mine in rows]))

@@ -1,4 +1,4 @@
-"""Settings of SAC, and what each reading says of them."""
+"""Settings of SAC, and what each reading makes of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class SACSettings(AgentSettings):
         0.1,
         "Weight of the bonus.",
         range="not negative",
-        heeded_by="paying",
+        affects="any bonus",
         otherwise="0.02 in recommended, else 0.1",
     )
     temperature: Temperature = setting(
@@ -47,17 +47,17 @@ class SACSettings(AgentSettings):
     values: ValueSource = setting(
         "network",
         "What vcse conditions on: as in A2C, without exact values.",
-        heeded_by="needing values",
+        affects="bonuses of values",
     )
     value_critic: ValueCritic = setting(
         "target",
         "vcse conditions on the value of the target or of the online extrinsic critic.",
-        heeded_by="needing values",
+        affects="bonuses of values",
     )
     extrinsic_entropy: bool = setting(
         False,
         "The extrinsic critic's target counts the policy's entropy.",
-        heeded_by="needing values",
+        affects="bonuses of values",
         otherwise="True in paper, else False",
     )
     hidden_units: int = setting(
@@ -114,8 +114,8 @@ class SACSettings(AgentSettings):
 
 K = 12
 BONUS_TEMPERATURE = 0.001  # paper and release: learning it gets in the way of a bonus
-# The release leaves the policy's entropy out of the extrinsic critic's target; the paper says that this critic is like
-# the other.
+# The release leaves the policy's entropy out of the extrinsic critic's target; according to the paper it is in
+# both.
 _EXTRINSIC_ENTROPY = {"release": False, "paper": True, "clean": False, "recommended": False}
 
 

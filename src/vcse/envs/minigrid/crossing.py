@@ -32,7 +32,7 @@ Orientation = Literal["vertical", "horizontal"]
 
 
 class CrossingMap(NamedTuple):
-    """One map: a vertical wall stands at x = wall and opens at y = opening, a horizontal one the other way round."""
+    """One map: a vertical wall at x = wall with an opening at y = opening, a horizontal one the other way round."""
 
     orientation: Orientation
     wall: int
@@ -63,13 +63,13 @@ MAPS = tuple(
 
 def map_number(orientation: Orientation, wall: int, opening: int) -> int:
     """Return the number of a map, such as the one with a vertical wall at x = 4 that opens at y = 1."""
-    wanted = CrossingMap(orientation, wall, opening)
-    if wanted not in MAPS:
+    found = CrossingMap(orientation, wall, opening)
+    if found not in MAPS:
         raise ValueError(
             f"no map has orientation={orientation!r}, wall={wall}, opening={opening}; there are "
             f"{' and '.join(_ORIENTATIONS)} walls at {WALLS} with openings from {INSIDE[0]} to {INSIDE[-1]}"
         )
-    return MAPS.index(wanted)
+    return MAPS.index(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +220,7 @@ class TableCrossing:
 
     @property
     def positions(self) -> Positions:
-        """Return where the agents stand."""
+        """Return the positions of the agents."""
         positions: Positions = self.tables.positions[self._states]
         return positions
 
@@ -260,7 +260,7 @@ class TableCrossing:
         """Nothing is held."""
 
     def _begin(self, which: Int[np.ndarray, " m"]) -> None:
-        """Start the next episode of some environments, each with its own draw of a map."""
+        """Start the next episode of some environments, each with its own sample of a map."""
         if self.fixed_map is None:
             numbers = np.array([self._generators[index].integers(len(MAPS)) for index in which], dtype=np.int64)
         else:

@@ -9,7 +9,7 @@ EMPTY_CELL = (1, 0, 0)
 CHANGING_ACTIONS = (3, 4, 5)  # pick up, drop, toggle
 _UNITS = {size: np.eye(size, dtype=np.uint8) for size in (OBJECTS, COLOURS, STATES)}
 PLANES = OBJECTS + COLOURS + STATES + 1  # the last says whether the agent carries something
-AGENT = 10  # the object that stands for the agent in the code of a whole map
+AGENT = 10  # the object that represents the agent in the code of a whole map
 
 
 class MapPlanes:

@@ -10,7 +10,7 @@ from vcse.envs.minigrid.full_map import map_planes
 from vcse.envs.minigrid.reference import ReferenceMiniGrid
 from vcse.envs.moments import Moment, Outcome
 
-MAP_PIXELS = 384  # about as wide as a map is drawn
+MAP_PIXELS = 384  # about as wide as a map is rendered
 
 
 def record_grids(
@@ -30,7 +30,7 @@ def record_grids(
         episodes: How many.
         seed: Of the layouts, and of the generator.
         shown: The agent's view, the whole map, or a table's.
-        unused: What other families can be told.
+        unused: Options of other families.
     """
     del unused
     generator = np.random.default_rng(seed)
@@ -62,7 +62,7 @@ def record_grids(
 def _world(task: str, seed: int, *, full: bool) -> Any:
     """Make the world that is rendered."""
     world = ReferenceMiniGrid(task, [seed], full=full, images=True).worlds[0]
-    world.highlight = not full  # what the policy sees is drawn brighter
+    world.highlight = not full  # what the policy sees is brighter
     world.tile_size = max(8, MAP_PIXELS // max(world.width, world.height))
     return world
 

@@ -69,7 +69,7 @@ class _Encoded(torch.autograd.Function):
 
 
 def _padded(images: UInt8[Tensor, "n h w c"]) -> UInt8[Tensor, "n h w i"]:
-    """Return pixels as far apart as kernels want them. What is between them has weights of 0."""
+    """Return pixels as far apart as kernels expect them. What is between them has weights of 0."""
     count, height, width, channels = images.shape
     pitch = product_size(channels)
     whole, strides = (count, height, width, pitch), (height * width * pitch, width * pitch, pitch, 1)

@@ -24,7 +24,7 @@ def product_size(numbers: int) -> int:
 
 
 def product_precision() -> Literal["ieee", "tf32"]:
-    """Return how exactly kernels multiply float32: as PyTorch was told to multiply matrices."""
+    """Return how exactly kernels multiply float32: as PyTorch is set to multiply matrices."""
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
