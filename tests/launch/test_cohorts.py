@@ -515,7 +515,9 @@ def test_lost_actions_are_told(copy):
     with pytest.raises(RuntimeError, match=r"actions.bin holds 0 bytes, but the checkpoint needs 192"):
         train(CONFIGS, copy)
     (run / "actions.bin").unlink()
-    with pytest.raises(ValueError, match=r"actions.bin is missing, without which the run cannot be resumed to 288 frames"):
+    with pytest.raises(
+        ValueError, match=r"actions.bin is missing, without which the run cannot be resumed to 288 frames"
+    ):
         train(CONFIGS, copy)
 
 

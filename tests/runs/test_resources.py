@@ -47,7 +47,8 @@ def test_replays_that_fit_nowhere_are_refused_with_numbers_and_what_to_change(fr
     with pytest.raises(
         ValueError,
         match=r"for the replays of 4 runs at once in 4 processes, 40\.0 GB are needed, but there is room for 18\.0 GB "
-        r"in the memory of the host and 20\.0 GB on disk, in addition to their files: train fewer at once \(--jobs, --seeds\)",
+        r"in the memory of the host and 20\.0 GB on disk, in addition to their files: train fewer at once "
+        r"\(--jobs, --seeds\)",
     ):
         find_room([LARGE] * 4, OUT, device="cpu", jobs=4)
     assert find_room([LARGE] * 4, OUT, device="cpu", jobs=3).place == "disk"
@@ -68,7 +69,7 @@ def test_processes_that_have_no_memory_are_refused_wherever_their_replays_lie(fr
     assert find_room([SMALL] * 4, OUT, device="cpu", jobs=2).place == "disk"
     with pytest.raises(
         ValueError,
-        match=r"for 3 runs at once in 3 processes, 4\.5 GB are needed in the memory of the host beside the",
+        match=r"for 3 runs at once in 3 processes, 4\.5 GB are needed in the memory of the host besides the",
     ):
         find_room([SMALL] * 4, OUT, device="cpu", jobs=3)
 
@@ -78,8 +79,8 @@ def test_files_of_what_is_at_once_are_refused_and_those_of_all_are_told(free):
     room = find_room([LARGE] * 3, OUT, device="cuda", jobs=2)
     assert room.describe() == (
         "replay: 20.0 GB in the memory of the GPU, for 2 runs at once; files: 60.0 GB more on disk at the end, where "
-        "50.0 GB are free\nwarning: that is too little for all runs; the last will stop, and can be resumed once there is room"
-        "; with --no-keep-replay they leave far less behind"
+        "50.0 GB are free\nwarning: that is too little for all runs; the last will stop, and can be resumed once there "
+        "is room; with --no-keep-replay they leave far less behind"
     )
     with pytest.raises(ValueError, match=r"the files of 3 runs will need 60\.0 GB on disk, but free are 50\.0 GB in "):
         find_room([LARGE] * 3, OUT, device="cuda", jobs=3)

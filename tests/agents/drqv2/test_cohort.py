@@ -425,7 +425,9 @@ def test_a_replay_that_is_not_kept_is_gone_when_a_run_is_done_and_not_before(don
     [row] = json.loads(capsys.readouterr().out)
     assert row["return_mean"] == read_rows(run / "eval.csv")[-1]["return_mean"]
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    expected = "done at frame 100 and was trained with --no-keep-replay: it cannot be resumed to 200; choose another --out"
+    expected = (
+        "done at frame 100 and was trained with --no-keep-replay: it cannot be resumed to 200; choose another --out"
+    )
     with pytest.raises(ValueError, match=expected):
         train([dataclasses.replace(VCSE, frames=200)], tmp_path)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

@@ -244,16 +244,13 @@ class A2C:
         ended = rollout.terminated | rollout.truncated
         terminated = rollout.terminated | (rollout.truncated & self.truncation_terminates)
         features = self.encoder(rollout.observations.flatten(1, 2))
-        next_features = None
-        if rollout.next_observations is not None and self.any_bootstraps:
-            with torch.no_grad():
-                next_features = self.encoder(rollout.next_observations.flatten(1, 2))
+        next_observations = rollout.next_observations if self.any_bootstraps else None
+        with torch.no_grad():
+            next_features = None if next_observations is None else self.encoder(next_observations.flatten(1, 2))
         values = self.critic(features).view(learners, environments, steps + 1)
 
         # The extrinsic critic: the task's rewards alone, and no gradient to the encoder.
-        extrinsic_loss, extrinsic_values = self._extrinsic_loss(
-            features.detach(), next_features, rollout, terminated, ended
-        )
+        extrinsic_loss, extrinsic_values = self._extrinsic(features.detach(), next_features, rollout, terminated, ended)
 
         # The bonus enters here: beta times it, less a step cost, is added to the rewards or to the advantages.
         with torch.no_grad():
@@ -297,7 +294,7 @@ class A2C:
             metrics |= _agreement(extrinsic_values.flatten(1), exact_values.flatten(1))
         return UpdateOutput(metrics, bonus)
 
-    def _extrinsic_loss(
+    def _extrinsic(
         self,
         features: Float[Tensor, "l m_and_n f"],
         next_features: Float[Tensor, "l m f"] | None,

@@ -59,16 +59,8 @@ class DrQv2:
 
     BONUS_INPUTS = frozenset(("values", "rewards", "actions"))
     METRICS = (
-        "batch_reward",
-        "critic_loss",
-        "extrinsic_critic_loss",
-        "critic_mean",
-        "actor_loss",
-        "curiosity_loss",
-        "action_noise",
-        "beta",
-        "reward_scale",
-        "saturated_share",
+        *("batch_reward", "critic_loss", "extrinsic_critic_loss", "critic_mean", "actor_loss", "curiosity_loss"),
+        *("action_noise", "beta", "reward_scale", "saturated_share"),
     )
 
     def __init__(
@@ -85,13 +77,10 @@ class DrQv2:
         self.config, self.spec = config, spec
         self.updates = 0
         self.has_bonus = bonus is not None or config.has_bonus
+        choices = [config.bonus] if self.has_bonus else []
+        context = BonusContext((torch_seed(seed, "bonus"),), action_size=spec.action_size, gives=self.BONUS_INPUTS)
         self.bonus = StackedBonus.for_agent(
-            bonus,
-            [config.bonus] if self.has_bonus else [],
-            BonusContext(seeds=(torch_seed(seed, "bonus"),), action_size=spec.action_size, gives=self.BONUS_INPUTS),
-            agent="drqv2",
-            dimensions=config.features,
-            check_finite=check_finite,
+            bonus, choices, context, agent="drqv2", dimensions=config.features, check_finite=check_finite
         ).to(self.device)
 
         # Networks that only a bonus needs come last, so that having one does not change the policy.

@@ -74,20 +74,10 @@ class MWM:
 
     BONUS_INPUTS = frozenset(("values", "rewards"))
     METRICS = (
-        "batch_reward",
-        "autoencoder_loss",
-        "autoencoder_reward_loss",
-        "feature_loss",
-        "kl_loss",
-        "reward_loss",
-        "intrinsic_loss",
-        "critic_loss",
-        "extrinsic_critic_loss",
-        "actor_loss",
-        "critic_mean",
-        "policy_entropy",
-        "reward_size",
-        "intrinsic_size",
+        *("batch_reward", "autoencoder_loss", "autoencoder_reward_loss"),
+        *("feature_loss", "kl_loss", "reward_loss", "intrinsic_loss"),
+        *("critic_loss", "extrinsic_critic_loss", "actor_loss", "critic_mean", "policy_entropy"),
+        *("reward_size", "intrinsic_size"),
     )
 
     def __init__(
@@ -103,13 +93,10 @@ class MWM:
         self.spec, self.config, self.seed, self.device = spec, config, seed, torch.device(device)
         self.updates = self.autoencoder_updates = 0
         self.has_bonus = bonus is not None or config.has_bonus
+        choices = [config.bonus] if self.has_bonus else []
+        context = BonusContext((torch_seed(seed, "bonus"),), gives=self.BONUS_INPUTS)
         self.bonus = StackedBonus.for_agent(
-            bonus,
-            [config.bonus] if self.has_bonus else [],
-            BonusContext(seeds=(torch_seed(seed, "bonus"),), gives=self.BONUS_INPUTS),
-            agent="mwm",
-            dimensions=config.projection_size,
-            check_finite=check_finite,
+            bonus, choices, context, agent="mwm", dimensions=config.projection_size, check_finite=check_finite
         ).to(self.device)
 
         # Networks that only a bonus needs come last, so that having one does not change the policy.
@@ -127,7 +114,22 @@ class MWM:
         self.slow_extrinsic_critic = copy.deepcopy(self.extrinsic_critic)  # only called without gradients
         # A copy of the policy acts, so that on a GPU the next update can be in progress meanwhile.
         self.acting_policy = copy.deepcopy(self.policy).requires_grad_(False)
+        self._make_optimizers()
+        # As lists, so that all are copied in one operation.
+        self._policy_parameters, self._acting_parameters = parameters_of(self.policy), parameters_of(self.acting_policy)
+        self._critic_parameters = parameters_of(self.critic, self.extrinsic_critic)
+        self._slow_critic_parameters = parameters_of(self.slow_critic, self.slow_extrinsic_critic)
+        self.reward_scale = EmaAbs(momentum=config.reward_momentum).to(self.device)
+        self.bonus_scale = EmaAbs(momentum=config.reward_momentum).to(self.device)
+        self.autocast = make_autocast(config, self.device)
+        self.generator = torch.Generator(self.device)  # seeded anew before each update
+        self.rand = partial(torch.rand, generator=self.generator, device=self.device)
+        self._update_graph: BatchGraph[SequenceBatch, UpdateOutput] | None = None
+        self._autoencoder_graph: BatchGraph[SequenceBatch, dict[str, Tensor]] | None = None
+        self._act_graphs: CUDAGraphs[tuple[Tensor, PolicyState]] = CUDAGraphs(self.device)
 
+    def _make_optimizers(self) -> None:
+        config = self.config
         learned = {
             "autoencoder": (parameters_of(self.autoencoder), config.autoencoder_learning_rate),
             "model": (parameters_of(self.model, self.bonus_head), config.model_learning_rate),
@@ -145,18 +147,6 @@ class MWM:
             name: [each for each in parameters if each.ndim > 1 or name == "autoencoder"]
             for name, (parameters, _) in learned.items()
         }
-        # As lists, so that all are copied in one operation.
-        self._policy_parameters, self._acting_parameters = parameters_of(self.policy), parameters_of(self.acting_policy)
-        self._critic_parameters = parameters_of(self.critic, self.extrinsic_critic)
-        self._slow_critic_parameters = parameters_of(self.slow_critic, self.slow_extrinsic_critic)
-        self.reward_scale = EmaAbs(momentum=config.reward_momentum).to(self.device)
-        self.bonus_scale = EmaAbs(momentum=config.reward_momentum).to(self.device)
-        self.autocast = make_autocast(config, self.device)
-        self.generator = torch.Generator(self.device)  # seeded anew before each update
-        self.rand = partial(torch.rand, generator=self.generator, device=self.device)
-        self._update_graph: BatchGraph[SequenceBatch, UpdateOutput] | None = None
-        self._autoencoder_graph: BatchGraph[SequenceBatch, dict[str, Tensor]] | None = None
-        self._act_graphs: CUDAGraphs[tuple[Tensor, PolicyState]] = CUDAGraphs(self.device)
 
     @torch.no_grad()
     def act(

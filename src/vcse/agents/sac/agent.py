@@ -55,13 +55,8 @@ class SAC:
     BONUS_INPUTS = frozenset(("values", "rewards", "actions", "next_features"))
     SHARED_SETTINGS = ("hidden_units", "batch_size", "learning_rate", "target_every_updates")
     METRICS = (
-        "batch_reward",
-        "critic_loss",
-        "extrinsic_critic_loss",
-        "critic_mean",
-        "actor_loss",
-        "policy_entropy",
-        "temperature",
+        *("batch_reward", "critic_loss", "extrinsic_critic_loss", "critic_mean", "actor_loss"),
+        *("policy_entropy", "temperature"),
     )
 
     def __init__(
@@ -81,17 +76,11 @@ class SAC:
         common = configs[0]
         with_bonus = [learner for learner, config in enumerate(configs) if bonus is not None or config.has_bonus]
         self.with_bonus = index_tensor(with_bonus, self.device)
+        choices = [configs[learner].bonus for learner in with_bonus]
+        bonus_seeds = tuple(torch_seed(seeds[learner], "bonus") for learner in with_bonus)
+        context = BonusContext(bonus_seeds, action_size=spec.action_size, gives=self.BONUS_INPUTS)
         self.bonus = StackedBonus.for_agent(
-            bonus,
-            [configs[learner].bonus for learner in with_bonus],
-            BonusContext(
-                seeds=tuple(torch_seed(seeds[learner], "bonus") for learner in with_bonus),
-                action_size=spec.action_size,
-                gives=self.BONUS_INPUTS,
-            ),
-            agent="sac",
-            dimensions=spec.observation_size,
-            check_finite=check_finite,
+            bonus, choices, context, agent="sac", dimensions=spec.observation_size, check_finite=check_finite
         ).to(self.device)
         with_extrinsic = [each for row, each in enumerate(with_bonus) if "values" in self.bonus.needs_of(row)]
         self.with_extrinsic = index_tensor(with_extrinsic, self.device)
