@@ -218,22 +218,6 @@ class A2C:
             return self._update_graph()
         return self._update(rollout, exact_values, value_permutation)
 
-    @property
-    def can_be_captured(self) -> bool:
-        """Whether updates are not captured yet but could be: the memory of a bonus grows at first."""
-        return self._update_graph is None and self.bonus.is_capturable
-
-    def capture(self, rollout: Rollout, value_permutation: Int[Tensor, "l m"] | None = None) -> None:
-        """Replay updates from this memory, and the choice of actions, as CUDA graphs from now on."""
-        self._update_graph = CUDAGraph(lambda: self._update(rollout, None, value_permutation))
-        self._captured_memory = rollout, value_permutation
-        self._act_graphs.enable()
-
-    def release_capture(self) -> None:
-        """Run operation by operation again."""
-        self._update_graph, self._captured_memory = None, None
-        self._act_graphs.disable()
-
     def _update(
         self,
         rollout: Rollout,
@@ -273,6 +257,7 @@ class A2C:
             advantages += added * (1 - self.adds_to_reward)
             returns = values[..., :-1] + advantages  # either way, the critic learns bonus and cost too
 
+        # -log pi(a|s) * advantage - entropy, and the squared errors of the critics.
         logits = self.actor(features.view(learners, environments, steps + 1, -1)[:, :, :-1].flatten(1, 2))
         log_probs = logits.log_softmax(-1)
         log_prob = log_probs.gather(-1, rollout.actions.reshape(learners, -1, 1)).view(shape)
@@ -306,46 +291,46 @@ class A2C:
         learners, environments, steps = rollout.actions.shape
         if self.extrinsic_critic is None:
             return features.new_zeros(learners), torch.zeros_like(rollout.rewards)
-        mine = self.with_extrinsic
-        values = self.extrinsic_critic(gather_rows(features, mine)).view(len(mine), environments, steps + 1)
+        subset = self.with_extrinsic
+        values = self.extrinsic_critic(gather_rows(features, subset)).view(len(subset), environments, steps + 1)
         with torch.no_grad():
             next_values = values[..., 1:]
             if next_features is not None:
-                next_values = self.extrinsic_critic(gather_rows(next_features, mine)).view_as(next_values)
+                next_values = self.extrinsic_critic(gather_rows(next_features, subset)).view_as(next_values)
             advantages = gae(
-                gather_rows(rollout.rewards, mine),
+                gather_rows(rollout.rewards, subset),
                 values[..., :-1],
                 next_values,
-                gather_rows(terminated, mine),
-                gather_rows(ended, mine),
-                discount=self.discount[mine, None],
-                gae_lambda=self.gae_lambda[mine, None],
+                gather_rows(terminated, subset),
+                gather_rows(ended, subset),
+                discount=self.discount[subset, None],
+                gae_lambda=self.gae_lambda[subset, None],
             )
             returns = values[..., :-1] + advantages
         loss = (values[..., :-1] - returns).square().mean((1, 2))
-        return scatter_rows(loss, mine, learners), scatter_rows(values[..., :-1].detach(), mine, learners)
+        return scatter_rows(loss, subset, learners), scatter_rows(values[..., :-1].detach(), subset, learners)
 
     def weighted_bonus(
         self, rollout: Rollout, values: Float[Tensor, "l n t"]
     ) -> tuple[StackedOutput | None, Float[Tensor, "l n t"]]:
         """Return the bonus of the learners that have one, and beta times it for each state; zeros for the others."""
-        mine = self.with_bonus
-        if not len(mine):
+        subset = self.with_bonus
+        if not len(subset):
             return None, torch.zeros_like(values)
         if self.random_encoder is None:
-            features = gather_rows(rollout.positions, mine).flatten(1, 2)
+            features = gather_rows(rollout.positions, subset).flatten(1, 2)
         else:
-            features = self.random_encoder(gather_rows(rollout.observations, mine)[:, :, :-1].flatten(1, 2))
+            features = self.random_encoder(gather_rows(rollout.observations, subset)[:, :, :-1].flatten(1, 2))
         inputs: dict[str, Callable[[], Tensor]] = {
-            "values": lambda: gather_rows(values, mine).flatten(1),
-            "rewards": lambda: gather_rows(rollout.rewards, mine).flatten(1),
-            "actions": lambda: gather_rows(rollout.actions, mine).flatten(1),
-            "next_features": lambda: next_features_of(rollout, self.random_encoder, mine, self.needs_next_features),
-            "episode_starts": lambda: episode_starts(rollout, mine, self.begins_episode),
+            "values": lambda: gather_rows(values, subset).flatten(1),
+            "rewards": lambda: gather_rows(rollout.rewards, subset).flatten(1),
+            "actions": lambda: gather_rows(rollout.actions, subset).flatten(1),
+            "next_features": lambda: next_features_of(rollout, self.random_encoder, subset, self.needs_next_features),
+            "episode_starts": lambda: episode_starts(rollout, subset, self.begins_episode),
         }
         output = self.bonus.compute_and_learn(features, **{name: inputs[name]() for name in self.bonus.needs})
-        reward = output.reward.view(len(mine), *values.shape[1:])
-        return output, scatter_rows(self.beta * reward, mine, self.learners)
+        reward = output.reward.view(len(subset), *values.shape[1:])
+        return output, scatter_rows(self.beta * reward, subset, self.learners)
 
     def _gradient_step(self, loss: Float[Tensor, " l"]) -> Float[Tensor, " l"]:
         """Take one step of RMSprop down each learner's own gradient, clipped to its own norm, and return the norms."""
@@ -372,6 +357,22 @@ class A2C:
                 )
         self.encoder.cache_matrices()
         return norm
+
+    @property
+    def can_be_captured(self) -> bool:
+        """Whether updates are not captured yet but could be: the memory of a bonus grows at first."""
+        return self._update_graph is None and self.bonus.is_capturable
+
+    def capture(self, rollout: Rollout, value_permutation: Int[Tensor, "l m"] | None = None) -> None:
+        """Replay updates from this memory, and the choice of actions, as CUDA graphs from now on."""
+        self._update_graph = CUDAGraph(lambda: self._update(rollout, None, value_permutation))
+        self._captured_memory = rollout, value_permutation
+        self._act_graphs.enable()
+
+    def release_capture(self) -> None:
+        """Run operation by operation again."""
+        self._update_graph, self._captured_memory = None, None
+        self._act_graphs.disable()
 
     def learner_state(self, learner: int) -> dict[str, Any]:
         """Return everything of one learner that a restart needs; it does not depend on the rest of the cohort."""

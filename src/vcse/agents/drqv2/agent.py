@@ -174,20 +174,16 @@ class DrQv2:
         """Copy encoder and actor to those that act."""
         torch._foreach_copy_(self._acting_parameters, self._policy_parameters)
 
-    def capture(self, batch: ImageBatch, noise: Tensor, shifts: Tensor) -> None:
-        """Replay updates from this memory, and the choice of actions with noise, as CUDA graphs from now on."""
-        self._update_graph = CUDAGraph(lambda: self._update(batch, noise, shifts))
-        self._act_graphs.enable()
-
     def _update(self, batch: ImageBatch, noise: Noise, shifts: Shifts) -> UpdateOutput:
-        size = self.config.batch_size
+        size = self.config.batch_size  # transitions beyond it are for the bonus alone
         next_noise, extrinsic_next_noise, actor_noise = noise
         actions, discounts = batch.actions[:size], batch.discounts[:size]
+        # The batch has discounted sums of n rewards, and the first of them, which the bonus sees.
         self.reward_scale.update(batch.first_rewards[:size], batch.rewards[:size])
         first_rewards = self.reward_scale.scale(batch.first_rewards)
         n_step_rewards = self.reward_scale.scale_returns(batch.rewards[:size], discounts)
 
-        # Augment and encode.
+        # Augment and encode, as in DrQ-v2.
         images = shift_images(batch.observations, shifts[0])
         encoded = self.encoder(images[:size])
         features = encoded.detach()
@@ -207,6 +203,7 @@ class DrQv2:
                 bonus, weighted_bonus = self.weighted_bonus(*states, first_rewards, batch.actions)
                 weighted_bonus = weighted_bonus[:size] + self._later_bonuses(batch, shifts[0, :size])
 
+        # Target: the lower of both target critics at a noisy action of the policy.
         with torch.no_grad():
             next_mean = self.actor(next_features)
             next_actions = self._noisy_actions(next_mean, next_noise)
@@ -214,6 +211,7 @@ class DrQv2:
         q_values = self.critic(encoded, actions)
         self.side_stream.wait()
 
+        # Extrinsic critic: the same target with the task's rewards alone, and no gradient to the encoder.
         extrinsic_loss = torch.zeros((), device=self.device)
         if extrinsic_hidden is not None:
             with self.side_stream:
@@ -222,11 +220,12 @@ class DrQv2:
                     extrinsic_hidden, actions, next_features, next_actions, n_step_rewards, discounts
                 )
 
-        # The bonus enters here: the target is n-step rewards + beta * bonus + discount * min_i Q_i(s_{t+n}, a_{t+n}).
+        # Critic and encoder. The bonus enters here: rewards + beta * bonus + discount * min_i Q_i(s_{t+n}, a_{t+n}).
         target_q = n_step_rewards + weighted_bonus + discounts * next_values
         critic_loss = (q_values - target_q).square().mean(-1).sum()
         gradient_step(critic_loss, self.optimizers["encoder"], self.optimizers["critic"])
 
+        # Actor, then target critics.
         actor_loss = self._update_actor(features, pre_tanh, self._noisy_actions(mean, actor_noise))
         self.side_stream.wait()
         with torch.no_grad():
@@ -376,6 +375,11 @@ class DrQv2:
             "reward_scale": self.reward_scale.magnitude,
             "saturated_share": (mean.detach().abs() > SATURATED).float().mean(),
         }
+
+    def capture(self, batch: ImageBatch, noise: Tensor, shifts: Tensor) -> None:
+        """Replay updates from this memory, and the choice of actions with noise, as CUDA graphs from now on."""
+        self._update_graph = CUDAGraph(lambda: self._update(batch, noise, shifts))
+        self._act_graphs.enable()
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that a restart needs."""

@@ -203,15 +203,6 @@ class MWM:
         """Copy the policy to the one that acts."""
         copy_tensors(self._acting_parameters, self._policy_parameters)
 
-    def capture(self, batch: SequenceBatch) -> None:
-        """Replay updates, of batches of this shape, and the choice of actions as CUDA graphs from now on."""
-        self._update_graph = BatchGraph(self._update, batch, self.generator)
-        self._act_graphs.enable()
-
-    def capture_autoencoder(self, batch: SequenceBatch) -> None:
-        """Replay updates of the autoencoder, of batches of this shape, as a CUDA graph from now on."""
-        self._autoencoder_graph = BatchGraph(self._update_autoencoder, batch, self.generator)
-
     def _update_autoencoder(self, batch: SequenceBatch) -> dict[str, Tensor]:
         images, rewards = batch.images.flatten(0, 1), batch.rewards.flatten()
         uniforms = self.rand(len(images), self.autoencoder.patches)  # which patches are masked
@@ -352,6 +343,15 @@ class MWM:
             decay=self.config.weight_decay,
             decayed=self._decayed_parameters[name],
         )
+
+    def capture_autoencoder(self, batch: SequenceBatch) -> None:
+        """Replay updates of the autoencoder, of batches of this shape, as a CUDA graph from now on."""
+        self._autoencoder_graph = BatchGraph(self._update_autoencoder, batch, self.generator)
+
+    def capture(self, batch: SequenceBatch) -> None:
+        """Replay updates, of batches of this shape, and the choice of actions as CUDA graphs from now on."""
+        self._update_graph = BatchGraph(self._update, batch, self.generator)
+        self._act_graphs.enable()
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that a restart needs."""

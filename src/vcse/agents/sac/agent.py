@@ -155,18 +155,12 @@ class SAC:
         graph = self._update_graph
         output = self._update(batch, noise, value_permutation) if graph is None else graph()
         if self.updates % self.configs[0].target_every_updates == 0:
+            # Target critics move towards the critics: target += rate * (parameter - target).
             pairs = zip(self.target_critic.parameters(), self.critic.parameters(), self.target_rates, strict=True)
             for target, parameter, rate in pairs:
                 target.lerp_(parameter.detach(), rate)
         self.updates += 1
         return output
-
-    def capture(
-        self, batch: Batch, noise: Float[Tensor, "l 3 n a"], value_permutation: Int[Tensor, "l n"] | None = None
-    ) -> None:
-        """Replay updates from this memory, and the choice of actions, as CUDA graphs from now on."""
-        self._update_graph = CUDAGraph(lambda: self._update(batch, noise, value_permutation))
-        self._act_graphs.enable()
 
     def _update(
         self, batch: Batch, noise: Float[Tensor, "l 3 n a"], value_permutation: Int[Tensor, "l n"] | None
@@ -233,10 +227,10 @@ class SAC:
         discounts = self.discount * (1 - batch.terminated)
         targets = rewards + discounts * (q_values.amin(1) - temperature[:, None] * log_prob)
 
-        mine = self.with_extrinsic
-        entropy = -temperature[mine, None] * gather_rows(extrinsic_log_prob, mine)
+        subset = self.with_extrinsic
+        entropy = -temperature[subset, None] * gather_rows(extrinsic_log_prob, subset)
         extrinsic_values = extrinsic_q_values.amin(1) + self.extrinsic_entropy * entropy
-        return targets, gather_rows(batch.rewards, mine) + gather_rows(discounts, mine) * extrinsic_values
+        return targets, gather_rows(batch.rewards, subset) + gather_rows(discounts, subset) * extrinsic_values
 
     def _extrinsic_values(
         self, observations: Float[Tensor, "l n d"], mean_actions: Float[Tensor, "l n a"]
@@ -254,18 +248,25 @@ class SAC:
         self, batch: Batch, values: Float[Tensor, "l n"]
     ) -> tuple[StackedOutput | None, Float[Tensor, "l n"]]:
         """Return the bonus of the learners that have one, and beta times it for each state; zeros for the others."""
-        mine = self.with_bonus
-        if not len(mine):
+        subset = self.with_bonus
+        if not len(subset):
             return None, torch.zeros_like(values)
         # The state is its own feature, divided by its dimension, as the release has it.
         output = self.bonus.compute_and_learn(
-            gather_rows(batch.observations, mine) / self.spec.observation_size,
-            values=gather_rows(values, mine),
-            rewards=gather_rows(batch.rewards, mine),
-            actions=gather_rows(batch.actions, mine),
-            next_features=gather_rows(batch.next_observations, mine) / self.spec.observation_size,
+            gather_rows(batch.observations, subset) / self.spec.observation_size,
+            values=gather_rows(values, subset),
+            rewards=gather_rows(batch.rewards, subset),
+            actions=gather_rows(batch.actions, subset),
+            next_features=gather_rows(batch.next_observations, subset) / self.spec.observation_size,
         )
-        return output, scatter_rows(self.beta * output.reward, mine, self.learners)
+        return output, scatter_rows(self.beta * output.reward, subset, self.learners)
+
+    def capture(
+        self, batch: Batch, noise: Float[Tensor, "l 3 n a"], value_permutation: Int[Tensor, "l n"] | None = None
+    ) -> None:
+        """Replay updates from this memory, and the choice of actions, as CUDA graphs from now on."""
+        self._update_graph = CUDAGraph(lambda: self._update(batch, noise, value_permutation))
+        self._act_graphs.enable()
 
     def learner_state(self, learner: int) -> dict[str, Any]:
         """Return everything of one learner that a restart needs; it does not depend on the rest of the cohort."""
