@@ -16,7 +16,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "vcse needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dmc,metaworld,minigrid,report,tensorboard,ray,sb3,skrl,torchrl,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dmc,metaworld,minigrid,report,tensorboard,ray,sb3,skrl,torchrl,hub,dev]' --editable ./policies
 	@# Images of MuJoCo need a library that draws; where this may install one, it does, and vcse doctor says what is there.
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! ldconfig -p | grep -q -e libOSMesa -e libEGL; then \
 		apt-get update -qq >/dev/null 2>&1; \

@@ -136,3 +136,13 @@ def test_a_checkpoint_that_does_not_fit_its_configuration_is_named(runs, tmp_pat
 def test_no_episodes_are_refused(runs):
     with pytest.raises(ValueError, match="--episodes must be at least 1, got 0"):
         evaluate_runs(runs, episodes=0)
+
+
+def test_policies_that_ship_are_named(capsys):
+    assert main(["eval", "minigrid/LavaGapS7/vcse", "--episodes", "2", "--device", "cpu", "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert (row["task"], row["method"], row["frame"]) == ("minigrid/LavaGapS7", "vcse", 200_064)
+    assert main(["eval", "minigrid/LavaGap/vcse"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("vcse: minigrid/LavaGap/vcse does not exist, ")
+    assert "nearest are minigrid/LavaGapS7/vcse, " in told

@@ -1,5 +1,6 @@
 import shutil
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,6 +26,7 @@ from vcse.envs.mujoco.dmc import DMCStates
 from vcse.envs.mujoco.recording import FilmedStep, Sight
 from vcse.envs.tasks import task_spec
 from vcse.play.imagination import Imagination
+from vcse.play.shipped import find_policies
 from vcse.play.video import OUTCOME_COLOURS, caption, write_film
 from vcse.play.watch import record
 from vcse.runs.config import RunConfig
@@ -331,3 +333,14 @@ def test_a_map_that_the_minigrid_package_has_no_files_for_is_not_filmed(tmp_path
     run = make_run(tmp_path, task="minigrid/WFC-MazeSimple")
     with pytest.raises(RuntimeError, match="WFC-MazeSimple cannot be filmed, "):
         watch(run)
+
+
+def test_the_film_of_a_policy_that_ships_is_written_where_one_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert watch(Path("minigrid/LavaGapS7/vcse"), episodes=1) == 0
+    told = capsys.readouterr()
+    assert told.out == "minigrid-LavaGapS7-vcse.gif\n"
+    assert "vcse: goal after " in told.err
+    with Image.open(tmp_path / "minigrid-LavaGapS7-vcse.gif") as film:
+        assert film.n_frames > 5
+    assert not list(find_policies("minigrid").rglob("*.gif"))

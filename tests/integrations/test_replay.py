@@ -235,8 +235,8 @@ SHAPE = r"must begin with the shape of the rewards, \(32,\), got"
         (1, lambda each: each[:5], rf"actions {SHAPE} \(5, 2\)"),
         (2, lambda each: each * torch.nan, "rewards must be finite, but 32 of its 32 entries are NaN or infinite"),
         (2, lambda each: each.int(), "rewards must be a floating-point tensor, got torch.int32"),
-        (3, lambda each: each[:, 1:], r"next_observations of shape \(32, 3\) are none of .* shape \(32, 4\)"),
-        (3, lambda each: each * torch.nan, "the extrinsic critic's targets, of rewards and observations, must be"),
+        (3, lambda each: each[:, 1:], r"next_observations have shape \(32, 3\), but observations have shape \(32, 4\)"),
+        (3, lambda each: each * torch.nan, "the extrinsic critic's targets, computed from rewards and observations,"),
         (4, lambda each: each[:-2], rf"terminated {SHAPE} \(30,\)"),
     ],
 )
@@ -261,9 +261,9 @@ def test_too_few_states_are_refused_with_the_numbers_and_change_nothing():
     ("choices", "message"),
     [
         ({"beta": float("inf")}, "beta must be finite and not negative, got inf"),
-        ({"shape": None}, "critic is needed where shape and action_size are not given"),
-        ({"action_size": None}, "critic is needed where shape and action_size are not given"),
-        ({"shape": None, "critic": nn.Linear(4, 1)}, "encoder is needed where observations are of no single shape"),
+        ({"shape": None}, "pass a critic, or shape and action_size"),
+        ({"action_size": None}, "pass a critic, or shape and action_size"),
+        ({"shape": None, "critic": nn.Linear(4, 1)}, "pass an encoder, or the shape of an observation"),
     ],
 )
 def test_bad_choices_are_named(choices, message, without_type_checks):

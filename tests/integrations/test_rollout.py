@@ -333,13 +333,13 @@ SHAPE = r"must begin with the shape of the rewards, \(16, 3\), got"
     ("number", "change", "message"),
     [
         (0, lambda each: each[:-1], rf"observations {SHAPE} \(15, 3, 4\)"),
-        (0, lambda each: each[..., :3], r"next_observations of shape \(16, 3, 4\) are none of .* shape \(16, 3, 3\)"),
-        (0, with_nan, "the extrinsic critic's targets, of rewards and observations, must be finite"),
+        (0, lambda each: each[..., :3], r"next_observations have shape \(16, 3, 4\), but .* shape \(16, 3, 3\)"),
+        (0, with_nan, "the extrinsic critic's targets, computed from rewards and observations, must be finite"),
         (1, lambda each: each[..., None], r"rewards must have shape \[steps, environments\], got \(16, 3, 1\)"),
         (1, with_nan, "rewards must be finite, but 1 of its 48 entries are NaN or infinite"),
         (1, lambda each: each.long(), "rewards must be a floating-point tensor, got torch.int64"),
         (2, lambda each: each[:, :2], rf"next_observations {SHAPE} \(16, 2, 4\)"),
-        (2, with_nan, "the extrinsic critic's targets, of rewards and observations, must be finite"),
+        (2, with_nan, "the extrinsic critic's targets, computed from rewards and observations, must be finite"),
         (3, lambda each: each.T, rf"terminated {SHAPE} \(3, 16\)"),
         (4, lambda each: each[0], rf"ended {SHAPE} \(3,\)"),
     ],
@@ -357,7 +357,7 @@ def test_too_few_states_are_refused_with_the_numbers(without_type_checks):
     with pytest.raises(ValueError, match=r"^k=12 needs at least 13 points in features, got 10$"):
         part(*rollout(5, 2))
     valid = torch.zeros(16, 3, dtype=torch.bool)
-    with pytest.raises(ValueError, match="valid is False everywhere: there is no transition to pay"):
+    with pytest.raises(ValueError, match="valid is False everywhere: the rollout has no valid transition"):
         part(*rollout(), valid=valid)
 
 
@@ -366,8 +366,8 @@ def test_too_few_states_are_refused_with_the_numbers(without_type_checks):
     [
         ({"beta": float("nan")}, "beta must be finite and not negative, got nan"),
         ({"beta": -1.0}, "beta must be finite and not negative, got -1.0"),
-        ({"shape": None}, "critic is needed where observations are of no single shape"),
-        ({"shape": None, "critic": nn.Linear(4, 1)}, "encoder is needed where observations are of no single shape"),
+        ({"shape": None}, "pass a critic, or the shape of an observation"),
+        ({"shape": None, "critic": nn.Linear(4, 1)}, "pass an encoder, or the shape of an observation"),
         ({"bonus": NoBonus(learners=2)}, "the bonus must be made with learners=None, got learners=2"),
         ({"shape": (5, 5)}, r"observations of shape \(5, 5\) are not supported"),
     ],

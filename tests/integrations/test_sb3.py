@@ -240,7 +240,7 @@ def test_every_space_that_these_agents_have_is_served(kind, space, size):
         assert (choices.sum(1) == (1 if size == 4 else 2)).all()
 
 
-def test_a_space_that_is_not_served_is_named():
+def test_a_space_that_is_not_supported_is_named():
     with pytest.raises(
         ValueError, match=r"^the observation space is Text, which is not supported; supported are Box, Discrete, "
     ):
@@ -289,7 +289,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("model", "callback", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_is_not_served_is_named(model, callback, message):
+def test_what_is_not_supported_is_named(model, callback, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         model().learn(100, callback=callback())
 
@@ -339,7 +339,7 @@ def test_without_stable_baselines3_one_line_says_how_to_install_it(monkeypatch):
 
 
 @pytest.mark.parametrize("version", ["1.8.0", "2.8.0", "3.0.0"])
-def test_a_version_that_is_not_served_is_named_with_the_range(version, monkeypatch):
+def test_a_version_that_is_not_supported_is_named_with_the_range(version, monkeypatch):
     monkeypatch.setattr(stable_baselines3, "__version__", version)
     monkeypatch.delitem(sys.modules, "vcse.integrations.sb3")
     message = rf"^stable-baselines3 {version} is not supported, but >=2\.9,<3 is: .*\[sb3\]'$"

@@ -146,11 +146,11 @@ def test_a_batch_is_paid_once():
     assert same(bonus.state_dict(), state)
 
 
-def test_a_reward_that_changed_after_it_was_paid_is_refused():
+def test_a_reward_that_changed_after_the_bonus_was_added_is_refused():
     bonus, batch = rollout_reward(), a_batch(2, 32)
     bonus(batch)
     batch[REWARD] = batch[REWARD] * 2
-    with pytest.raises(ValueError, match=r"the batch was paid, and its reward changed since.*return_same_td"):
+    with pytest.raises(ValueError, match=r"the reward was changed after the bonus was added.*return_same_td"):
         bonus(batch)
 
 
@@ -270,7 +270,7 @@ def test_prefetching_is_refused():
     agent = make("sac", 1.0, prefetch=2)
     agent.buffer.extend(next(iter(agent.collect(1))))
     agent.buffer.sample()  # in this thread; what it begins to prefetch is not
-    with pytest.raises(ValueError, match=r"another thread .* make the buffer with prefetch=None"):
+    with pytest.raises(ValueError, match=r"another thread .* create the buffer with prefetch=None"):
         agent.buffer.sample()
     direct = make("sac", 1.0, prefetch=2, transform=False)
     for batch in direct.collect(1):
@@ -308,14 +308,14 @@ def test_a_rollout_s_bonus_in_an_environment_is_refused():
         TransformedEnv(GymEnv("Pendulum-v1"), RolloutReward.from_env(GymEnv("Pendulum-v1"))).rollout(2)
 
 
-def test_what_is_missing_or_not_served_is_named():
+def test_what_is_missing_or_not_supported_is_named():
     batch = a_batch(2, 16)
-    with pytest.raises(ValueError, match=r"^the batch has no 'state', .'next', 'state'.: RolloutReward is called on"):
+    with pytest.raises(ValueError, match=r"^the batch has no 'state', .'next', 'state'.: call RolloutReward on what"):
         rollout_reward(in_keys=["state"])(batch)
-    with pytest.raises(ValueError, match=r"^in_keys has 'state', which is none of the environment's observations"):
+    with pytest.raises(ValueError, match=r"^in_keys has 'state', which is not among the environment's observations"):
         RolloutReward.from_env(pendulum(), in_keys=["state"])
     categorical = GymEnv("CartPole-v1", categorical_action_encoding=True)
-    with pytest.raises(ValueError, match=r"^actions of shape \(\) are not supported: vectors are"):
+    with pytest.raises(ValueError, match=r"^actions of shape \(\) are not supported by the default critic"):
         ReplayReward.from_env(categorical, make("dqn").actor)
     with pytest.raises(ValueError, match="k=12 needs at least 13 points in features, got 8"):
         RolloutReward.from_env(pendulum())(pendulum().rollout(8))
@@ -345,7 +345,7 @@ def test_without_torchrl_one_line_says_how_to_install_it(monkeypatch):
 
 
 @pytest.mark.parametrize("version", ["0.9.2", "0.15.0", "1.0"])
-def test_a_version_that_is_not_served_is_named_with_the_range(version, monkeypatch):
+def test_a_version_that_is_not_supported_is_named_with_the_range(version, monkeypatch):
     import torchrl
 
     monkeypatch.setattr(torchrl, "__version__", version)

@@ -118,7 +118,7 @@ def test_what_each_process_says_alike_is_passed_on_once(tmp_path):
     train_in_jobs(configs, tmp_path, device="cpu", threads=2, jobs=2, progress=progress)
     room, images = progress.notes
     assert room.startswith("replay: ")
-    assert images.startswith("images: fast, drawn by ")
+    assert images.startswith("images: fast, rendered by ")
 
 
 def test_runs_that_wait_count_and_frames_never_go_back(tmp_path):

@@ -30,6 +30,7 @@ EXTRAS = {
     "sb3": ("stable_baselines3", "sb3_contrib"),
     "skrl": ("skrl",),
     "torchrl": ("torchrl", "tensordict"),
+    "hub": ("huggingface_hub",),
     "dev": ("beartype", "hypothesis", "importlinter", "matplotlib", "mypy", "pytest", "rliable", "scipy", "xdist"),
 }
 UNSET_GL = "unset MUJOCO_GL"

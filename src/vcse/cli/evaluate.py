@@ -19,6 +19,7 @@ from vcse.cli.option_types import WholeIfGiven
 from vcse.launch.devices import Device, resolve_device
 from vcse.play.evaluate import evaluate_policies
 from vcse.play.load import load_policies, usual_episodes
+from vcse.play.shipped import find_policies
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import has_saved, run_directories
 from vcse.runs.evaluation import TwoEvaluations
@@ -71,13 +72,15 @@ def evaluate_runs(
     without a checkpoint is named and skipped; so is one with damaged files, and then the exit status is 1.
 
     Args:
-        directory: A run, or a directory of runs.
+        directory: A run, a directory of runs, or the name of a policy that ships with vcse-policies, such as
+            minigrid/LavaGapS7/vcse.
         episodes: Episodes per run, for each of the two ways to act. Default: as many as in training, or, if that is 0,
             100 in MiniGrid and 10 otherwise.
         device: Where the networks live; auto is the GPU if there is one.
         json: Print the rows as a JSON list, one per run, on standard output, and nothing else.
     """
     check_least(episodes=(episodes, 1))
+    directory = find_policies(directory)
     rows: list[Row] = []
     for policies in load_policies(list(readable_runs(directory)), resolve_device(device)):
         count = usual_episodes(policies) if episodes is None else episodes

@@ -28,6 +28,14 @@ VERBS: dict[str, NamedVerb] = {
         "vcse.cli.watch:watch",
         "Film the newest policy of a run: watch.gif in its directory, or the file that --out names.",
     ),
+    "export": (
+        "vcse.cli.export:export",
+        "Write the newest policy of a run as a small folder: weights that act, configuration, and a card with scores.",
+    ),
+    "push": (
+        "vcse.cli.export:push",
+        "Upload a policy to the Hugging Face Hub, with a card: a run, or a folder that vcse export made.",
+    ),
     "tasks": ("vcse.cli.tasks:tasks", "List the tasks of every family, the agent that each is for, and what it sees."),
     "study": (
         "vcse.cli.study:study",

@@ -12,6 +12,7 @@ from vcse.cli.option_types import PathIfGiven, Whole, WholeIfGiven
 from vcse.cli.options import naming_options
 from vcse.launch.devices import Device, resolve_device
 from vcse.play.imagination import imagine_run
+from vcse.play.shipped import find_policies
 from vcse.play.watch import watch_run
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import has_saved, run_directories
@@ -35,10 +36,12 @@ def watch(
     """Film the newest policy of a run: watch.gif in its directory, or the file that --out names.
 
     In a directory of runs, the run with the lowest seed of each task and method that has saved a policy is filmed, each
-    into its own directory. --out names one film, so it needs a single run.
+    into its own directory. --out names one film, so it needs a single run. Films of policies that ship are written to
+    the current directory, as minigrid-LavaGapS7-vcse.gif.
 
     Args:
-        directory: A run, or a directory of runs.
+        directory: A run, a directory of runs, or the name of a policy that ships with vcse-policies, such as
+            minigrid/LavaGapS7/vcse.
         episodes: Number of episodes. Default: 3 in MiniGrid and 1 otherwise.
         out: The film, .gif or .mp4 (which needs imageio-ffmpeg).
         sampled: Sample actions from the policy, as in training. The default in MiniGrid.
@@ -50,7 +53,8 @@ def watch(
         device: Where the network lives; auto is the GPU if there is one.
     """
     torch.set_num_threads(1)  # as in training; more would wait for each other, and for whoever draws
-    found = run_directories(directory)
+    home = find_policies(directory)
+    found = run_directories(home)
     runs = first_runs([path for path in found if has_saved(path)] or found)
     if out is not None and len(runs) > 1:
         arms = ", ".join(str(path) for path in runs)
@@ -58,7 +62,7 @@ def watch(
             f"--out is for one film, but {directory} holds {len(runs)} methods to watch: name one of {arms}"
         )
     for path in runs:
-        film = out or path / ("imagination.gif" if imagine else "watch.gif")
+        film = out or _usual_film(path, "imagination" if imagine else "watch", ships=home != directory)
         settings: dict[str, Any] = {
             "episodes": episodes,
             "sampled": True if sampled else False if likeliest else None,
@@ -73,6 +77,14 @@ def watch(
         if imagine:
             print(film.with_suffix(".png"))
     return 0
+
+
+def _usual_film(path: Path, name: str, *, ships: bool) -> Path:
+    """Return where a run's film is written if nothing is said; nothing is written to what is installed."""
+    if not ships:
+        return path / f"{name}.gif"
+    config = read_config(path)
+    return Path(f"{config.task}-{config.method}{'' if name == 'watch' else f'-{name}'}.gif".replace("/", "-"))
 
 
 def _film_episodes(path: Path, film: Path, settings: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def whole_number(name: str, given: Any, *, least: int) -> int:
-    """Return a whole number of any type (of NumPy, say) as an int, or refuse what is none or too small."""
+    """Return a whole number of any type, such as NumPy's, as an int; raise ValueError for anything else."""
     try:
         number = operator.index(given)
     except TypeError:
@@ -30,7 +30,7 @@ def check_booleans(**flags: Any) -> None:
 
 
 def check_instance(name: str, given: Any, kind: type) -> None:
-    """Raise ValueError for what is not of a kind."""
+    """Raise ValueError for an argument of the wrong type."""
     if not isinstance(given, kind):
         raise ValueError(f"{name} must be a {kind.__name__}, got a {type(given).__name__}")
 
@@ -80,7 +80,7 @@ def check_alike(name: str, tensor: Tensor, other_name: str, other: Tensor) -> No
 def check_computed_alike(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
     """Raise ValueError for a tensor that is not on the other's device, or of which only one is float64.
 
-    All else is computed in float32, so that bfloat16 features and float32 values, which autocast gives, go together.
+    All else is computed in float32, so that bfloat16 features go together with float32 values, as under autocast.
     A float64 on one side is more likely NumPy's than meant, and would make everything slower without a word.
     """
     _check_same_device(name, tensor, other_name, other)

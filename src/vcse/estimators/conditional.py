@@ -178,11 +178,11 @@ def value_conditional_reward(
     The values are used as given: normalising them belongs to the bonus.
 
     Args:
-        features: The states, or what stands for them.
+        features: The states, or features of them.
         values: What the entropy is conditioned on: a number per feature, or a vector.
         k: Which neighbour, counted without the point itself unless the reading says otherwise.
         reading: Whose definition is followed: paper, clean, release-a2c, release-drqv2, release-sac or release-mwm;
-            or a `ConditionalReading` of one's own.
+            or a custom `ConditionalReading`.
         nv_radius: Deviation: n_v is counted within ε_v/2 ("value", the paper) or ε/2 ("joint", the release).
             None: as the reading says; so for all deviations.
         self_in_k: Deviation: the point itself counts as its first neighbour.

@@ -110,10 +110,10 @@ def state_entropy_reward(
     D_s(i) is twice the distance from feature i to its k-th neighbour. Normalising the reward belongs to the bonus.
 
     Args:
-        features: The states, or what stands for them.
+        features: The states, or features of them.
         k: Which neighbour, counted without the point itself unless the reading says otherwise.
         reading: Whose definition is followed: paper, clean, release-a2c, release-drqv2, release-sac,
-            release-mwm or re3; or a `StateEntropyReading` of one's own.
+            release-mwm or re3; or a custom `StateEntropyReading`.
         pool: Where neighbours are looked for, if not among the features themselves.
         pool_holds_features: The pool holds the features too.
         self_in_k: Deviation: the point itself counts as its first neighbour. None: as the reading says.

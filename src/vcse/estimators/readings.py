@@ -6,7 +6,7 @@ without anybody's quirks, `release-*` what the released A2C, DrQ-v2, SAC and MWM
 entropy of Seo et al. 2021, which the paper's baseline descends from. DrQ-v2 and SAC share one formula and differ in
 their agents alone; both names are kept, so that an agent and its reading can have the same.
 
-Each detail is a field here and a keyword of the reward functions. A reading of one's own is made with
+Each detail is a field here and a keyword of the reward functions. A custom reading is made with
 `dataclasses.replace`, or from nothing, and is taken wherever a name is.
 """
 
@@ -73,12 +73,12 @@ CONDITIONAL_READINGS = {
 
 
 def state_entropy_reading(reading: str | StateEntropyReading) -> StateEntropyReading:
-    """Look a reading of the state entropy reward up by name, or say which there are; one's own stays as it is."""
+    """Return the reading of the state entropy reward of a name; a custom reading is returned as it is."""
     return _looked_up(reading, STATE_ENTROPY_READINGS, StateEntropyReading)
 
 
 def conditional_reading(reading: str | ConditionalReading) -> ConditionalReading:
-    """Look a reading of the value-conditional reward up by name, or say which there are; one's own stays as it is."""
+    """Return the reading of the value-conditional reward of a name; a custom reading is returned as it is."""
     return _looked_up(reading, CONDITIONAL_READINGS, ConditionalReading)
 
 

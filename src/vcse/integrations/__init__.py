@@ -1,7 +1,7 @@
-"""The bonus in other people's agents.
+"""Exploration bonuses for existing agents.
 
-`RolloutBonus` and `ReplayBonus` need no library but torch. On top of them stand adapters, each imported from its own
-module: `vcse.integrations.sb3`, `.torchrl`, `.skrl` and `.rllib`.
+`RolloutBonus` and `ReplayBonus` need only torch. The adapters build on them, each in its own module:
+`vcse.integrations.sb3`, `.torchrl`, `.skrl` and `.rllib`.
 """
 
 from vcse.integrations.networks import (

@@ -1,4 +1,4 @@
-"""What the two framework-free parts have in common: a bonus, its features, and a critic of the task's own rewards."""
+"""What `RolloutBonus` and `ReplayBonus` share: the bonus, its feature encoder and the extrinsic critic."""
 
 import copy
 import math
@@ -17,21 +17,21 @@ from vcse.estimators.checks import check_all_finite, check_numbers, checks_run
 from vcse.integrations.networks import Observations, Shape, encoder_for
 
 BETA = 0.02  # one standard deviation of a standardised bonus, in units of the task's reward
-PIECE = 1024  # observations that pass through a network at once where no gradient is needed
+CHUNK_SIZE = 1024  # observations per forward pass where no gradient is needed
 
 
 class BonusPart(nn.Module):
-    """A bonus that joins the rewards of somebody else's agent.
+    """A bonus for an existing agent, with everything that it needs and the agent does not have.
 
-    It owns what the bonus needs and the agent does not have: a critic of the task's own rewards, its optimiser and the
-    encoder of features. `state_dict` holds all of it, and no global random number is used.
+    That is the extrinsic critic, which learns from the task's rewards alone, its optimizer, and the feature encoder.
+    `state_dict` holds all of it. The global random number generator is never used.
     """
 
-    check_every: ClassVar[int] = 1  # calls between two looks at what the bonus pays
+    check_every: ClassVar[int] = 1  # calls between two checks of the bonus by the monitor
 
     def __init__(
         self,
-        gives: frozenset[str],
+        provides: frozenset[str],
         critic: nn.Module,
         shape: Shape | None,
         *,
@@ -45,35 +45,35 @@ class BonusPart(nn.Module):
         check_beta(beta)
         if encoder is None:
             if shape is None:
-                raise ValueError("encoder is needed where observations are of no single shape")
+                raise ValueError("pass an encoder, or the shape of an observation")
             encoder = encoder_for(shape, seed=seed)
         self.bonus = ValueConditionalStateEntropy.recommended() if bonus is None else bonus
         if self.bonus.learner_shape:
             raise ValueError(f"the bonus must be made with learners=None, got learners={self.bonus.learner_shape[0]}")
         self.needs = needed_by(self.bonus)
-        check_served(type(self.bonus).__name__, self.needs, type(self).__name__, gives)
-        if "episode_starts" not in gives:
+        check_served(type(self.bonus).__name__, self.needs, type(self).__name__, provides)
+        if "episode_starts" not in provides:
             check_order(self.bonus, None)
         self.encoder, self.critic, self._beta = encoder, critic, beta
-        learned = [each for each in critic.parameters() if each.requires_grad]
-        self.optimizer = torch.optim.Adam(learned, lr=learning_rate, fused=True)
+        trainable = [each for each in critic.parameters() if each.requires_grad]
+        self.optimizer = torch.optim.Adam(trainable, lr=learning_rate, fused=True)
         self.generator = torch.Generator().manual_seed(seed)
         self.monitor = PaymentMonitor(beta=beta)
         self.output: BonusOutput | None = None  # of the last call
         self._calls = 0
-        self._critic_metrics: dict[str, Tensor] = {}  # shown by their means
+        self._critic_metrics: dict[str, Tensor] = {}  # of the last call; logged as means
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Return beta times the bonus; also where the agent collects and computes in inference mode."""
+        """Return beta times the bonus, even if the agent runs in inference mode."""
         if any(isinstance(each, np.ndarray) for each in (*args, *kwargs.values())):
             raise ValueError(f"{type(self).__name__} takes tensors, got a NumPy array: pass torch.from_numpy(array)")
-        with torch.inference_mode(mode=False):  # in which no critic could learn
-            paid: Tensor = super().__call__(*args, **kwargs)
-        return paid
+        with torch.inference_mode(mode=False):  # the extrinsic critic needs gradients
+            bonus: Tensor = super().__call__(*args, **kwargs)
+        return bonus
 
     @property
     def beta(self) -> float:
-        """The weight of the bonus, which a training loop may change at any time."""
+        """The weight of the bonus. A training loop may change it at any time."""
         return self._beta
 
     @beta.setter
@@ -82,19 +82,26 @@ class BonusPart(nn.Module):
         self._beta = beta
 
     def metrics(self) -> dict[str, float]:
-        """Return numbers to log of the last call. Waits for the device on CUDA."""
-        shown = self._critic_metrics | ({} if self.output is None else self.output.diagnostics())
-        return {name: number.mean().item() for name, number in shown.items()}
+        """Return the metrics of the last call, for logging. On CUDA this waits for the device."""
+        metrics = self._critic_metrics | ({} if self.output is None else self.output.diagnostics())
+        return {name: metric.mean().item() for name, metric in metrics.items()}
 
-    def _pay(self, features: Float[Tensor, "n d"], rewards: Float[Tensor, " n"], **given: Any) -> Float[Tensor, " n"]:
-        """Return beta times the bonus, which gets what it needs of what is given."""
-        known: dict[str, Callable[[], Tensor]] = {"rewards": lambda: rewards, **given}
-        needed = {name: known[name]() for name in self.needs}
+    def _weighted_bonus(
+        self, features: Float[Tensor, "n d"], rewards: Float[Tensor, " n"], **inputs: Callable[[], Tensor]
+    ) -> Float[Tensor, " n"]:
+        """Compute beta times the bonus, and let the bonus learn.
+
+        Args:
+            features: In which nearest neighbours are searched.
+            rewards: Of the task.
+            inputs: Computes, by name, what some bonuses need beside the features. Only what is needed is computed.
+        """
+        available: dict[str, Callable[[], Tensor]] = {"rewards": lambda: rewards, **inputs}
+        needed = {name: available[name]() for name in self.needs}
         self.output = self.bonus(features, **needed)
-        if self.bonus.learns:  # after what it pays, so that it is not paid for what it has just learned
+        if self.bonus.learns:  # after the reward is computed: a bonus must not have seen the states that it rewards
             with torch.enable_grad():
-                learned = self.bonus.learn(BonusBatch(features, **needed))
-            self._critic_metrics |= learned
+                self._critic_metrics |= self.bonus.learn(BonusBatch(features, **needed))
         if self._calls % self.check_every == 0:
             self.monitor.beta = self.beta
             self.monitor(self.output, rewards=rewards)
@@ -102,53 +109,53 @@ class BonusPart(nn.Module):
         return self.beta * self.output.reward.to(rewards.dtype)
 
     def _learn(self, loss: Float[Tensor, ""]) -> None:
-        """Take one step down the gradient of the critic's loss, which reaches nothing else."""
+        """Take one optimizer step. The gradient of the loss reaches the extrinsic critic alone."""
         parameters = self.optimizer.param_groups[0]["params"]
         for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
             parameter.grad = gradient
         self.optimizer.step()
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return the part of the state that is no tensor of a module."""
+        """Return the state of the optimizer and of the random number generator."""
         return {"optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Load what `get_extra_state` returned."""
-        # A copy, since the optimiser would go on in the very tensors that it is given.
+        # A copy, since the optimizer would update the loaded tensors in place.
         self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
         self.generator.set_state(state["generator"].cpu())
 
 
 def check_beta(beta: float) -> None:
-    """Raise ValueError for a weight that no bonus can have."""
+    """Raise ValueError for a weight that is negative, infinite or NaN."""
     if not 0 <= beta < math.inf:
         raise ValueError(f"beta must be finite and not negative, got {beta}")
 
 
 def detached(tensor: Tensor) -> Tensor:
-    """Return a tensor without its graph; a copy of one made in inference mode, of which no critic could learn."""
+    """Return a tensor without its graph; a copy if it was made in inference mode, since autograd refuses those."""
     return tensor.detach().clone() if tensor.is_inference() else tensor.detach()
 
 
 def apply(function: Callable[[Tensor], Any], observations: Observations) -> Any:
-    """Return what a function makes of observations, tensor by tensor where they are dictionaries."""
+    """Apply a function to observations, or to each tensor of a dictionary of observations."""
     if isinstance(observations, Mapping):
         return {name: function(each) for name, each in observations.items()}
     return function(observations)
 
 
-def in_pieces(network: Callable[[Observations], Tensor], observations: Observations) -> Tensor:
-    """Return what a network makes of many observations, some at a time: a rollout of images takes much memory."""
+def in_chunks(network: Callable[[Observations], Tensor], observations: Observations) -> Tensor:
+    """Compute the output of a network chunk by chunk, since a whole rollout of images may not fit into memory."""
     if isinstance(observations, Mapping):
-        names, tensors = list(observations), [torch.split(each, PIECE) for each in observations.values()]
-        pieces: Any = [dict(zip(names, each, strict=True)) for each in zip(*tensors, strict=True)]
+        names, tensors = list(observations), [torch.split(each, CHUNK_SIZE) for each in observations.values()]
+        chunks: Any = [dict(zip(names, each, strict=True)) for each in zip(*tensors, strict=True)]
     else:
-        pieces = torch.split(observations, PIECE)
-    return torch.cat([network(each) for each in pieces])
+        chunks = torch.split(observations, CHUNK_SIZE)
+    return torch.cat([network(each) for each in chunks])
 
 
-def joined(first: Observations, second: Observations) -> Any:
-    """Return two batches of observations as one, which takes one pass through each network."""
+def concatenated(first: Observations, second: Observations) -> Any:
+    """Return two batches of observations as one, for one forward pass through each network."""
     if isinstance(first, Tensor):
         assert isinstance(second, Tensor)
         return torch.cat((first, second))
@@ -157,22 +164,22 @@ def joined(first: Observations, second: Observations) -> Any:
 
 
 def check_rewards(rewards: Tensor, *, valid: Tensor | None = None) -> None:
-    """Raise ValueError for rewards of which the critic would learn NaN or infinity."""
+    """Raise ValueError for rewards that are NaN or infinite, or that are not numbers."""
     check_numbers("rewards", rewards)
     if checks_run(True, rewards) and rewards.numel() > 0:
         check_all_finite("rewards", rewards if valid is None else rewards.masked_fill(~valid, 0))
 
 
 def check_targets(targets: Tensor) -> None:
-    """Raise ValueError for targets that would end the critic; the rewards are known to be finite."""
+    """Raise ValueError for targets of the extrinsic critic that are NaN or infinite."""
     if checks_run(True, targets):
-        check_all_finite("the extrinsic critic's targets, of rewards and observations,", targets)
+        check_all_finite("the extrinsic critic's targets, computed from rewards and observations,", targets)
 
 
-def check_shaped(
+def check_shapes(
     leading: tuple[int, ...], observations: Observations, next_observations: Observations, **others: Tensor | None
 ) -> None:
-    """Raise ValueError for what is not of as many transitions as the rewards: [steps, environments], or [n]."""
+    """Raise ValueError for tensors whose leading shape is not that of the rewards: [steps, environments], or [n]."""
     named = dict(others)
     for name, given in (("observations", observations), ("next_observations", next_observations)):
         parts = given.items() if isinstance(given, Mapping) else [("", given)]
@@ -182,9 +189,9 @@ def check_shaped(
             raise ValueError(f"{name} must begin with the shape of the rewards, {leading}, got {tuple(each.shape)}")
     shapes, next_shapes = (apply(lambda each: tuple(each.shape), each) for each in (observations, next_observations))
     if shapes != next_shapes:
-        raise ValueError(f"next_observations of shape {next_shapes} are none of observations of shape {shapes}")
+        raise ValueError(f"next_observations have shape {next_shapes}, but observations have shape {shapes}")
 
 
 def explained_variance(estimates: Float[Tensor, " n"], returns: Float[Tensor, " n"]) -> Float[Tensor, ""]:
-    """Return 1 − Var(returns − estimates) / Var(returns): 1 is perfect, 0 is what a constant does."""
+    """Compute 1 − Var(returns − estimates) / Var(returns): 1 is perfect, and a constant estimate has 0."""
     return 1 - (returns - estimates).var(correction=0) / returns.var(correction=0)

@@ -1,4 +1,4 @@
-"""Networks of the adapters: encoders of what a bonus looks at, and critics of the task's own rewards."""
+"""Networks of the integrations: feature encoders and extrinsic critics."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,30 +9,30 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 FEATURES = 64  # of a random encoder
-MOST_STATE_SIZE = 64  # numbers of a vector that needs no encoder
-LEAST_IMAGE_SIDE = 36  # pixels; what is smaller is a grid of cells
+MOST_STATE_SIZE = 64  # of a vector that is used as features without an encoder
+LEAST_IMAGE_SIDE = 36  # pixels; anything smaller is a grid of cells
 IMAGE_LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels, kernel, stride (Mnih et al. 2015)
 GRID_LAYERS = ((16, 2, 1), (32, 2, 1), (64, 2, 1))
-# Of one observation; or several by name, where observations are dictionaries.
+# Of one observation; for dictionaries of observations, one shape per name.
 Shape = tuple[int, ...] | Mapping[str, tuple[int, ...]]
-# One tensor, or several by name.
+# A tensor, or a dictionary of tensors.
 Observations = Shaped[Tensor, "..."] | Mapping[str, Shaped[Tensor, "..."]]
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Initialise modules from a seed, and leave the agent's random numbers as they are."""
+    """Seed the initialisation of modules without touching the global random number generator."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every GPU too
         yield
 
 
 class Trunk(nn.Module):
-    """What turns an observation into one vector: nothing but flattening for vectors, convolutions for images and grids.
+    """The first layers of a network: convolutions for images and grids, nothing for vectors; then flattened.
 
     Args:
         shape: Of one observation: [size], [height, width, channels] or [channels, height, width].
-        channels_first: Whether channels come first; where it is not given, whether the first axis is the shortest.
+        channels_first: Whether the channel axis is the first. If not given, it is if that axis is the shortest.
     """
 
     def __init__(self, shape: tuple[int, ...], *, channels_first: bool | None = None) -> None:
@@ -71,10 +71,10 @@ class Trunk(nn.Module):
 
 
 class JoinedTrunk(nn.Module):
-    """What turns an observation that is a dictionary into one vector: that of each part, one after the other.
+    """The trunks of a dictionary of observations, whose outputs are concatenated.
 
     Args:
-        shapes: Of one observation, by name, each as `Trunk` takes it.
+        shapes: Of one observation, by name, each as for `Trunk`.
     """
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -90,19 +90,19 @@ class JoinedTrunk(nn.Module):
 
 
 def trunk_for(shape: Shape) -> Trunk | JoinedTrunk:
-    """Return the trunk of observations of a shape, or of several by name."""
+    """Return the trunk for observations of a shape."""
     return JoinedTrunk(shape) if isinstance(shape, Mapping) else Trunk(shape)
 
 
 @contextmanager
 def evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Use modules of an agent without a trace: dropout draws no numbers, and running statistics stay.
+    """Put modules of an agent into evaluation mode, and each back into its own mode afterwards.
 
     Args:
-        modules: All of them, as `module.modules()` lists them; each gets its mode back.
+        modules: All of them, as `module.modules()` lists them.
     """
     training = [module for module in modules if module.training]
-    for module in training:  # not as an attribute, whose setting takes a hundred times as long
+    for module in training:  # setting the attribute itself takes a hundred times as long
         module.__dict__["training"] = False
     try:
         yield
@@ -112,13 +112,13 @@ def evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 
 class StateFeatures(nn.Module):
-    """Features of a small state vector: the state itself, divided by the root of its size.
+    """Features of a small state vector: the state itself, divided by the square root of its size.
 
-    So the distance between two states of scale 1 is of the size of that between two standardised values, however many
-    dimensions there are.
+    Distances between states of scale 1 are then as large as distances between standardised values, however many
+    dimensions the state has.
 
     Args:
-        size: Numbers of a state.
+        size: Of the state vector.
 
     Example:
         >>> import torch
@@ -137,16 +137,16 @@ class StateFeatures(nn.Module):
 
 
 class RandomEncoder(nn.Module):
-    """An encoder that is never trained, so that distances between states stay what they are while an agent learns.
+    """A randomly initialised encoder that is never trained, so that distances between states do not change.
 
-    Vectors pass through two layers, images and grids of cells through convolutions; then a linear layer and a layer
-    normalisation, as in Seo et al. 2021.
+    Vectors pass through a hidden layer, images and grids of cells through convolutions; a linear layer and layer
+    normalisation follow, as in Seo et al. 2021.
 
     Args:
         shape: Of one observation: [size], [height, width, channels] or [channels, height, width].
-        features: How many there are of each observation.
-        seed: Of the parameters. No other random number depends on it.
-        channels_first: Whether channels come first; where it is not given, whether the first axis is the shortest.
+        features: Number of features per observation.
+        seed: Of the parameters.
+        channels_first: Whether the channel axis is the first. If not given, it is if that axis is the shortest.
 
     Example:
         >>> import torch
@@ -170,15 +170,15 @@ class RandomEncoder(nn.Module):
 
     @torch.no_grad()
     def forward(self, observations: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
-        """Encode observations; features are of scale 1 and divided by the root of their number, as `StateFeatures`."""
+        """Compute features of scale 1, divided by the square root of their number as in `StateFeatures`."""
         features: Tensor = self.layers(observations)
         return features / math.sqrt(self.features)
 
 
 class JoinedEncoder(nn.Module):
-    """Features of observations that are dictionaries: of all vectors together, and of each image or grid.
+    """Features of a dictionary of observations: of all vectors together, and of each image or grid.
 
-    Each part counts alike in a distance.
+    Each part has the same weight in a distance.
 
     Args:
         shapes: Of one observation, by name.
@@ -201,7 +201,7 @@ class JoinedEncoder(nn.Module):
         self.encoders = nn.ModuleList(encoder_for(shape, seed=seed + number) for number, shape in enumerate(parts))
 
     def forward(self, observations: Mapping[str, Shaped[Tensor, "n ..."]]) -> Float[Tensor, "n d"]:
-        """Encode observations."""
+        """Compute the features of observations."""
         parts = [observations[name] for name in self.others]
         if self.vectors:
             parts.insert(0, torch.cat([observations[name].float() for name in self.vectors], -1))
@@ -210,10 +210,10 @@ class JoinedEncoder(nn.Module):
 
 
 def encoder_for(shape: tuple[int, ...] | Mapping[str, tuple[int, ...]], *, seed: int = 0) -> nn.Module:
-    """Return what makes features of observations of a shape: only a scale for small vectors, else a random encoder.
+    """Return the default feature encoder for observations of a shape: `StateFeatures` for small vectors.
 
     Args:
-        shape: Of one observation; or several by name, where observations are dictionaries.
+        shape: Of one observation; for dictionaries of observations, one shape per name.
         seed: Of the parameters of random encoders.
 
     Example:
@@ -229,12 +229,12 @@ def encoder_for(shape: tuple[int, ...] | Mapping[str, tuple[int, ...]], *, seed:
 
 
 class ValueNetwork(nn.Module):
-    """A critic of states, V(s): for agents that learn from rollouts.
+    """An extrinsic critic V(s), for on-policy agents.
 
     Args:
-        shape: Of one observation, as `RandomEncoder` takes it; or several by name.
+        shape: Of one observation; for dictionaries of observations, one shape per name.
         hidden_units: Of each of the two hidden layers.
-        seed: Of the parameters. No other random number depends on it.
+        seed: Of the parameters.
 
     Example:
         >>> import torch
@@ -256,13 +256,13 @@ class ValueNetwork(nn.Module):
 
 
 class QNetwork(nn.Module):
-    """A critic of states and continuous actions, Q(s, a): for agents that learn from a replay.
+    """An extrinsic critic Q(s, a) of continuous actions, for off-policy agents.
 
     Args:
-        shape: Of one observation, as `RandomEncoder` takes it; or several by name.
-        action_size: Numbers of an action.
+        shape: Of one observation; for dictionaries of observations, one shape per name.
+        action_size: Dimensions of an action.
         hidden_units: Of each of the two hidden layers.
-        seed: Of the parameters. No other random number depends on it.
+        seed: Of the parameters.
 
     Example:
         >>> import torch
@@ -285,13 +285,13 @@ class QNetwork(nn.Module):
 
 
 class DiscreteQNetwork(nn.Module):
-    """A critic of states and discrete actions, Q(s, a): for agents that learn from a replay.
+    """An extrinsic critic Q(s, a) of discrete actions, for off-policy agents.
 
     Args:
-        shape: Of one observation, as `RandomEncoder` takes it; or several by name.
-        actions: How many there are.
+        shape: Of one observation; for dictionaries of observations, one shape per name.
+        actions: Number of actions.
         hidden_units: Of each of the two hidden layers.
-        seed: Of the parameters. No other random number depends on it.
+        seed: Of the parameters.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""A bonus for agents that learn from a replay, whatever library they come from."""
+"""The bonus for any off-policy agent, such as SAC or DQN."""
 
 import copy
 from collections.abc import Callable
@@ -15,35 +15,35 @@ from vcse.integrations.base import (
     BonusPart,
     apply,
     check_rewards,
-    check_shaped,
+    check_shapes,
     check_targets,
+    concatenated,
     detached,
-    joined,
 )
 from vcse.integrations.networks import Observations, QNetwork, Shape
 
 
 class ReplayBonus(BonusPart):
-    """The bonus of a batch sampled from a replay: add what a call returns to the rewards, before targets are computed.
+    """Computes the bonus of a batch from a replay buffer: add it to the rewards before targets are computed.
 
-    A call also trains the extrinsic critic on the batch's rewards, which must be the task's own: what is stored stays
-    as it is.
+    Each call also trains the extrinsic critic on the batch's rewards, which must be those of the task alone: do not
+    change the stored rewards.
 
     Args:
-        policy: Turns observations into the actions that the agent would take: its mean, or the likeliest.
-        shape: Of one observation: [size], [height, width, channels] or [channels, height, width]; or several by name,
-            where observations are dictionaries; None if `critic` and `encoder` are given.
-        action_size: Numbers of an action; not needed if `critic` is given.
-        bonus: Which bonus; `ValueConditionalStateEntropy.recommended()` if not given.
-        beta: Its weight.
-        encoder: Turns observations into the features among which neighbours are looked for; if not given, small vectors
-            are features as they are and all else passes through a `RandomEncoder`.
-        critic: Turns observations and actions into the value of the task's own rewards, `[n]` or `[n, 1]`; a `QNetwork`
-            if not given.
-        discount: γ, the agent's.
-        target_rate: How far the target critic goes to the critic after each step (τ).
-        learning_rate: Of the critic.
-        seed: Of the critic and the encoder.
+        policy: Computes the agent's actions without exploration: the mean, or the most likely action.
+        shape: Of one observation: [size], [height, width, channels] or [channels, height, width]; for dictionaries of
+            observations, one shape per name. Not needed if `critic` and `encoder` are given.
+        action_size: Dimensions of an action. Not needed if `critic` is given.
+        bonus: The bonus; `ValueConditionalStateEntropy.recommended()` if not given.
+        beta: The weight of the bonus.
+        encoder: Computes the features in which nearest neighbours are searched. If not given, small vectors are their
+            own features, and a `RandomEncoder` encodes all else.
+        critic: The extrinsic critic: computes Q-values of observations and actions, `[n]` or `[n, 1]`. A `QNetwork` if
+            not given.
+        discount: γ of the agent.
+        target_rate: Of the extrinsic target critic (τ).
+        learning_rate: Of the extrinsic critic.
+        seed: Of the extrinsic critic and the encoder.
 
     Example:
         >>> import torch
@@ -56,8 +56,8 @@ class ReplayBonus(BonusPart):
         torch.Size([256])
     """
 
-    # Looking takes as long as a part of a gradient step; and of the first steps, before the critic knows anything, the
-    # values are of no use, and say nothing.
+    # A check takes a good part of a gradient step's time, and before the critic has learned anything its values say
+    # nothing about the bonus.
     check_every = 250
 
     def __init__(
@@ -77,17 +77,17 @@ class ReplayBonus(BonusPart):
     ) -> None:
         if critic is None:
             if shape is None or action_size is None:
-                raise ValueError("critic is needed where shape and action_size are not given")
+                raise ValueError("pass a critic, or shape and action_size")
             critic = QNetwork(shape, action_size, seed=seed)
-        gives = frozenset(("values", "rewards", "actions", "next_features"))
+        provides = frozenset(("values", "rewards", "actions", "next_features"))
         super().__init__(
-            gives, critic, shape, bonus=bonus, encoder=encoder, beta=beta, learning_rate=learning_rate, seed=seed
+            provides, critic, shape, bonus=bonus, encoder=encoder, beta=beta, learning_rate=learning_rate, seed=seed
         )
         self.target_critic = copy.deepcopy(critic).requires_grad_(False)
         both = zip(self.target_critic.parameters(), critic.parameters(), strict=True)
-        self._target_parameters: list[Tensor] = [target for target, learned in both if learned.requires_grad]
+        self._target_parameters: list[Tensor] = [target for target, trained in both if trained.requires_grad]
         self._has_buffers = any(True for _ in critic.buffers())
-        self._policy = [policy]  # in a list, so that the agent's parameters are not taken for this module's
+        self._policy = [policy]  # in a list, so that the agent's parameters do not become this module's
         self.discount, self.target_rate = discount, target_rate
 
     def forward(
@@ -104,25 +104,25 @@ class ReplayBonus(BonusPart):
 
         Args:
             observations: `[n, ...]`.
-            actions: What was done.
-            rewards: The task's own, without the bonus.
-            next_observations: What it led to, before any reset.
-            terminated: Whether the task was over: nothing comes after. A time limit is none.
-            discount: γ of each transition where they differ, as γ to the power of n for returns of n steps.
+            actions: `[n, ...]`.
+            rewards: Of the task, without the bonus.
+            next_observations: After each action, before any reset.
+            terminated: Whether the task terminated; truncation by a time limit does not count.
+            discount: γ of each transition if they differ, such as γⁿ for n-step returns.
         """
         rewards, actions = detached(rewards).reshape(-1), detached(actions)
         not_terminated = 1 - terminated.reshape(-1).float()
         gamma = self.discount if discount is None else discount.reshape(-1)
         check_rewards(rewards)
-        check_shaped(tuple(rewards.shape), observations, next_observations, actions=actions, terminated=not_terminated)
+        check_shapes(tuple(rewards.shape), observations, next_observations, actions=actions, terminated=not_terminated)
         observations, next_observations = (apply(detached, each) for each in (observations, next_observations))
         with torch.no_grad():
-            both = joined(observations, next_observations)
+            both = concatenated(observations, next_observations)
             values, next_values = self.target_critic(both, self._policy[0](both)).reshape(2, -1)
             targets = rewards + gamma * not_terminated * next_values
             check_targets(targets)
-            # Paid first: a batch that the bonus refuses must not have changed the critic.
-            paid = self._pay(
+            # Before the critic learns: a batch that the bonus refuses must not have changed the critic.
+            bonus = self._weighted_bonus(
                 self.encoder(observations),
                 rewards,
                 values=lambda: values,
@@ -130,10 +130,10 @@ class ReplayBonus(BonusPart):
                 next_features=lambda: self.encoder(next_observations),
             )
         self._train_critic(observations, actions, targets.to(values.dtype))
-        return paid
+        return bonus
 
     def _train_critic(self, observations: Observations, actions: Tensor, targets: Float[Tensor, " n"]) -> None:
-        """Take one step towards the targets, and let the target critic follow."""
+        """Take one gradient step, and update the target critic."""
         with torch.enable_grad():
             q_values = self.critic(observations, actions).reshape(-1)
             loss = mse_loss(q_values, targets)

@@ -1,4 +1,4 @@
-"""A bonus for the agents of RLlib's new API stack, as a learner class.
+"""Exploration bonuses for the agents of RLlib's new API stack, as a learner class.
 
     config = PPOConfig().environment("CartPole-v1").learners(learner_class=PPOBonusLearner)
 
@@ -53,12 +53,12 @@ class BonusOptions:
     """The options of `learner_config_dict={"bonus": {...}}`.
 
     Args:
-        k: Which neighbour; 12 if not given. Only where `bonus` is not given.
+        k: Which nearest neighbour; 12 if not given. Only where `bonus` is not given.
         beta: The weight of the bonus: its standard deviation, in units of the reward.
         bonus: Any bonus; each learner uses a copy. `ValueConditionalStateEntropy.recommended(k=k)` if not given.
         decay_steps: Environment steps over which the weight falls linearly to 0; constant if not given.
-        encoder: Turns observations into the features among which neighbours are searched. If not given, small vectors
-            are used as they are, and everything else passes through a `RandomEncoder`.
+        encoder: Computes the features in which nearest neighbours are searched. If not given, small vectors are their
+            own features, and a `RandomEncoder` encodes all else.
         learning_rate: Of the extrinsic critic. If not given, 1e-3 for PPO and 3e-4 for SAC and DQN.
         epochs: Passes of the extrinsic critic over a rollout; the agent's `num_epochs` if not given. PPO only.
         batch_size: States per gradient step of the extrinsic critic. PPO only.
@@ -173,7 +173,7 @@ class BonusLearner(TorchLearner):
         rewards = batch[Columns.REWARDS]
         batch[Columns.REWARDS] = rewards + self._compute_bonus(batch).to(rewards.dtype)
         metrics = {name.removeprefix("bonus_"): value for name, value in self.part.metrics().items()}
-        # Below the module, since RLlib takes the keys beside it for the names of further modules.
+        # Under the module, since RLlib takes other keys at that level for names of modules.
         self.metrics.log_dict({**metrics, "beta": self.part.beta}, key=(DEFAULT_MODULE_ID, BONUS), window=1)
 
     def _check_config(self) -> None:
@@ -266,7 +266,7 @@ class ReplayBonusLearner(BonusLearner):
         else:  # Box: RLlib has no replay agent for any other
             critic = QNetwork(shape, math.prod(actions.shape), seed=seed)
         target_rate = config.tau if 0 < config.tau < 1 else TARGET_RATE
-        policy = GreedyActions(module)
+        policy = DeterministicPolicy(module)
         return ReplayBonus(policy, shape, critic=critic, discount=config.gamma, target_rate=target_rate, **arguments)
 
     def _compute_bonus(self, batch: dict[str, Any]) -> Tensor:
@@ -318,8 +318,8 @@ class AddBonus(ConnectorV2):
         return batch
 
 
-class GreedyActions:
-    """The actions that a module takes without exploration, computed without side effects on it.
+class DeterministicPolicy:
+    """The actions of a module without exploration. Computing them changes nothing in the module.
 
     Args:
         module: Of an agent with a replay buffer.
@@ -345,7 +345,7 @@ class GreedyActions:
 
 
 def shape_of(space: spaces.Space[Any]) -> Shape:
-    """Return the shape of one observation of a space, or of several by name."""
+    """Return the shape of one observation of a space; one shape per key if the space is a Dict."""
     if isinstance(space, spaces.Dict):
         return {name: _box_shape(each, f" {name!r}") for name, each in space.spaces.items()}
     return _box_shape(space, "")

@@ -1,4 +1,4 @@
-"""A bonus for agents that learn from rollouts, whatever library they come from."""
+"""The bonus for any on-policy agent, such as PPO or A2C."""
 
 from functools import partial
 from typing import Any
@@ -15,37 +15,37 @@ from vcse.integrations.base import (
     BonusPart,
     apply,
     check_rewards,
-    check_shaped,
+    check_shapes,
     check_targets,
+    concatenated,
     detached,
     explained_variance,
-    in_pieces,
-    joined,
+    in_chunks,
 )
 from vcse.integrations.networks import Observations, Shape, ValueNetwork
 from vcse.returns import gae
 
 
 class RolloutBonus(BonusPart):
-    """The bonus of a rollout: add what a call returns to the rewards, before advantages are computed.
+    """Computes the bonus of a rollout: add it to the rewards before advantages are computed.
 
-    A call also trains the extrinsic critic on the rollout's rewards, which must be the task's own.
+    Each call also trains the extrinsic critic on the rollout's rewards, which must be those of the task alone.
 
     Args:
-        shape: Of one observation: [size], [height, width, channels] or [channels, height, width]; or several by name,
-            where observations are dictionaries; None if `critic` and `encoder` are given.
-        bonus: Which bonus; `ValueConditionalStateEntropy.recommended()` if not given.
-        beta: Its weight.
-        encoder: Turns observations into the features among which neighbours are looked for; if not given, small vectors
-            are features as they are and all else passes through a `RandomEncoder`.
-        critic: Turns observations into the value of the task's own rewards, `[n]` or `[n, 1]`; a `ValueNetwork` if not
+        shape: Of one observation: [size], [height, width, channels] or [channels, height, width]; for dictionaries of
+            observations, one shape per name. Not needed if `critic` and `encoder` are given.
+        bonus: The bonus; `ValueConditionalStateEntropy.recommended()` if not given.
+        beta: The weight of the bonus.
+        encoder: Computes the features in which nearest neighbours are searched. If not given, small vectors are their
+            own features, and a `RandomEncoder` encodes all else.
+        critic: The extrinsic critic: computes the values of observations, `[n]` or `[n, 1]`. A `ValueNetwork` if not
             given.
-        discount: γ, the agent's.
-        gae_lambda: λ, the agent's; the critic learns the returns of λ.
-        learning_rate: Of the critic.
-        epochs: How often the critic sees a rollout.
-        batch_size: States of each of its steps.
-        seed: Of the critic, the encoder and the order of the states.
+        discount: γ of the agent.
+        gae_lambda: λ of the agent. The extrinsic critic learns the λ-returns.
+        learning_rate: Of the extrinsic critic.
+        epochs: Passes of the extrinsic critic over each rollout.
+        batch_size: Of the extrinsic critic's minibatches.
+        seed: Of the extrinsic critic, its minibatches and the encoder.
 
     Example:
         >>> import torch
@@ -76,15 +76,15 @@ class RolloutBonus(BonusPart):
     ) -> None:
         if critic is None:
             if shape is None:
-                raise ValueError("critic is needed where observations are of no single shape")
+                raise ValueError("pass a critic, or the shape of an observation")
             critic = ValueNetwork(shape, seed=seed)
-        gives = frozenset(("values", "rewards", "actions", "next_features", "episode_starts"))
+        provides = frozenset(("values", "rewards", "actions", "next_features", "episode_starts"))
         super().__init__(
-            gives, critic, shape, bonus=bonus, encoder=encoder, beta=beta, learning_rate=learning_rate, seed=seed
+            provides, critic, shape, bonus=bonus, encoder=encoder, beta=beta, learning_rate=learning_rate, seed=seed
         )
         self.discount, self.gae_lambda = discount, gae_lambda
         self.epochs, self.batch_size = epochs, batch_size
-        self._begins: Bool[Tensor, " environments"] | None = None  # whether the next step is the first of its episode
+        self._begins: Bool[Tensor, " environments"] | None = None  # whether the next step starts an episode
 
     def forward(
         self,
@@ -102,27 +102,28 @@ class RolloutBonus(BonusPart):
 
         Args:
             observations: `[steps, environments, ...]`.
-            rewards: The task's own, without the bonus.
-            next_observations: What each action led to, before any reset.
-            terminated: Whether the task was over: nothing comes after. Booleans, or numbers that are 0 or 1.
-            ended: Whether the episode ended there, be it by termination or by a time limit.
-            valid: Which transitions are real; those of automatic resets and padding are not. All if not given.
-            actions: What was done; needed by bonuses that look at it.
-            begins: Whether the first step of each environment is the first of its episode. If not given, an episode
-                that the last call did not end goes on.
+            rewards: Of the task, without the bonus.
+            next_observations: After each action, before any reset.
+            terminated: Whether the task terminated. Booleans, or numbers that are 0 or 1.
+            ended: Whether the episode ended: terminated or truncated.
+            valid: False for transitions to be left out: those of automatic resets, and padding. All are valid if not
+                given.
+            actions: Only for bonuses that need them.
+            begins: Whether the first step of each environment starts an episode. If not given, episodes continue
+                from the last call unless they ended there.
         """
         if rewards.ndim != 2:
             raise ValueError(f"rewards must have shape [steps, environments], got {tuple(rewards.shape)}")
         rewards, terminated, ended = detached(rewards), terminated.bool(), ended.bool()
         valid = None if valid is None else valid.bool()
         shape = rewards.shape[0], rewards.shape[1]
-        given = {"terminated": terminated, "ended": ended, "valid": valid, "actions": actions}
-        check_shaped(shape, observations, next_observations, **given)
+        others = {"terminated": terminated, "ended": ended, "valid": valid, "actions": actions}
+        check_shapes(shape, observations, next_observations, **others)
         self._check(rewards, terminated, ended, valid, actions)
-        # Environment by environment, so that what follows a state in its episode follows it here.
+        # Environment by environment, so that each state is followed by the next state of its episode.
         flat, flat_next = (apply(_by_environment, each) for each in (observations, next_observations))
         with torch.no_grad():
-            values, next_values = in_pieces(self.critic, joined(flat, flat_next)).reshape(2, shape[1], shape[0])
+            values, next_values = in_chunks(self.critic, concatenated(flat, flat_next)).reshape(2, shape[1], shape[0])
             returns = self._returns(rewards, values, next_values, terminated, ended, valid)
 
             def kept(each: Tensor) -> Tensor:
@@ -130,30 +131,30 @@ class RolloutBonus(BonusPart):
 
             inputs, values = apply(kept, flat), values.flatten()
             check_targets(kept(returns.flatten()))
-            known = explained_variance(kept(values), kept(returns.flatten()))
-            self._critic_metrics = {"extrinsic_explained_variance": known}
-            # A bonus that goes by the order of steps is shown all of them; what is not real is paid nothing.
-            seen = kept if self.bonus.environments is None else lambda each: each
+            explained = explained_variance(kept(values), kept(returns.flatten()))
+            self._critic_metrics = {"extrinsic_explained_variance": explained}
+            # A bonus that depends on the order of steps gets all of them; invalid ones are masked afterwards.
+            selected = kept if self.bonus.environments is None else lambda each: each
             starts = self._episode_starts(ended, valid, begins)
-            paid = self._pay(
-                in_pieces(self.encoder, apply(seen, flat)),
-                seen(rewards.T.flatten()),
-                values=lambda: seen(values),
-                next_features=lambda: in_pieces(self.encoder, apply(seen, flat_next)),
-                episode_starts=lambda: seen(starts.T.flatten()),
-                **({} if actions is None else {"actions": partial(seen, _by_environment(actions))}),
+            bonus = self._weighted_bonus(
+                in_chunks(self.encoder, apply(selected, flat)),
+                selected(rewards.T.flatten()),
+                values=lambda: selected(values),
+                next_features=lambda: in_chunks(self.encoder, apply(selected, flat_next)),
+                episode_starts=lambda: selected(starts.T.flatten()),
+                **({} if actions is None else {"actions": partial(selected, _by_environment(actions))}),
             )
         self._train_critic(inputs, kept(returns.flatten()))
-        return _by_step(paid, valid, shape)
+        return _by_step(bonus, valid, shape)
 
     def _check(
         self, rewards: Tensor, terminated: Tensor, ended: Tensor, valid: Tensor | None, actions: Tensor | None
     ) -> None:
-        """Raise ValueError for a rollout that cannot be paid."""
+        """Raise ValueError for a rollout whose bonus cannot be computed."""
         if "actions" in self.needs and actions is None:
             raise ValueError(f"actions is needed by {type(self.bonus).__name__}")
         if valid is not None and not valid.any():
-            raise ValueError("valid is False everywhere: there is no transition to pay")
+            raise ValueError("valid is False everywhere: the rollout has no valid transition")
         check_rewards(rewards, valid=valid)
         if checks_run(True, rewards):
             contradicts = terminated & ~ended & (True if valid is None else valid)
@@ -170,16 +171,16 @@ class RolloutBonus(BonusPart):
         valid: Bool[Tensor, "steps environments"] | None,
         begins: Bool[Tensor, " environments"] | None,
     ) -> Bool[Tensor, "steps environments"]:
-        """Return which states are the first of an episode, and remember whether the next ones are."""
+        """Return which states start an episode, and remember whether the next call's first ones do."""
         begins = self._begins if begins is None else begins
         if begins is not None and begins.shape != ended.shape[1:]:
-            begins = None  # other environments than those of the last call
+            begins = None  # the number of environments changed since the last call
         starts = episode_starts(ended, valid, begins)
         self._begins = (ended if valid is None else ended | ~valid)[-1].clone()
         return starts
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return the part of the state that is no tensor of a module."""
+        """Return the state that is not in parameters and buffers."""
         return super().get_extra_state() | {"begins": self._begins}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -196,7 +197,7 @@ class RolloutBonus(BonusPart):
         ended: Bool[Tensor, "steps environments"],
         valid: Bool[Tensor, "steps environments"] | None,
     ) -> Float[Tensor, "environments steps"]:
-        """Compute what the critic learns: V(s) and the advantage of λ, without transitions that are not real."""
+        """Compute the λ-returns, V(s) plus the advantage, as if invalid transitions ended their episodes."""
         rewards = rewards.T.to(values.dtype)
         if valid is not None:
             rewards, values, next_values = (each.masked_fill(~valid.T, 0) for each in (rewards, values, next_values))
@@ -214,7 +215,7 @@ class RolloutBonus(BonusPart):
         return values + advantages
 
     def _train_critic(self, observations: Observations, returns: Float[Tensor, " n"]) -> None:
-        """Fit the critic to returns, in minibatches."""
+        """Fit the extrinsic critic to returns, in minibatches."""
         loss = returns.new_zeros(())
         for _ in range(self.epochs):
             order = torch.randperm(len(returns), generator=self.generator).to(returns.device)
@@ -231,12 +232,12 @@ def episode_starts(
     valid: Bool[Tensor, "steps environments"] | None,
     begins: Bool[Tensor, " environments"] | None = None,
 ) -> Bool[Tensor, "steps environments"]:
-    """Return which states are the first of an episode, or of what is known of it.
+    """Return which states start an episode, or the valid part of one.
 
     Args:
-        ended: Whether the episode ended there.
-        valid: Which transitions are real.
-        begins: Whether the first step of each environment is; all are if not given.
+        ended: Whether the episode ended at a step.
+        valid: Which transitions are valid.
+        begins: Whether the first step of each environment starts an episode; all do if not given.
     """
     before = ended if valid is None else ended | ~valid
     first = torch.ones_like(ended[0]) if begins is None else begins.to(ended.device)
@@ -244,18 +245,18 @@ def episode_starts(
 
 
 def _by_environment(tensor: Shaped[Tensor, "steps environments ..."]) -> Shaped[Tensor, "_ ..."]:
-    """Return the steps of the first environment, then those of the second, ..."""
+    """Return the steps of the first environment, then those of the second, and so on."""
     return detached(tensor).transpose(0, 1).flatten(0, 1)
 
 
 def _by_step(
-    paid: Float[Tensor, " n"], valid: Bool[Tensor, "steps environments"] | None, shape: tuple[int, ...]
+    bonus: Float[Tensor, " n"], valid: Bool[Tensor, "steps environments"] | None, shape: tuple[int, ...]
 ) -> Float[Tensor, "steps environments"]:
-    """Return what was paid, environment by environment, as [steps, environments]; 0 for what is not real."""
+    """Return a bonus that is ordered by environment as [steps, environments], with 0 for invalid transitions."""
     steps, environments = shape
     if valid is not None:
-        real = valid.T.flatten()
-        everything = paid.new_zeros(steps * environments)
-        everything[real] = paid[real] if len(paid) == len(real) else paid
-        paid = everything
-    return paid.view(environments, steps).T
+        mask = valid.T.flatten()
+        scattered = bonus.new_zeros(steps * environments)
+        scattered[mask] = bonus[mask] if len(bonus) == len(mask) else bonus
+        bonus = scattered
+    return bonus.view(environments, steps).T

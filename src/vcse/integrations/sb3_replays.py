@@ -123,7 +123,7 @@ def with_bonus(plain: type[ReplayBuffer]) -> type[ReplayBuffer]:
             return batch
 
         def __reduce_ex__(self, protocol: Any) -> Any:
-            # Protocol 1 rebuilds any class that it is told; later ones insist on that of the object.
+            # Protocol 1 can rebuild another class than the object's own; later protocols cannot.
             rebuild, (_, *bases), state = super().__reduce_ex__(1)
             return rebuild, (plain, *bases), {name: each for name, each in state.items() if name != HOOK}
 

@@ -1,9 +1,9 @@
-"""A bonus for the agents of skrl, attached to an agent before training.
+"""Exploration bonuses for the agents of skrl, attached to an agent before training.
 
     agent = PPO(models=models, memory=memory, cfg=cfg, ...)
     ValueConditionalBonus().attach(agent)
 
-So it serves agents that a `Runner` made from a file as well, as those of Isaac Lab are: `attach(runner.agent)`.
+Agents that a `Runner` built from a file, as in Isaac Lab, work too: `attach(runner.agent)`.
 """
 
 import copy
@@ -40,28 +40,27 @@ except ImportError as error:
 
 check_version("skrl", skrl.__version__, least="2.0", below="3", extra="skrl")
 
-Batch = list[Tensor | None]  # the tensors of a memory, of which some agents do not have all
+Batch = list[Tensor | None]  # the tensors of a memory; None for those that an agent does not store
 ON_POLICY, OFF_POLICY = (PPO, A2C, RPO), (SAC, TD3, DDPG)
 
 
 class AgentBonus:
-    """Pays an agent of skrl a bonus of any kind.
+    """Adds an exploration bonus of any kind to the rewards that an agent learns from.
 
-    The bonus joins the rewards before advantages or targets are computed; what is stored stays the task's own. What it
-    learns is saved and loaded with the agent, as the module "bonus" of its checkpoints, and numbers are tracked under
+    The bonus joins the rewards before advantages or targets are computed; stored rewards stay the task's own. Its state
+    is saved and loaded with the agent, as the module "bonus" of its checkpoints, and its metrics are tracked under
     "Bonus / ".
 
     Args:
-        bonus: Which; it serves as a pattern, and every agent gets a copy. `ValueConditionalStateEntropy.recommended()`
-            if not given.
-        beta: Its weight.
-        encoder: Turns observations, of their space's shape, into the features among which neighbours are looked for.
-            If not given, small vectors are features as they are, and all else passes through a `RandomEncoder`.
-        learning_rate: Of the extrinsic critic; 1e-3 for agents that learn from rollouts and 3e-4 for others if not
-            given.
-        epochs: How often that critic sees a rollout; as often as the agent does if not given.
-        batch_size: States of each of its steps; only where there are rollouts.
-        seed: Of that critic, the encoder and the order of the states.
+        bonus: The bonus, of which each agent uses a copy; `ValueConditionalStateEntropy.recommended()` if not given.
+        beta: The weight of the bonus.
+        encoder: Computes the features in which nearest neighbours are searched, from observations in the shape of their
+            space. If not given, small vectors are their own features, and a `RandomEncoder` encodes all else.
+        learning_rate: Of the extrinsic critic; 1e-3 for on-policy agents and 3e-4 for off-policy ones if not given.
+        epochs: Of the extrinsic critic over each rollout; as many as the agent's own critic has if not given.
+            On-policy agents only.
+        batch_size: Of the extrinsic critic's minibatches. On-policy agents only.
+        seed: Of the extrinsic critic, its minibatches and the encoder.
     """
 
     def __init__(
@@ -80,10 +79,10 @@ class AgentBonus:
         self.epochs, self.batch_size, self.seed = epochs, batch_size, seed
 
     def attach(self, agent: Agent) -> BonusPart:
-        """Pay an agent from now on, and return the critic, the encoder and the bonus that do.
+        """Add the bonus to an agent, and return the bonus with its encoder and its extrinsic critic.
 
         Args:
-            agent: PPO, A2C, RPO, SAC, TD3 or DDPG, and what derives from them, before it was trained or loaded.
+            agent: PPO, A2C, RPO, SAC, TD3, DDPG or a subclass, not yet trained or loaded.
         """
         is_on_policy = isinstance(agent, ON_POLICY)
         self._check(agent, is_on_policy)
@@ -91,64 +90,65 @@ class AgentBonus:
         is_scaled = bool(cfg.observation_preprocessor)
         shape = _shape(space)
         encoder = encoder_for(shape, seed=self.seed) if self.encoder is None else copy.deepcopy(self.encoder)
-        made: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             **{"bonus": copy.deepcopy(self.bonus), "beta": self.beta, "seed": self.seed},
-            **{"encoder": OfSpace(encoder, space, is_scaled=is_scaled), "discount": cfg.discount_factor},
+            **{"encoder": Unflattened(encoder, space, is_scaled=is_scaled), "discount": cfg.discount_factor},
             **({} if self.learning_rate is None else {"learning_rate": self.learning_rate}),
         }
-        payer: RolloutPayer | ReplayPayer
+        hooks: RolloutHooks | ReplayHooks
         if is_on_policy:
-            critic: nn.Module = OfSpace(ValueNetwork(shape, seed=self.seed), space, is_scaled=is_scaled)
+            critic: nn.Module = Unflattened(ValueNetwork(shape, seed=self.seed), space, is_scaled=is_scaled)
             epochs = self.epochs or getattr(cfg, "learning_epochs", 1)
-            made |= {"gae_lambda": cfg.gae_lambda, "epochs": epochs, "batch_size": self.batch_size}
-            payer = RolloutPayer(agent, RolloutBonus(critic=critic, **made))
+            arguments |= {"gae_lambda": cfg.gae_lambda, "epochs": epochs, "batch_size": self.batch_size}
+            hooks = RolloutHooks(agent, RolloutBonus(critic=critic, **arguments))
         else:
             action_size = int(agent.action_space.shape[0])
-            critic = OfSpace(QNetwork(shape, action_size, seed=self.seed), space, is_scaled=is_scaled)
-            policy = MeanActions(agent.policy)
-            payer = ReplayPayer(agent, ReplayBonus(policy, critic=critic, target_rate=cfg.polyak, **made))
-        payer.part.to(agent.device)
-        payer.begin()
-        return payer.part
+            critic = Unflattened(QNetwork(shape, action_size, seed=self.seed), space, is_scaled=is_scaled)
+            policy = DeterministicPolicy(agent.policy)
+            hooks = ReplayHooks(agent, ReplayBonus(policy, critic=critic, target_rate=cfg.polyak, **arguments))
+        hooks.part.to(agent.device)
+        hooks.install()
+        return hooks.part
 
     def _check(self, agent: Agent, is_on_policy: bool) -> None:
-        """Refuse what cannot be paid, and name it."""
+        """Raise ValueError for an agent that cannot have this bonus."""
         name = type(agent).__name__
         if not isinstance(agent, (*ON_POLICY, *OFF_POLICY)):
-            served = ", ".join(each.__name__ for each in (*ON_POLICY, *OFF_POLICY))
-            raise ValueError(f"{name} is not supported; supported are {served}, and what derives from them")
+            supported = ", ".join(each.__name__ for each in (*ON_POLICY, *OFF_POLICY))
+            raise ValueError(f"{name} is not supported; supported are {supported}, and subclasses of these")
         if "bonus" in agent.checkpoint_modules:
             raise ValueError(f"this {name} already has a bonus: attach only one")
         if agent.memory is None:
-            raise ValueError(f"this {name} has no memory, and so nothing to be paid for")
+            raise ValueError(f"this {name} has no memory, from which the bonus would be computed")
         if skrl.config.torch.is_distributed:
             raise ValueError(
-                f"{skrl.config.torch.world_size} processes train one agent: each would have a critic alone"
+                f"distributed training is not supported: each of the {skrl.config.torch.world_size} processes would "
+                "train an extrinsic critic of its own, and they would diverge"
             )
         if not is_on_policy and not isinstance(agent.action_space, spaces.Box):
             kind = type(agent.action_space).__name__
-            raise ValueError(f"the action space is {kind}; where an agent has a replay, Box is served")
+            raise ValueError(f"the action space is {kind}; with off-policy agents, Box is supported")
         k, environments = getattr(self.bonus, "k", 0), agent.memory.num_envs
         states = agent.memory.memory_size * environments if is_on_policy else agent.cfg.batch_size
-        of_what = f"a rollout of {name} has {states} (memory_size={agent.memory.memory_size}, num_envs={environments})"
         if k >= states:
-            told = of_what if is_on_policy else f"a batch of {name} has {states} (batch_size={states})"
-            raise ValueError(f"k={k} needs more than {k} states, and {told}: take a smaller k, or more of them")
+            size, given = "batch_size", f"a batch of {name} has {states}"
+            if is_on_policy:
+                sizes = f"memory_size={agent.memory.memory_size}, num_envs={environments}"
+                size, given = "memory_size", f"a rollout of {name} has {states} ({sizes})"
+            raise ValueError(f"k={k} needs more than {k} states, but {given}: decrease k or increase {size}")
 
 
 class ValueConditionalBonus(AgentBonus):
-    """Pays an agent of skrl for exploring: value-conditional state entropy.
+    """Adds value-conditional state entropy to the rewards that an agent learns from.
+
+    Without arguments it is the recommended preset.
 
     Args:
-        k: Which neighbour; 12 if not given.
+        k: Which nearest neighbour; 12 if not given.
         beta: The weight of the bonus: one standard deviation of it, in units of the reward.
-        bonus: The bonus itself, such as `ValueConditionalStateEntropy(k=5, reading="paper")`; if not given, what
-            `ValueConditionalStateEntropy.recommended(k=k)` says.
-        encoder: As `AgentBonus` has it, and so are all the others.
-        learning_rate: Of the extrinsic critic.
-        epochs: How often that critic sees a rollout.
-        batch_size: States of each of its steps.
-        seed: Of that critic, the encoder and the order of the states.
+        bonus: The bonus itself, such as `ValueConditionalStateEntropy(k=5, reading="paper")`;
+            `ValueConditionalStateEntropy.recommended(k=k)` if not given.
+        options: As for `AgentBonus`: encoder, learning_rate, epochs, batch_size, seed.
 
     Example:
         >>> import torch
@@ -170,52 +170,42 @@ class ValueConditionalBonus(AgentBonus):
         k: int | None = None,
         beta: float = BETA,
         bonus: Bonus | None = None,
-        encoder: nn.Module | None = None,
-        learning_rate: float | None = None,
-        epochs: int | None = None,
-        batch_size: int = 256,
-        seed: int = 0,
+        **options: Any,
     ) -> None:
         if bonus is not None and k is not None:
-            raise ValueError(f"k={k} is of the bonus that is made if none is given: give k or bonus, not both")
-        super().__init__(
-            ValueConditionalStateEntropy.recommended(**({} if k is None else {"k": k})) if bonus is None else bonus,
-            beta=beta,
-            encoder=encoder,
-            learning_rate=learning_rate,
-            epochs=epochs,
-            batch_size=batch_size,
-            seed=seed,
-        )
+            raise ValueError(f"pass k or bonus, not both: got k={k} and {type(bonus).__name__}")
+        if bonus is None:
+            bonus = ValueConditionalStateEntropy.recommended(**({} if k is None else {"k": k}))
+        super().__init__(bonus, beta=beta, **options)
 
 
-class RolloutPayer:
-    """Pays an agent that learns from rollouts."""
+class RolloutHooks:
+    """Replaces methods of an on-policy agent by ones that add the bonus."""
 
     def __init__(self, agent: Agent, part: RolloutBonus) -> None:
         self.agent, self.part = agent, part
-        # As they lie in the memory: the task's own rewards, and where episodes ended.
+        # Laid out like the memory: the task's rewards, and where episodes ended.
         self.rewards: Tensor | None = None
         self.ended: Tensor | None = None
 
-    def begin(self) -> None:
-        """Stand before what the agent records and learns."""
+    def install(self) -> None:
+        """Replace the agent's `record_transition` and `update`."""
         self.agent.checkpoint_modules["bonus"] = self.part
         self.agent.record_transition, self.agent.update = self.record_transition, self.update
 
     def record_transition(self, **transition: Any) -> None:
-        """Keep the task's reward, to which the agent adds its own value where a time limit ends an episode."""
+        """Record a transition, and keep its reward: the agent adds γV to it where a time limit ends an episode."""
         agent, cfg = self.agent, self.agent.cfg
-        place, shaper = agent.memory.memory_index, cfg.rewards_shaper
+        index, shaper = agent.memory.memory_index, cfg.rewards_shaper
 
         def keep(rewards: Tensor, timestep: int, timesteps: int) -> Tensor:
             shaped: Tensor = rewards if shaper is None else shaper(rewards, timestep, timesteps)
             if self.rewards is None or self.ended is None:
                 self.rewards = shaped.new_full((agent.memory.memory_size, *shaped.shape), torch.nan)
                 self.ended = torch.zeros_like(self.rewards, dtype=torch.bool)
-            self.rewards[place] = shaped
-            self.ended[place] = transition["terminated"] | transition["truncated"]
-            # A copy, since the agent adds to it in place, and it may be the environment's own.
+            self.rewards[index] = shaped
+            self.ended[index] = transition["terminated"] | transition["truncated"]
+            # A copy, since the agent adds to it in place, and it may belong to the environment.
             return shaped.clone()
 
         cfg.rewards_shaper = keep
@@ -225,29 +215,31 @@ class RolloutPayer:
             cfg.rewards_shaper = shaper
 
     def update(self, **times: int) -> None:
-        """Add the bonus to the rewards, let the agent learn, and take it off again."""
+        """Update the agent with the bonus added to the rewards, and restore the stored rewards."""
         agent, get = self.agent, self.agent.memory.get_tensor_by_name
         if self.rewards is None or self.ended is None or self.rewards.shape != get("rewards").shape:
             recorded = None if self.rewards is None else tuple(self.rewards.shape)
             raise ValueError(
-                f"rewards of shape {recorded} were recorded, but the memory has {tuple(get('rewards').shape)}: "
-                "one agent to a memory, of as many environments, is served"
+                f"rewards of shape {recorded} were recorded, but the memory has {tuple(get('rewards').shape)}: each "
+                "agent needs a memory of its own, with as many environments"
             )
         observations = get("observations")
-        later = torch.cat((observations[1:], agent._current_next_observations.reshape(observations[:1].shape)))
-        # Where an episode ended, many environments have begun the next: what it ended with is taken to be like what
-        # came just before.
-        later = torch.where(self.ended, observations, later)
+        next_observations = torch.cat(
+            (observations[1:], agent._current_next_observations.reshape(observations[:1].shape))
+        )
+        # Where an episode ended, vectorised environments return the first observation of the next. The last one of the
+        # episode is not stored, so the one before it takes its place.
+        next_observations = torch.where(self.ended, observations, next_observations)
         with torch.no_grad():
-            observations, later = (_preprocessed(agent, each) for each in (observations, later))
+            observations, next_observations = (_preprocessed(agent, each) for each in (observations, next_observations))
         actions = get("actions")
         if isinstance(agent.action_space, spaces.Discrete):
             actions = actions.squeeze(-1).long()
-        task, terminated, ended = (each.squeeze(-1) for each in (self.rewards, get("terminated"), self.ended))
-        paid = self.part(observations, task, later, terminated, ended, actions=actions)
+        task_rewards, terminated, ended = (each.squeeze(-1) for each in (self.rewards, get("terminated"), self.ended))
+        bonus = self.part(observations, task_rewards, next_observations, terminated, ended, actions=actions)
         rewards = get("rewards")
         stored = rewards.clone()
-        rewards += paid.unsqueeze(-1)
+        rewards += bonus.unsqueeze(-1)
         try:
             type(agent).update(agent, **times)
         finally:
@@ -255,21 +247,21 @@ class RolloutPayer:
         _track(agent, self.part)
 
 
-class ReplayPayer:
-    """Pays an agent that learns from a replay, at each of its gradient steps."""
+class ReplayHooks:
+    """Replaces the update of an off-policy agent by one that adds the bonus to each batch that it samples."""
 
     def __init__(self, agent: Agent, part: ReplayBonus) -> None:
         self.agent, self.part = agent, part
 
-    def begin(self) -> None:
-        """Stand before what the agent learns."""
+    def install(self) -> None:
+        """Replace the agent's `update`."""
         self.agent.checkpoint_modules["bonus"] = self.part
         self.agent.update = self.update
 
     def update(self, **times: int) -> None:
         """Update the agent with the bonus added to every batch that it samples."""
         memory = self.agent.memory
-        memory.sample = self.sample  # for now alone: other agents may have the same memory
+        memory.sample = self.sample  # during this update only: other agents may share the memory
         try:
             type(self.agent).update(self.agent, **times)
         finally:
@@ -277,27 +269,27 @@ class ReplayPayer:
         _track(self.agent, self.part)
 
     def sample(self, names: list[str], **choices: Any) -> list[Batch]:
-        """Return batches of the memory, with the bonus in their rewards."""
+        """Sample batches from the memory, and add the bonus to their rewards."""
         memory = self.agent.memory
-        return [self.paid(names, batch) for batch in type(memory).sample(memory, names, **choices)]
+        return [self.add_bonus(names, batch) for batch in type(memory).sample(memory, names, **choices)]
 
-    def paid(self, names: list[str], batch: Batch) -> Batch:
-        """Return a batch with the bonus in its rewards."""
-        known: dict[str, Any] = dict(zip(names, batch, strict=True))
+    def add_bonus(self, names: list[str], batch: Batch) -> Batch:
+        """Return a batch with the bonus added to its rewards, and train the extrinsic critic."""
+        named: dict[str, Any] = dict(zip(names, batch, strict=True))
         with torch.no_grad():
-            now, later = (self._inputs(known, before) for before in ("", "next_"))
-        bonus = self.part(now, known["actions"], known["rewards"], later, known["terminated"])
-        return [*{**known, "rewards": known["rewards"] + bonus.view_as(known["rewards"])}.values()]
+            inputs, next_inputs = (self._inputs(named, prefix) for prefix in ("", "next_"))
+        bonus = self.part(inputs, named["actions"], named["rewards"], next_inputs, named["terminated"])
+        return [*{**named, "rewards": named["rewards"] + bonus.view_as(named["rewards"])}.values()]
 
-    def _inputs(self, batch: Mapping[str, Any], before: str) -> dict[str, Tensor]:
-        """Return what a model of the agent gets: observations, and states where there are any."""
-        states = self.agent._state_preprocessor(batch.get(f"{before}states"))
-        observations = self.agent._observation_preprocessor(batch[f"{before}observations"])
+    def _inputs(self, batch: Mapping[str, Any], prefix: str) -> dict[str, Tensor]:
+        """Return the inputs of the agent's models: observations, and states if there are any."""
+        states = self.agent._state_preprocessor(batch.get(f"{prefix}states"))
+        observations = self.agent._observation_preprocessor(batch[f"{prefix}observations"])
         return {"observations": observations, **({} if states is None else {"states": states})}
 
 
-class MeanActions:
-    """The actions that a policy would take if it did not explore, which leave no trace in it.
+class DeterministicPolicy:
+    """The actions of a policy without exploration. Computing them changes nothing in the policy.
 
     Args:
         policy: A model of skrl, Gaussian or deterministic.
@@ -313,20 +305,20 @@ class MeanActions:
         with evaluating(self.modules):
             if isinstance(policy, DeterministicMixin):
                 actions: Tensor = policy.act({"states": None, **inputs}, role="policy")[0]
-            else:  # to act would be to sample
+            else:  # act() would sample
                 actions = policy.compute({"states": None, **inputs}, "policy")[0]
         if getattr(policy, "_g_clip_actions", False):
             actions = actions.clamp(policy._g_min_actions, policy._g_max_actions)
         return actions
 
 
-class OfSpace(nn.Module):
-    """A network of observations as they were before skrl made vectors of them.
+class Unflattened(nn.Module):
+    """A network whose observations come flattened, as skrl stores them.
 
     Args:
-        network: Of observations, and of actions where it is a critic.
-        space: Of the observations: Box, or Dict of these.
-        is_scaled: Whether a preprocessor has scaled them, so that pixels are no bytes any more.
+        network: Takes observations in the shape of their space, and actions too if it is a Q-function.
+        space: The observation space: Box, or a Dict of these.
+        is_scaled: Whether a preprocessor has scaled the observations, so that pixels are no longer bytes.
     """
 
     def __init__(self, network: nn.Module, space: spaces.Space[Any], *, is_scaled: bool) -> None:
@@ -334,7 +326,7 @@ class OfSpace(nn.Module):
         self.network, self.space, self.is_scaled = network, space, is_scaled
 
     def forward(self, observations: Observations, *actions: Tensor) -> Tensor:
-        """Compute what the network says."""
+        """Compute the output of the network."""
         vectors = observations["observations"] if isinstance(observations, Mapping) else observations
         shaped = unflatten_tensorized_space(self.space, vectors)
         if isinstance(self.space, spaces.Dict):
@@ -347,17 +339,19 @@ class OfSpace(nn.Module):
     def _shaped(self, observations: Tensor, space: spaces.Space[Any]) -> Tensor:
         is_image = len(space.shape or ()) == 3
         if is_image and not self.is_scaled and space.dtype == "uint8":
-            return observations.to(torch.uint8)  # as it was: the memory has float32
+            return observations.to(torch.uint8)  # the memory stores float32
         return observations if is_image else observations.flatten(1)
 
 
 def _shape(space: spaces.Space[Any]) -> Shape:
-    """Return the shape of one observation of a space, or of several by name."""
+    """Return the shape of one observation of a space; one shape per key if the space is a Dict."""
     each = space.spaces if isinstance(space, spaces.Dict) else {"": space}
     for name, part in each.items():
         if not isinstance(part, spaces.Box):
             where = f" {name!r}" if name else ""
-            raise ValueError(f"the observation space{where} is {type(part).__name__}; served are Box, and Dict of Box")
+            raise ValueError(
+                f"the observation space{where} is {type(part).__name__}; supported are Box, and Dict of Box"
+            )
     shapes = {name: _vector_or_image(part.shape) for name, part in each.items()}
     return shapes if isinstance(space, spaces.Dict) else shapes[""]
 

@@ -10,6 +10,7 @@ from vcse.agents import agent_entry
 from vcse.agents.entry import Policies
 from vcse.envs.tasks import task_spec
 from vcse.play.load import load_policies
+from vcse.play.shipped import find_policies
 from vcse.runs.config import RunConfig
 
 __all__ = ["Policy", "load_policy"]
@@ -84,10 +85,11 @@ def _starts(episode_start: bool | Bool[np.ndarray, " n"], count: int) -> Bool[np
 
 
 def load_policy(path: str | Path, *, device: str = "cpu", seed: int = 0) -> Policy:
-    """Return the newest policy of a run.
+    """Return the newest policy of a run, or one of those that ship with the package vcse-policies.
 
     Args:
-        path: The run's directory, or an --out directory that holds one run.
+        path: The run's directory, or an --out directory that holds one run; or the name of a policy that ships, such as
+            minigrid/LavaGapS7/vcse.
         device: Where its networks live.
         seed: Of the actions that are sampled.
 
@@ -99,7 +101,7 @@ def load_policy(path: str | Path, *, device: str = "cpu", seed: int = 0) -> Poli
         >>> 0 <= int(action) < 7
         True
     """
-    runs = sorted(each.parent for each in Path(path).rglob("config.json"))
+    runs = sorted(each.parent for each in find_policies(path).rglob("config.json"))
     if len(runs) != 1:
         raise ValueError(f"{path} must be one run, or hold one, got {len(runs)} runs below it")
     [policies] = load_policies(runs, device)

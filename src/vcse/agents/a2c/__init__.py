@@ -25,7 +25,7 @@ ENTRY = AgentEntry(
     least_runs=4,
     most_runs={"cpu": 24, "cuda": 336},
     logs=("actions.bin",),
-    policy=("parameters", "squares"),
+    policy=("parameters",),
     film=Film(episodes=3, sampled=True, frames_per_second=8),
     recent_episodes=RECENT_EPISODES,
     ends_at_goal=True,

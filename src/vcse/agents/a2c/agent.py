@@ -410,6 +410,12 @@ class A2C:
             rows["extrinsic_squares"] = self.extrinsic_squares[row]
         return rows
 
+    @torch.no_grad()
+    def load_policy(self, learner: int, state: dict[str, Any]) -> None:
+        """Load the policy alone from one learner's state, whatever its bonus was."""
+        self.parameters[learner].copy_(state["parameters"])
+        self._prepare()
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state of every learner."""
         return {str(learner): self.learner_state(learner) for learner in range(self.learners)}

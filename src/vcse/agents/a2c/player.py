@@ -39,9 +39,8 @@ class A2CPlayer:
         settings = [A2CSettings(bonus=NO_BONUS)] * len(group)
         agent = A2C(seen, settings, seeds, device=device)
         for learner, saved in enumerate(group):
-            state = saved.checkpoint.state["agent"]
             with fitting(saved.path):
-                agent.load_learner_state(learner, {name: state[name] for name in agent.learner_state(learner)})
+                agent.load_policy(learner, saved.checkpoint.state["agent"])
         return agent
 
     def act(
