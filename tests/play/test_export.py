@@ -60,7 +60,10 @@ def set_actor_bias(run, *biases):
     """Give the actions of a policy fixed preferences."""
     frame, state = small.newest_state(run)
     [policies] = load_policies([run])
-    policies.agent.layout.pieces(state["agent"]["parameters"][None])["actor.output.bias"].copy_(torch.tensor(biases))
+    agent, [row] = policies.agent, policies.agent.parameters
+    row.copy_(state["agent"]["parameters"])
+    agent.actor.output.bias.data.copy_(torch.tensor([biases]))  # a view of the row
+    state["agent"]["parameters"].copy_(row)
     checkpoint.save(run / "checkpoint", frame, state)
 
 

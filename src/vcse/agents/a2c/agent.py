@@ -414,7 +414,7 @@ class A2C:
     def load_policy(self, learner: int, state: dict[str, Any]) -> None:
         """Load the policy alone from one learner's state, whatever its bonus was."""
         self.parameters[learner].copy_(state["parameters"])
-        self._prepare()
+        self.encoder.cache_matrices()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of every learner."""
