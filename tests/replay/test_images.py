@@ -24,7 +24,7 @@ def make_replay(capacity=20, n_step=3, **changes):
         "n_step": n_step,
         "discount": DISCOUNT,
         "device": "cpu",
-        "gives_next": True,
+        "with_one_step": True,
     }
     return ImageReplay(**{**settings, **changes})
 
@@ -280,7 +280,7 @@ def test_what_is_seen_after_one_step_is_left_out_where_it_is_not_wanted():
     assert replay.sample(torch.arange(replay.size)).one_step_observations is None
 
 
-@pytest.mark.parametrize("settings", [{"gives_between": True, "n_step": 1}, {"gives_between": False, "n_step": 3}])
+@pytest.mark.parametrize("settings", [{"with_between": True, "n_step": 1}, {"with_between": False, "n_step": 3}])
 def test_steps_between_are_left_out_otherwise(settings):
     replay = make_replay(30, **settings)
     for _ in Lived(30).add_to(replay):
