@@ -30,8 +30,8 @@ def test_page_has_the_table_of_its_agent(settings_tables, agent):
 
 def test_a_row_has_default_range_and_words(settings_tables):
     table = settings_tables.settings_table(agent_entry("sac").settings).splitlines()
-    assert "| `--updates-per-step` | `1.0` | 0 or more | Updates of every step; 0.5 is one at every other. |" in table
-    units = "Of each of the two hidden layers of every network."
+    assert "| `--updates-per-step` | `1.0` | 0 or more | Updates per step; 0.5 is one at every other step. |" in table
+    units = "Units of each of the two hidden layers of every network."
     assert f"| `--hidden-units` | 256 for gymnasium/..., else 1024 | 1 or more | {units} |" in table
     [critic] = [row for row in table if row.startswith("| `--value-critic` |")]
     assert "| `online`, `target` |" in critic

@@ -53,7 +53,7 @@ class Lockstep(Generic[S]):
     def count_episodes(
         self, with_bonus: Int[Tensor, " p"], *, environments: int = 1, recent: int = USUAL_RECENT_EPISODES
     ) -> None:
-        """Begin to count episodes and bonuses.
+        """Start counting episodes and bonuses.
 
         Args:
             with_bonus: The learners with a bonus.
@@ -81,7 +81,7 @@ class Lockstep(Generic[S]):
         return ""
 
     def check_finite(self) -> None:
-        """Refuse to write down what has become NaN, so that the last checkpoint is still good."""
+        """Refuse to save what has become NaN, so that the last checkpoint is still good."""
         for name in (each for each in self.must_be_finite if each in self.output.metrics):
             numbers = self.output.metrics[name].reshape(-1).tolist()
             check_finite(name.removesuffix("_norm"), numbers, self.names, frame=self.frame)

@@ -274,7 +274,7 @@ def check_order(bonus: Bonus, environments: int | None) -> None:
 
 
 def check_served(bonus: str, needs: Iterable[str], agent: str, gives: Iterable[str]) -> None:
-    """Refuse a bonus that needs what an agent cannot give, and name both."""
+    """Refuse a bonus that needs inputs that an agent does not have, and name both."""
     missing = sorted(set(needs) - set(gives))
     if missing:
         given = ", ".join(sorted(gives)) or "nothing but features"

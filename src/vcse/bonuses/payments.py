@@ -39,7 +39,7 @@ class PaymentMonitor:
         self._rewards, self._batches = 0.0, 0  # sum of mean sizes
 
     def __call__(self, output: BonusOutput, *, rewards: Tensor | None = None) -> None:
-        """Look at one batch and warn of what three in a row have in common. Waits for the device on CUDA.
+        """Check one batch, and warn of what three in a row have in common. Waits for the device on CUDA.
 
         Args:
             output: What the bonus returned.

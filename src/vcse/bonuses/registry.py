@@ -182,7 +182,7 @@ def bonus_names() -> tuple[str, ...]:
 
 
 def bonus_entry(name: str) -> BonusEntry:
-    """Look a registered bonus up by its name; plug-ins are asked for one that is not known yet."""
+    """Return a registered bonus by its name; plug-ins are loaded for one that is not known yet."""
     if name not in _ENTRIES and name not in bonus_names():
         raise ValueError(f"bonus must be one of {', '.join(bonus_names())}, got {name!r}")
     return _ENTRIES[name]

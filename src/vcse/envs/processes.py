@@ -44,7 +44,7 @@ class Environment(Protocol):
         """Columns of the table that are known once the environment is built."""
 
     def begin(self, seed: int) -> Any:
-        """Begin an episode, and give what is seen."""
+        """Begin an episode, and return what is seen."""
 
     def step(self, action: Float[np.ndarray, " a"]) -> tuple[Any, float, bool, bool, int]:
         """Act, and give what is seen, the reward, and whether that was the end, the time limit, and the goal.
@@ -230,7 +230,7 @@ class _InThisProcess:
         self._ordered = what
 
     def wait(self) -> None:
-        """Do what was ordered."""
+        """Execute the commands."""
         do = self._reset if self._ordered == _RESET else self._step
         for place, environment in self._environments.items():
             try:

@@ -66,7 +66,7 @@ def family_of(task: str) -> Family:
 
 
 def check_task(task: str) -> None:
-    """Refuse a task that does not exist, and say which do."""
+    """Refuse a task that does not exist, and list those that do."""
     family_of(task)
 
 
@@ -128,7 +128,7 @@ def marker_of(task: str, asked: bool | None = None) -> bool | None:
 
 
 def task_spec(task: str) -> TaskSpec:
-    """Look a task up."""
+    """Return the spec of a task."""
     return family_of(task).spec(task.partition("/")[2])
 
 

@@ -36,7 +36,7 @@ class CachedEncoder:
     def __call__(
         self, observations: UInt8[Tensor, "m n h w c"], learners: Int[Tensor, " m"] | None = None
     ) -> Float[Tensor, "m n f"]:
-        """Look features up, and encode what is new.
+        """Return features from the cache, and encode what is new.
 
         Args:
             observations: Of each learner.

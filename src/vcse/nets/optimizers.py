@@ -99,7 +99,7 @@ def rmsprop_step(
     decay: Float[Tensor, "m 1"],
     epsilon: Float[Tensor, "m 1"],
 ) -> None:
-    """Take one step of RMSprop down each learner's own gradient, which is used up.
+    """Take one step of RMSprop down each learner's own gradient, which is overwritten.
 
     Args:
         parameters: A row per learner.

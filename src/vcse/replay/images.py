@@ -118,14 +118,14 @@ class ImageReplay:
         return self._next_start - self._first_start
 
     def begin(self, image: UInt8[Tensor, "c h w"]) -> None:
-        """Keep the first image of an episode, which nothing led to."""
+        """Add the first image of an episode, which nothing led to."""
         slot = self.count % self.slots
         self.actions[slot] = self.rewards[slot] = self.terminated[slot] = 0
         self.position = -1
         self._add(image)
 
     def add(self, action: Float[Tensor, " a"], reward: float, terminated: bool, image: UInt8[Tensor, "c h w"]) -> None:
-        """Keep a step of the episode: what was done, and what it led to."""
+        """Add a step of the episode: an action, and what it led to."""
         slot = self.count % self.slots
         self.actions[slot] = action.numpy()
         self.rewards[slot] = reward
@@ -147,7 +147,7 @@ class ImageReplay:
             self._first_start += 1
 
     def restore(self, images: UInt8[np.ndarray, "t c h w"], steps: Shaped[np.ndarray, " t"]) -> None:
-        """Take back all images that were ever added, in order, with what led to each.
+        """Restore the replay from all images that were ever added, in order, with what led to each.
 
         Args:
             images: Of which the last are read.
@@ -173,7 +173,7 @@ class ImageReplay:
         return self.gather(self.choose(places))
 
     def choose(self, places: Int[Tensor, " n"]) -> Chosen:
-        """Look up what the transitions at these places consist of. All of that is on the host."""
+        """Return the contents of the transitions at these places, all of it on the host."""
         starts = self._starts[(self._first_start + places.numpy()) % self.slots]
         positions = self.positions[starts % self.slots]
         rewards, discounts = np.zeros(len(starts), dtype=np.float32), np.ones(len(starts), dtype=np.float32)

@@ -74,7 +74,7 @@ class Rollouts:
         next_observations: Shaped[Tensor, "l n ..."],
         next_positions: Int[Tensor, "l n 2"] | None = None,
     ) -> None:
-        """Keep what a step of some learners led to; all on the host."""
+        """Store what a step of some learners led to; all on the host."""
         self._host["rewards"][step, learners] = rewards
         self._host["terminated"][step, learners] = terminated
         self._host["truncated"][step, learners] = truncated
@@ -84,7 +84,7 @@ class Rollouts:
                 self._host["next_positions"][step, learners] = next_positions
 
     def keep_positions(self, learners: slice, step: int, positions: Int[Tensor, "l n 2"]) -> None:
-        """Keep the positions of the agents before the action of a step."""
+        """Store the positions of the agents before the action of a step."""
         self._host["positions"][step, learners] = positions
 
     def complete(self) -> Rollout:

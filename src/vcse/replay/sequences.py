@@ -111,7 +111,7 @@ class SequenceReplay:
         return int(np.maximum(lengths - length + 1, 0).sum())
 
     def begin(self, image: UInt8[Tensor, "c h w"]) -> None:
-        """Keep the first image of an episode, which nothing led to. The episode before is complete."""
+        """Add the first image of an episode, which nothing led to. The episode before is complete."""
         slot = self.count % self.slots
         self.actions[slot] = self.rewards[slot] = 0
         self._add(image)
@@ -122,7 +122,7 @@ class SequenceReplay:
         self._is_in_progress = True
 
     def add(self, action: Float[Tensor, " a"], reward: float, image: UInt8[Tensor, "c h w"], *, ended: bool) -> None:
-        """Keep a step of the episode: what was done, and what it led to.
+        """Add a step of the episode: an action, and what it led to.
 
         Args:
             action: Action on the host.
@@ -148,7 +148,7 @@ class SequenceReplay:
             self._first_episode += int(is_gone)  # one at most, as one image at most is overwritten
 
     def restore(self, images: UInt8[np.ndarray, "t c h w"], steps: Shaped[np.ndarray, " t"]) -> None:
-        """Take back all images that were ever added, in order, with what led to each.
+        """Restore the replay from all images that were ever added, in order, with what led to each.
 
         The last episode counts as complete where its task ended, or where it has `most_steps` steps.
 

@@ -112,14 +112,14 @@ class TransitionReplay:
         terminated: Bool[Tensor, " l"],
         next_observations: Float[Tensor, "l d"],
     ) -> Float[Tensor, "l w"]:
-        """Keep a transition of every learner, all on the host, and return them as they are stored."""
+        """Add a transition of every learner, all on the host, and return them as they are stored."""
         rows = torch.cat((observations, actions, rewards[:, None], terminated[:, None].float(), next_observations), 1)
         self._staging.send(rows, self._rows[:, self.count % self.capacity])
         self.count += 1
         return rows
 
     def restore(self, rows: Sequence[Float[np.ndarray, "t w"]]) -> None:
-        """Take back all that each learner ever added, in order."""
+        """Restore the replay from all that each learner ever added, in order."""
         self.count = len(rows[0])
         start = self.count - self.size
         places = np.arange(start, self.count) % self.capacity

@@ -47,7 +47,7 @@ class Cohort(Protocol):
         """Return what a user should know and is known only now; empty if there is nothing."""
 
     def begin(self) -> None:
-        """Begin the first episodes, where no checkpoint is gone back to."""
+        """Begin the first episodes, where no checkpoint is loaded."""
 
     def step(self) -> None:
         """Act, see what the actions led to, and learn what is due.

@@ -224,7 +224,7 @@ def check_no_file(out: Path, what: str) -> None:
 
 
 def check_config(path: Path, config: RunConfig) -> RunConfig | None:
-    """Refuse a directory that holds another run than this or a longer one; gives the configuration there, if any.
+    """Refuse a directory that holds another run than this or a longer one; return the configuration there, if any.
 
     Another cadence of checkpoints makes no other run. One that has saved nothing, because its start failed, may be
     replaced: otherwise the corrected command would be refused.
@@ -333,7 +333,7 @@ def run_directories(path: Path) -> list[Path]:
 
 
 def those_without_problems(paths: Iterable[Path], look: Callable[[Path], RunConfig]) -> dict[Path, RunConfig]:
-    """Look at runs; one that is refused is named and left out, and where all are, that is raised."""
+    """Check runs; one that is refused is named and left out, and where all are, that is raised."""
     found: dict[Path, RunConfig] = {}
     problems: list[ValueError] = []
     for each in paths:

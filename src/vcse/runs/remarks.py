@@ -41,7 +41,7 @@ class Remarks:
         ]
 
     def take(self, rows: Sequence[Row]) -> None:
-        """Take the next row of every run in."""
+        """Add the next row of every run."""
         for run, row in enumerate(rows):
             if self._find_problem is None or self._is_said[run]:
                 continue

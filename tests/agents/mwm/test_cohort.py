@@ -417,7 +417,7 @@ def spoil(network, where):
     [
         ("critic", "head.output.bias", "critic_loss"),
         ("extrinsic_critic", "head.output.bias", "extrinsic_critic_loss"),
-        ("intrinsic", "head.output.bias", "intrinsic_loss"),
+        ("bonus_head", "head.output.bias", "intrinsic_loss"),
         ("model", "reward.head.output.bias", "reward_loss"),
         ("model", "decoder.output.bias", "feature_loss"),
         ("autoencoder", "pixel_output.bias", "autoencoder_loss"),

@@ -51,7 +51,7 @@ def test_a_policy_that_is_loaded_acts_as_the_one_that_was_trained(bonus):
     trained = trained_agent(config)
     saved = Saved(Path("run"), config, Checkpoint(0, {"agent": trained.state_dict()}))
     loaded = PLAYER.load([saved], "cpu")
-    assert loaded.intrinsic is None
+    assert loaded.bonus_head is None
     assert torch.equal(KIND.act(loaded, [3]), KIND.act(trained, [3]))
 
 

@@ -38,7 +38,7 @@ BLIND_TO_THE_GOAL = (
 
 
 def check(config: RunConfig) -> None:
-    """Refuse maps that are too small for the encoder, and what a task has no use for."""
+    """Refuse maps that are too small for the encoder, and settings that do not fit the task."""
     spec, settings = task_spec(config.task), A2CSettings.of(config.settings)
     make_encoder(observation_kind(config.task), spec.observation_shape, [torch.Generator()])  # which may refuse it
     shows_no_map = spec.is_foreign or observation_kind(config.task) == "state"
@@ -128,7 +128,7 @@ class A2CCohort(Lockstep[A2CSettings]):
         return self.update * self.step_frames
 
     def begin(self) -> None:
-        """Begin nothing: the environments are reset when they are made."""
+        """Do nothing: the environments are reset when they are made."""
 
     def close(self) -> None:
         """End the simulators."""
@@ -167,7 +167,7 @@ class A2CCohort(Lockstep[A2CSettings]):
         self.new_actions.append(self.rollouts.rollout.actions.to("cpu", torch.uint8).numpy())
 
     def _show(self, group: Group, t: int) -> Tensor:
-        """Put what a group's environments show into the rollout, and return it as it lies there."""
+        """Store a group's observations in the rollout, and return them there."""
         observations = self.rollouts.rollout.observations[group.learners, :, t]
         observations.copy_(torch.from_numpy(group.observations).view(observations.shape))
         return observations
@@ -293,7 +293,7 @@ class A2CCohort(Lockstep[A2CSettings]):
             self.check_replayed(learner, torch.from_numpy(self._observations(learner)), state["observations"])
 
     def _replay(self, states: Sequence[dict[str, Any]]) -> None:
-        """Bring the environments, which cannot be saved, to where they were: the same actions from the same seeds."""
+        """Replay the environments, which cannot be saved, to where they were: the same actions from the same seeds."""
         environments, steps = self.rollouts.rollout.actions.shape[1:]
         count = self.update * environments * steps
         taken = np.stack([directory.read_log("actions.bin", count, np.uint8) for directory in self.directories])

@@ -51,7 +51,7 @@ class BatchTransfer:
     def gather_in_place(
         self, chosen: Chosen, noise: Float[Tensor, "d n a"], shifts: Int[Tensor, "s m 2"]
     ) -> UpdateInputs:
-        """Do the same on a GPU, always in this memory from now on, so that an update can be captured that reads it."""
+        """Return the same, always in one memory of the GPU from now on, so that an update can be captured."""
         there, noise, shifts = self._sent(chosen, noise, shifts)
         if self._replay.images.is_cuda:
             self._captured_gather = CUDAGraph(lambda: self._replay.gather(there))

@@ -161,7 +161,7 @@ class SACCohort(OffPolicy[SACSettings]):
             self.bonus_mean.add(self.output.bonus)
 
     def _receive(self, actions: Float[Tensor, "l a"]) -> None:
-        """Keep what the actions led to, and begin new episodes where one ended."""
+        """Store what the actions led to, and begin new episodes where one ended."""
         step = self.environments.receive()
         next_observations = torch.from_numpy(step.next_observations)
         rewards, terminated = torch.from_numpy(step.rewards), torch.from_numpy(step.terminated)
@@ -239,7 +239,7 @@ class SACCohort(OffPolicy[SACSettings]):
             self.check_replayed(learner, self.observations[learner], state["observation"])
 
     def _replay_episodes(self, rows: Sequence[Float[np.ndarray, "t w"]]) -> None:
-        """Bring the environments, which cannot be saved, to where they were: the same actions from the same seeds."""
+        """Replay the environments, which cannot be saved, to where they were: the same actions from the same seeds."""
         start = self.agent.spec.observation_size
         stop = start + self.agent.spec.action_size
         begins = self.episode_begins

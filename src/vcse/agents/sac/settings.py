@@ -40,8 +40,8 @@ class SACSettings(AgentSettings):
     )
     step_cost: float = setting(
         0.0,
-        "Cost of each decision, in units of the task's reward, taken off where the bonus joins; logged returns and the "
-        "extrinsic critic are those of the task.",
+        "Cost of each decision, in units of the task's reward, subtracted where the bonus is added; logged returns and "
+        "the extrinsic critic do not include it.",
         range="not negative",
     )
     values: ValueSource = setting(
@@ -62,7 +62,7 @@ class SACSettings(AgentSettings):
     )
     hidden_units: int = setting(
         1024,
-        "Of each of the two hidden layers of every network.",
+        "Units of each of the two hidden layers of every network.",
         range="count",
         otherwise="256 for gymnasium/..., else 1024",
     )
@@ -71,14 +71,14 @@ class SACSettings(AgentSettings):
     )
     learning_rate: float = setting(
         1e-4,
-        "Of actor, critics and temperature.",
+        "Learning rate of actor, critics and temperature.",
         range="positive",
         is_option=False,
         otherwise="3e-4 for gymnasium/..., else 1e-4",
     )
     discount: float = setting(0.99, "Discount of rewards.", range="share", is_option=False)
     target_rate: float = setting(
-        0.005, "How far the target critics go towards the critics.", range="share", is_option=False
+        0.005, "Rate at which the target critics follow the critics.", range="share", is_option=False
     )
     target_every_updates: int = setting(
         2,
@@ -87,7 +87,9 @@ class SACSettings(AgentSettings):
         is_option=False,
         otherwise="1 for gymnasium/..., else 2",
     )
-    initial_temperature: float = setting(0.1, "Where it is learned.", range="positive", is_option=False)
+    initial_temperature: float = setting(
+        0.1, "Initial temperature, where it is learned.", range="positive", is_option=False
+    )
     seed_frames: int = setting(
         5_000,
         "Frames of random actions before the first update.",
@@ -95,7 +97,7 @@ class SACSettings(AgentSettings):
         unit="frames",
         otherwise="1k for gymnasium/..., else 5k",
     )
-    updates_per_step: float = setting(1.0, "Updates of every step; 0.5 is one at every other.", range="not negative")
+    updates_per_step: float = setting(1.0, "Updates per step; 0.5 is one at every other step.", range="not negative")
     replay_capacity: int = setting(600_000, "Transitions that are kept; never more than the run has.", unit="count")
 
     def __post_init__(self) -> None:

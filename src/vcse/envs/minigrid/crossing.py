@@ -143,7 +143,7 @@ def crossing_tables() -> CrossingTables:
 def _observed(
     placed: Sequence[tuple[int, int, int]],
 ) -> tuple[UInt8[np.ndarray, "states 7 7 3"], UInt8[np.ndarray, "maps 4 7 7 3"]]:
-    """Ask a world of the `minigrid` package what is seen from each place, and from each map's goal."""
+    """Return what a world of the `minigrid` package shows from each place, and from each map's goal."""
     if importlib.util.find_spec("minigrid") is None:
         raise RuntimeError(f"the minigrid package is not installed: {INSTALL}")
     import gymnasium

@@ -54,7 +54,7 @@ def map_planes(world: Any) -> np.ndarray:
 
 
 def _with_agent(empty: np.ndarray, world: Any) -> np.ndarray:
-    """Put the agent into a map without it, and say whether it carries something."""
+    """Put the agent into a map without it, and return whether it carries something."""
     carries = np.full((*empty.shape[:2], 1), world.carrying is not None, dtype=np.uint8)
     planes = np.concatenate((empty, carries), -1)
     planes[*world.agent_pos, :-1] = _one_hot(np.array([AGENT, 0, world.agent_dir]))

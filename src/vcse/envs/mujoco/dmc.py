@@ -54,7 +54,7 @@ def check_task(name: str, *, family: str = "dmc") -> None:
 
 @cache
 def task_spec(name: str) -> TaskSpec:
-    """Look a task up."""
+    """Return the spec of a task."""
     check_task(name)
     environment = simulate(name)
     shape = environment.begin(0).shape

@@ -40,7 +40,7 @@ def check_task(name: str) -> None:
 
 
 def task_spec(name: str) -> TaskSpec:
-    """Look a task up."""
+    """Return the spec of a task."""
     check_task(name)
     return TaskSpec(MOST_FRAMES, action_size=ACTION_SIZE, has_success=True)
 

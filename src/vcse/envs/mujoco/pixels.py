@@ -22,7 +22,7 @@ FAMILIES = ("dmc-pixels", "metaworld")
 
 
 def task_spec(family: str, name: str) -> TaskSpec:
-    """Look a task up. Nothing is rendered."""
+    """Return the spec of a task. Nothing is rendered."""
     if family == "metaworld":
         return metaworld.task_spec(name)
     dmc.check_task(name, family=family)
