@@ -31,9 +31,7 @@ class DrQv2Settings(AgentSettings):
     added: ClassVar = {"actor_normalization": False, "pre_activation_penalty": 0.0}
 
     beta: float = setting(0.1, "Weight of the bonus.", range="not negative", affects="any bonus")
-    beta_decay: float = setting(
-        0.0, "Share by which the weight of the bonus decays at every step.", affects="any bonus"
-    )
+    beta_decay: float = setting(0.0, "Share by which beta decays at every step.", affects="any bonus")
     action_noise: float | NoiseSchedule = setting(
         (0.2, 0.2, 1),
         "Standard deviation of the noise of actions: a number such as 0.2, or a linear schedule from one to another "

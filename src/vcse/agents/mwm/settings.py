@@ -29,7 +29,7 @@ class MWMSettings(AgentSettings):
     )
     sequence_sampling: SequenceSampling = setting(
         "ends",
-        "How sequences are sampled: uniform; or ends, those at the ends of episodes about ten times as often as others, "
+        "How sequences are sampled: uniform; or ends, those at the ends of episodes about ten times as often, "
         "from complete episodes alone.",
         otherwise="ends in release and paper, else uniform",
     )
@@ -69,29 +69,23 @@ class MWMSettings(AgentSettings):
     encoder_blocks: int = setting(4, "Blocks of the autoencoder's encoder.", range="count", is_option=False)
     decoder_blocks: int = setting(3, "Blocks of the autoencoder's decoder.", range="count", is_option=False)
     model_dimensions: int = setting(128, "Size of the world model's tokens.", range="count", is_option=False)
-    model_blocks: int = setting(
-        2, "Blocks of the world model's encoder, and of its decoder.", range="count", is_option=False
-    )
+    model_blocks: int = setting(2, "Blocks of the world model's encoder and decoder.", range="count", is_option=False)
     heads: int = setting(4, "Attention heads of all blocks.", range="count", is_option=False)
     deterministic: int = setting(1024, "Size of the deterministic state.", range="count")
     variables: int = setting(32, "Categorical variables of the stochastic state.", range="count", is_option=False)
     classes: int = setting(32, "Classes of each variable.", range="count", is_option=False)
-    hidden_units: int = setting(
-        512, "Units of each of the four hidden layers of actor, critics and rewards.", range="count"
-    )
+    hidden_units: int = setting(512, "Units of each hidden layer of actor, critics and rewards.", range="count")
     projection_size: int = setting(256, "Features of the bonus.", range="count", affects="any bonus", is_option=False)
 
     model_learning_rate: float = setting(3e-4, "Learning rate of the world model.", range="positive", is_option=False)
     autoencoder_learning_rate: float = setting(
-        3e-4, "Learning rate of the autoencoder.", range="positive", is_option=False
+        3e-4, "The autoencoder's learning rate.", range="positive", is_option=False
     )
-    warm_up_updates: int = setting(
-        2_500, "Updates over which the autoencoder's learning rate rises.", range="count", is_option=False
-    )
+    warm_up_updates: int = setting(2_500, "Updates of the autoencoder's warm-up.", range="count", is_option=False)
     learning_rate: float = setting(1e-4, "Learning rate of actor and critics.", range="positive", is_option=False)
     adam_epsilon: float = setting(1e-5, "Epsilon of all optimisers.", range="positive", is_option=False)
     most_gradient_norm: float = setting(
-        100.0, "Norm above which gradients are scaled down.", range="positive", is_option=False
+        100.0, "Norm to which gradients are clipped.", range="positive", is_option=False
     )
     weight_decay: float = setting(1e-6, "Share that weights lose at each update.", range="share", is_option=False)
     discount: float = setting(0.99, "Discount of rewards.", range="share", is_option=False)
@@ -103,9 +97,7 @@ class MWMSettings(AgentSettings):
         "Weight of the KL divergence, before it is clipped; 0.1 in the code of MWM's own authors.",
         range="not negative",
     )
-    kl_least: float = setting(
-        0.01, "Nats below which a divergence has no gradient.", range="not negative", is_option=False
-    )
+    kl_least: float = setting(0.01, "Free nats of the KL divergence.", range="not negative", is_option=False)
     target_updates: int = setting(100, "Updates between copies to the slow critics.", range="count", is_option=False)
     reward_momentum: float = setting(
         0.99, "Of the running mean of the size of rewards that they are divided by.", range="share", is_option=False

@@ -87,9 +87,7 @@ class SACSettings(AgentSettings):
         is_option=False,
         otherwise="1 for gymnasium/..., else 2",
     )
-    initial_temperature: float = setting(
-        0.1, "Initial temperature, where it is learned.", range="positive", is_option=False
-    )
+    initial_temperature: float = setting(0.1, "Initial value, where learned.", range="positive", is_option=False)
     seed_frames: int = setting(
         5_000,
         "Frames of random actions before the first update.",
