@@ -213,7 +213,7 @@ class ImageReplay:
         Where the images are there too, nothing waits for the host, so that it can be captured as a CUDA graph.
         """
         count = chosen.slots.shape[1]
-        # On the way to the host they are waited for: it would read them before they have arrived.
+        # Copies to the host are synchronous: it would read them too early otherwise.
         slots = chosen.slots.to(self._words.device, non_blocking=self._words.is_cuda)
         words = self._words.index_select(0, slots.flatten())
         channels, *sides = self.images.shape[1:]

@@ -211,7 +211,7 @@ class SequenceReplay:
 
         Where the images are there too, nothing waits for the host, so that it can be captured as a CUDA graph.
         """
-        # On the way to the host they are waited for: it would read them before they have arrived.
+        # Copies to the host are synchronous: it would read them too early otherwise.
         slots = chosen.slots.to(self._words.device, non_blocking=self._words.is_cuda)
         words = self._words.index_select(0, slots.flatten())
         images = words.view(torch.uint8).view(*slots.shape, *self.images.shape[1:])

@@ -20,7 +20,7 @@ class Staging:
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def send(self, tensor: Tensor, place: Tensor) -> None:
-        """Copy a tensor to its place, without waiting until it has arrived."""
+        """Copy a tensor to its place asynchronously."""
         if not self._is_needed:
             place.copy_(tensor)
             return

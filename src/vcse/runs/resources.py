@@ -53,13 +53,13 @@ class Room(NamedTuple):
     def of_files(self) -> str:
         """Return what all files take, with a warning where there is no room for them."""
         when = "at most" if self.at_once.until_done else "at the end"
-        said = f"files: {size(self.all_files)} more on disk {when}, where {size(self.free_disk)} are free"
+        text = f"files: {size(self.all_files)} more on disk {when}, where {size(self.free_disk)} are free"
         if self.all_files <= self.free_disk:
-            return said
-        said += "\nwarning: that is too little for all runs; the last will stop, and can be resumed once there is room"
+            return text
+        text += "\nwarning: that is too little for all runs; the last will stop, and can be resumed once there is room"
         if self.at_once.replay and not self.at_once.until_done:
-            said += "; with --no-keep-replay they leave far less behind"
-        return said
+            text += "; with --no-keep-replay they leave far less behind"
+        return text
 
     def describe(self) -> str:
         """Return what replays and files take; empty where there is no replay, and room for the files."""

@@ -163,10 +163,10 @@ class A2CCohort(Lockstep[A2CSettings]):
                 self._send(group, t, noise)
         for group in self.groups:
             self._receive(group, shape[2] - 1)
-            self._show(group, shape[2])
+            self._store_observations(group, shape[2])
         self.new_actions.append(self.rollouts.rollout.actions.to("cpu", torch.uint8).numpy())
 
-    def _show(self, group: Group, t: int) -> Tensor:
+    def _store_observations(self, group: Group, t: int) -> Tensor:
         """Store a group's observations in the rollout, and return them there."""
         observations = self.rollouts.rollout.observations[group.learners, :, t]
         observations.copy_(torch.from_numpy(group.observations).view(observations.shape))
@@ -174,12 +174,12 @@ class A2CCohort(Lockstep[A2CSettings]):
 
     def _send(self, group: Group, t: int, noise: Tensor) -> None:
         self.timer.start()
-        shown = self._show(group, t)
+        observations = self._store_observations(group, t)
         self.exact_values.remember(group.learners, t)
         if group.positions is not None:
-            positions = torch.from_numpy(group.positions).view(*shown.shape[:2], 2)
+            positions = torch.from_numpy(group.positions).view(*observations.shape[:2], 2)
             self.rollouts.keep_positions(group.learners, t, positions)
-        actions = self.agent.act(shown, noise[group.learners, :, t], group.learners)
+        actions = self.agent.act(observations, noise[group.learners, :, t], group.learners)
         self.rollouts.rollout.actions[group.learners, :, t] = actions
         group.environments.send(actions.flatten().cpu().numpy())
         self.timer.lap("act")

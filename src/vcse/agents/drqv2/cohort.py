@@ -101,15 +101,15 @@ class DrQv2Cohort(ImageCohort[DrQv2Settings, ImageReplay]):
     def describe(self) -> str:
         """Return what renders the images, when evaluations are, and whether a precision is slow on this device."""
         rendered_by = gl_backend(self.environment)
-        said = f"images: {self.config.image_quality}, rendered by {rendered_by}" if rendered_by else "images: 84 x 84"
+        text = f"images: {self.config.image_quality}, rendered by {rendered_by}" if rendered_by else "images: 84 x 84"
         every, episodes = self.config.eval_every_frames, self.config.eval_episodes
         if every and episodes:
             first = "first, and " if self.frame == 0 else ""
-            said += f"; {counted(episodes, 'episode')} of evaluation {first}every {every:,} frames"
+            text += f"; {counted(episodes, 'episode')} of evaluation {first}every {every:,} frames"
         # Measured on a CPU without instructions for it: convolutions and their gradients took 2.3 times as long.
         if self.common.encoder_precision == "bfloat16" and self.device == "cpu":
-            said += "\nbfloat16 is for GPUs: on a CPU it is slower than float32"
-        return said
+            text += "\nbfloat16 is for GPUs: on a CPU it is slower than float32"
+        return text
 
     def observe(self, image: UInt8[Tensor, "c h w"], *, is_first: bool) -> None:
         """Put a new image on the stack; the first one of an episode fills it."""

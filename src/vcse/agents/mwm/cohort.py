@@ -105,14 +105,14 @@ class MWMCohort(ImageCohort[MWMSettings, SequenceReplay]):
         """Return what renders, and what is learned before anything else."""
         settings = self.common
         renders = gl_backend(self.environment)
-        said = f"images: {settings.image_size} x {settings.image_size}, {self.config.image_quality}"
-        said += f", rendered by {renders}" if renders else ""
+        text = f"images: {settings.image_size} x {settings.image_size}, {self.config.image_quality}"
+        text += f", rendered by {renders}" if renders else ""
         if settings.pretraining_updates and self.agent.autoencoder_updates < settings.pretraining_updates:
             updates = counted(settings.pretraining_updates, "update")
-            said += f"; at frame {settings.seed_frames:,}, {updates} of the autoencoder alone"
+            text += f"; at frame {settings.seed_frames:,}, {updates} of the autoencoder alone"
         if settings.precision == "bfloat16" and self.device == "cpu":
-            said += "\nbfloat16 is for GPUs: on most CPUs it is slower than float32"
-        return said
+            text += "\nbfloat16 is for GPUs: on most CPUs it is slower than float32"
+        return text
 
     def observe(self, image: UInt8[Tensor, "c h w"], *, is_first: bool) -> None:
         """Keep a new image; where an episode begins, so does the policy's state."""

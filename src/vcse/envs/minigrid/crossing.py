@@ -45,7 +45,7 @@ class CrossingMap(NamedTuple):
         along, across = (x, y) if self.orientation == "vertical" else (y, x)
         return along == self.wall and across != self.opening
 
-    def draw(self, grid: Any) -> None:
+    def place_on(self, grid: Any) -> None:
         """Put the walls and the goal of this map into a grid of the `minigrid` package, and take all else out."""
         from minigrid.core.world_object import Goal, Wall
 
@@ -154,7 +154,7 @@ def _observed(
     world.reset(seed=0)
     grids = [Grid(SIDE, SIDE) for _ in MAPS]
     for each, grid in zip(MAPS, grids, strict=True):
-        each.draw(grid)
+        each.place_on(grid)
 
     def look(number: int, x: int, y: int, direction: int) -> np.ndarray:
         world.grid, world.agent_pos, world.agent_dir = grids[number], (x, y), direction

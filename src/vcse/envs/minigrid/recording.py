@@ -45,7 +45,7 @@ def record_grids(
         # Only the first reset is seeded: later layouts follow from it.
         view = world.reset(seed=seed if episode == 1 else None)[0]
         if fixed_map is not None:
-            fixed_map.draw(world.grid)
+            fixed_map.place_on(world.grid)
             view = world.gen_obs()
         step, return_so_far = 0, 0.0
         outcome: Outcome = ""

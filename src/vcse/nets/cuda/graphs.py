@@ -88,7 +88,7 @@ class PackedTransfer:
         self._sent = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def send(self, contents: Sequence[Tensor]) -> None:
-        """Send tensors, without waiting until they have arrived."""
+        """Send tensors asynchronously."""
         if self._sent is not None:
             self._sent.synchronize()  # what is overwritten here must have been copied
         for mine, theirs in zip(self._packed, contents, strict=True):
