@@ -38,14 +38,14 @@ NOTES = (
     "The paper says neither over which episodes its success is taken nor whether its average is a mean or the "
     "interquartile mean of its curves, and states no spread for its two numbers, 88.8% and 13.9%. Here it is the last "
     "100 training episodes of each run, then the mean over runs.",
-    "Where the paper's text and the code that its authors released disagree, these runs follow the code: vcse looks at "
+    "Where the paper's text and the code that its authors released disagree, these runs follow the code: VCSE looks at "
     "the third neighbour, not the fifth, and the bonus joins the advantage, not the reward.",
     "Seeds and simulator are ours: the layouts of a run come in another order than in the authors' runs.",
-    "se and vcse differ here in more than the value: the released se has another offset in the logarithm, another "
-    "normaliser and a memory of past states. The bonus se-matched, which differs from vcse in the value alone, is not "
-    "on this page, so nothing here says how much of the gap is due to the value.",
-    "The film is of the first seed, not of a chosen one. Actions are drawn from the policy, as in training; the gap is "
-    "drawn anew for each episode. What the agent sees is brighter.",
+    "SE and VCSE differ here in more than the value: the released SE has another offset in the logarithm, another "
+    "normaliser and a memory of past states. VCSE without value (--bonus se-matched), which differs from VCSE in the "
+    "value alone, is not on this page, so nothing here says how much of the gap is due to the value.",
+    "The video is of the first seed, not of a chosen one. Actions are sampled from the policy, as in training, and the "
+    "gap is drawn anew for each episode. What the agent sees is brighter.",
 )
 LEAST = {"seeds": 1, "first_seed": 0, "frames": 1, "eval_episodes": 0, "jobs": 1}
 
@@ -103,8 +103,8 @@ def headline(args: Args) -> Study:
         narrowed(study("minigrid"), seeds=args.seeds, frames=args.frames, tasks=[TASK]),
         title="Exploring with value-conditional state entropy",
         source=(
-            "Section 5.1. A2C learns a small grid world without a bonus (none), with state entropy (se) and with "
-            "value-conditional state entropy (vcse). The agent sees only the cells in front of it, is rewarded only at "
+            "Section 5.1. A2C learns a small grid world without a bonus, with state entropy (SE) and with "
+            "value-conditional state entropy (VCSE). The agent sees only the cells in front of it, is rewarded only at "
             "the goal, and has to find the one gap in a strip of lava on the way there"
         ),
         notes=NOTES,

@@ -1,4 +1,4 @@
-"""The tables and the figure of README.md in this folder, from the runs that lie in it; takes a few minutes.
+"""The tables of README.md in this folder, from the runs that lie in it; takes a few minutes.
 
 python results/minigrid/make.py
 """
@@ -13,9 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from vcse.reports import figures
 from vcse.reports.loaded_runs import gather
-from vcse.reports.panels import draw
 from vcse.reports.statistics import (
     Aggregate,
     Scores,
@@ -29,7 +27,7 @@ from vcse.reports.verdicts import FEWEST_EPISODES
 from vcse.runs.checkpoint import write_atomically
 
 HERE = Path(__file__).parent
-PAGE, FIGURE = HERE / "README.md", HERE / "success.png"
+PAGE = HERE / "README.md"
 
 # Where success is judged beside the area under the curve.
 NAMED_FRAMES = {
@@ -117,12 +115,6 @@ Claim = tuple[str, str]  # the first method is ahead of the second
 def main() -> int:
     """Make all that follows from the numbers."""
     study = read_study()
-    drawn: dict[str, dict[str, figures.Drawn]] = {}
-    for (task, method), runs in study.items():
-        drawn.setdefault(task, {})[method] = draw(
-            runs.frames, runs.success, np.ones(runs.success.shape, dtype=np.bool_)
-        )
-    write_atomically(FIGURE, figures.to_png(figures.success_curves(drawn)))
     judged = judge(study)
     parts = {
         "size": size(study),

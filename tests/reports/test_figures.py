@@ -13,9 +13,10 @@ from vcse.reports.figures import (
     OTHER_COLOURS,
     THEMES,
     Drawn,
+    Panel,
+    learning_curves,
     method_colour,
     spread,
-    success_curves,
     to_png,
     visit_maps,
 )
@@ -49,8 +50,8 @@ def test_every_method_can_be_seen_on_light_and_on_dark():
 def test_a_method_has_one_colour_whoever_else_is_there():
     assert method_colour("vcse", ["a", "vcse"]) == METHOD_COLOURS["vcse"]
     assert method_colour("b", ["none", "a", "b"]) == OTHER_COLOURS[1]
-    two = {"x/one": {"mine": make_line(0.1, 0.2)}, "x/two": {"other": make_line(0.1, 0.2), "mine": make_line(0.3, 0.4)}}
-    first, second = success_curves(two).axes[:2]
+    one, other = {"mine": make_line(0.1, 0.2)}, {"other": make_line(0.1, 0.2), "mine": make_line(0.3, 0.4)}
+    first, second = learning_curves([Panel("x/one", one), Panel("x/two", other)]).axes[:2]
     assert first.lines[0].get_color() == second.lines[1].get_color() == OTHER_COLOURS[0]
 
 
@@ -59,20 +60,20 @@ def test_a_method_has_one_colour_whoever_else_is_there():
     [((0.5,), [5000]), ((0.1, 0.2), []), ((0.1, np.nan, 0.2, 0.3), [5000]), ((np.nan, 0.1, np.nan), [10_000])],
 )
 def test_a_point_that_no_line_shows_has_a_mark(middle, points):
-    (panel,) = success_curves({"minigrid/LavaGapS7": {"vcse": make_line(*middle)}}).axes
+    (panel,) = learning_curves([Panel("minigrid/LavaGapS7", {"vcse": make_line(*middle)})]).axes
     marked = [line for line in panel.lines if line.get_marker() == "o"]
     assert [frame for line in marked for frame in line.get_xdata().tolist()] == points
 
 
 def test_a_run_that_has_only_begun_can_be_drawn():
     begun = make_line(0.2)._replace(frames=np.array([0]))
-    (panel,) = success_curves({"dmc-pixels/hopper_stand": {"vcse": begun}}).axes
+    (panel,) = learning_curves([Panel("dmc-pixels/hopper_stand", {"vcse": begun})]).axes
     assert panel.get_xlim() == (0, 1)
 
 
 def test_a_line_is_dotted_where_some_runs_have_ended():
     whole = make_line(0.1, 0.2, 0.3, 0.4)
-    (panel,) = success_curves({"task": {"vcse": whole._replace(runs=np.array([8, 8, 8, 7]))}}).axes
+    (panel,) = learning_curves([Panel("task", {"vcse": whole._replace(runs=np.array([8, 8, 8, 7]))})]).axes
     solid, dotted = panel.lines
     assert (solid.get_linestyle(), dotted.get_linestyle()) == ("-", ":")
     np.testing.assert_array_equal(solid.get_ydata(), [0.1, 0.2, 0.3, np.nan])
@@ -83,7 +84,7 @@ def test_a_line_is_dotted_where_some_runs_have_ended():
 
 def test_lines_bands_and_labels_show_the_numbers():
     lines = {"none": make_line(0.1, 0.12), "se": make_line(0.1, 0.13), "vcse": make_line(0.1, 0.9)}
-    (panel,) = success_curves({"minigrid/LavaGapS7": lines}).axes
+    (panel,) = learning_curves([Panel("minigrid/LavaGapS7", lines)]).axes
     assert panel.get_title(loc="left") == "minigrid/LavaGapS7"
     for drawn, band, (method, line) in zip(panel.lines, panel.collections, lines.items(), strict=True):
         np.testing.assert_array_equal(drawn.get_xydata(), np.stack((line.frames, line.iqm), -1))
@@ -92,22 +93,59 @@ def test_lines_bands_and_labels_show_the_numbers():
         assert (edges.min(), edges.max()) == (line.low.min(), line.high.max())
     assert [label.get_text() for label in panel.texts] == ["none  12%", "se  13%", "vcse  90%"]
     heights = [label.xyann[1] for label in panel.texts]
-    assert heights[1] - heights[0] == pytest.approx(0.075)  # moved apart
+    assert heights[1] - heights[0] == pytest.approx(0.09)  # moved apart
     assert heights[2] == pytest.approx(0.9, abs=1e-5)
     assert [label.xy for label in panel.texts] == [(10_000, 0.12), (10_000, 0.13), (10_000, 0.9)]
     assert [label.arrow_patch is not None for label in panel.texts] == [True, True, False]  # led back to the lines
 
 
+def test_runs_are_thin_lines_below_the_bands_and_count_for_the_scale():
+    scores = np.array([[0.0, 0.1], [0.2, 0.7]])
+    line = make_line(0.1, 0.4)._replace(scores=scores)
+    for is_share, highest in ((True, 1), (False, 0.7)):
+        (panel,) = learning_curves([Panel("task", {"vcse": line}, "returns", is_share)]).axes
+        thin, band = panel.collections
+        np.testing.assert_array_equal([each[:, 1] for each in thin.get_segments()], scores)
+        assert thin.get_zorder() < band.get_zorder() < panel.lines[0].get_zorder()
+        assert (thin.get_linewidth()[0] < 1, thin.get_alpha() < 0.5) == (True, True)
+        assert panel.get_ylim()[1] == pytest.approx(1.02 * highest + 0.0, abs=0.005)
+
+
+@pytest.mark.parametrize("methods", [2, 12])
+@pytest.mark.parametrize("panels", [1, 2, 4])
+def test_nothing_is_cut_off_and_labels_do_not_touch(panels, methods):
+    lines = {f"a method of many words {number}": make_line(0.1, 1.0 - 0.01 * number) for number in range(methods)}
+    label = "success rate over the last 100 training episodes"
+    figure = learning_curves([Panel(f"minigrid/Task{number}", lines, label) for number in range(panels)])
+    figure.draw_without_rendering()
+    page = figure.bbox
+    for panel in figure.axes:
+        if panel.get_visible():
+            boxes = [each.get_window_extent() for each in panel.texts]
+            boxes += [panel.get_tightbbox()]
+            assert all(
+                page.x0 <= box.x0 and page.y0 <= box.y0 and box.x1 <= page.x1 and box.y1 <= page.y1 for box in boxes
+            )
+            bottoms = sorted(
+                box.y0 for box in boxes[:methods]
+            )  # boxes reach up to the line that a label is led back to
+            font = panel.texts[0].get_fontsize() * figure.dpi / 72
+            assert all(after - before >= font for before, after in itertools.pairwise(bottoms))
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert page.x0 <= box.x0 < box.x1 <= page.x1
+
+
 def test_of_lines_that_end_alike_the_one_that_was_ahead_has_the_higher_label():
     lines = {"none": make_line(0.2, 1.0), "se": make_line(0.9, 1.0), "vcse": make_line(0.5, 1.0)}
-    (panel,) = success_curves({"minigrid/LavaGapS7": lines}).axes
+    (panel,) = learning_curves([Panel("minigrid/LavaGapS7", lines)]).axes
     by_height = sorted(panel.texts, key=lambda label: -label.xyann[1])
     assert [label.get_text() for label in by_height] == ["se  100%", "vcse  100%", "none  100%"]
 
 
 def test_where_names_do_not_fit_numbers_stand_for_them():
     names = [f"vcse-beta-{number}" for number in range(7)]
-    figure = success_curves({"task": {name: make_line(0.1, 0.1 * number) for number, name in enumerate(names)}})
+    figure = learning_curves([Panel("task", {name: make_line(0.1, 0.1 * n) for n, name in enumerate(names)})])
     assert [label.get_text() for label in figure.axes[0].texts] == list("1234567")
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [f"{n}  {name}" for n, name in enumerate(names, 1)]
@@ -115,27 +153,30 @@ def test_where_names_do_not_fit_numbers_stand_for_them():
 
 def test_that_nothing_ever_rises_above_0_is_said():
     zero = make_line(0.0, 0.0)._replace(low=np.zeros(2), high=np.zeros(2))
-    for is_share, told in ((True, "0% in every run, throughout"), (False, "0 in every run, throughout")):
-        (panel,) = success_curves({"task": {"vcse": zero, "none": zero}}, is_share=is_share).axes
+    for is_share, told in (
+        (True, "0% in every run throughout training"),
+        (False, "0 in every run throughout training"),
+    ):
+        (panel,) = learning_curves([Panel("task", {"vcse": zero, "none": zero}, is_share=is_share)]).axes
         assert told in [text.get_text() for text in panel.texts]
-    (panel,) = success_curves({"task": {"vcse": zero, "none": make_line(0.0, 0.1)}}).axes
+    (panel,) = learning_curves([Panel("task", {"vcse": zero, "none": make_line(0.0, 0.1)})]).axes
     assert len(panel.texts) == 2
 
 
 def test_a_label_tells_the_last_number_that_is_known():
-    (panel,) = success_curves({"task": {"vcse": make_line(0.2, 0.3, np.nan)}}).axes
+    (panel,) = learning_curves([Panel("task", {"vcse": make_line(0.2, 0.3, np.nan)})]).axes
     assert [label.get_text() for label in panel.texts] == ["vcse  30%"]
 
 
 def test_panels_of_many_tasks_and_none():
-    figure = success_curves({f"task{number}": {"vcse": make_line(0.1, 0.2)} for number in range(4)})
+    figure = learning_curves([Panel(f"task{number}", {"vcse": make_line(0.1, 0.2)}) for number in range(4)])
     assert [panel.get_visible() for panel in figure.axes] == [True] * 4 + [False] * 2
-    with pytest.raises(ValueError, match="tasks must hold at least one task, got none"):
-        success_curves({})
+    with pytest.raises(ValueError, match="shown must hold at least one panel, got none"):
+        learning_curves([])
 
 
 def test_a_figure_becomes_a_png_with_the_colour_of_its_page():
-    with Image.open(io.BytesIO(to_png(success_curves({"task": {"vcse": make_line(0.1, 0.2)}}), 50))) as image:
+    with Image.open(io.BytesIO(to_png(learning_curves([Panel("task", {"vcse": make_line(0.1, 0.2)})]), 50))) as image:
         assert (image.format, image.size) == ("PNG", (350, 200))
     walls, beyond = make_room()
     visits = {"vcse": np.ones((2, 5, 5)) * ~walls}

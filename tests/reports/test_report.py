@@ -5,7 +5,11 @@ import math
 import re
 import shutil
 import subprocess
+from base64 import b64decode
+from collections import Counter
 from html.parser import HTMLParser
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -13,10 +17,11 @@ import pytest
 from vcse.agents.a2c.settings import a2c_settings
 from vcse.reports.archive import write_archive
 from vcse.reports.external_curves import ForeignCurves
-from vcse.reports.figures import Drawn, success_curves
+from vcse.reports.figures import MOST_RUNS, Drawn, Panel, learning_curves
 from vcse.reports.loaded_runs import gather
 from vcse.reports.panels import MOST_POINTS, draw
 from vcse.reports.report import _gain, _score, write_report
+from vcse.reports.sections import find_all, make_section
 from vcse.reports.verdicts import ALL_TASKS, FEWEST_EPISODES
 from vcse.runs.config import RunConfig
 from vcse.studies.catalog import study
@@ -111,7 +116,7 @@ class Structure(HTMLParser):
 @pytest.mark.parametrize(("seeds", "is_said"), [(2, True), (4, True), (5, False)])
 def test_an_interval_of_few_runs_is_said_to_be_from_the_lowest_to_the_highest(tmp_path, seeds, is_said):
     page = write_report(make_study(tmp_path, tasks=(LAVA,), seeds=seeds))
-    assert ("goes from the lowest to the highest" in Structure(page.read_text()).text) == is_said
+    assert ("spans the lowest to the highest" in Structure(page.read_text()).text) == is_said
     row = read_csv(page.parent / "table.csv")[-1]
     lowest, highest = 0.9, 0.9 + 0.01 * (seeds - 1)
     ends = [float(row[name]) for name in row if name in ("low", "high")]
@@ -135,11 +140,12 @@ def test_a_study_gives_curves_numbers_and_verdicts(tmp_path):
     (drawing,) = json.loads(found.data)
     assert [each["name"] for each in drawing["series"]] == ["none", "se", "vcse"]
     assert [panel["task"] for panel in drawing["panels"]] == [LAVA, EMPTY]
-    line = drawing["panels"][0]["lines"]["vcse"]
-    assert (line["frames"], line["runs"]) == ([25_000, 50_000, 75_000, 100_000], 6)
-    assert line["iqm"][-1] == pytest.approx(0.925)
-    assert line["low"][-1] < 0.925 < line["high"][-1]
-    assert line["std"][-1] == pytest.approx(np.std(0.01 * np.arange(6)), abs=1e-5)
+    panel = drawing["panels"][0]
+    line = panel["lines"]["vcse"]
+    assert (panel["frames"], line["runs"]) == ([25_000, 50_000, 75_000, 100_000], 6)
+    assert line["iqm"][-1] == 925  # thousandths
+    assert line["low"][-1] < 925 < line["high"][-1]
+    assert line["std"][-1] == round(1000 * np.std(0.01 * np.arange(6)))
     names = {"index.html", "curves.png", "curves.svg", "curves.csv", "claims.csv", "table.csv"}
     assert {path.name for path in page.parent.iterdir()} == names
 
@@ -151,7 +157,7 @@ def test_the_files_have_the_numbers_of_the_runs(tmp_path):
         for row in read_csv(out / "curves.csv")
         if (row["task"], row["method"], row["frame"]) == (LAVA, "vcse", "100000")
     ]
-    assert list(last) == ["task", "method", "frame", "runs", "iqm", "low", "high", "mean", "std"]
+    assert list(last) == ["task", "method", "frame", "runs", "iqm", "low", "high", "mean", "std", "measure"]
     assert [float(last[name]) for name in ("runs", "iqm", "mean")] == pytest.approx([6, 0.925, 0.925])
     (cell,) = [row for row in read_csv(out / "table.csv") if (row["task"], row["method"]) == (EMPTY, "se")]
     assert (cell["frame"], cell["runs"], float(cell["iqm"])) == ("100000", "6", pytest.approx(0.325))
@@ -160,7 +166,7 @@ def test_the_files_have_the_numbers_of_the_runs(tmp_path):
     assert (first["by"], first["task"], first["verdict"], first["runs"]) == ("paper", LAVA, "holds", "6")
     assert float(first["difference"]) == pytest.approx((0.9 - 0.3) * (0.2 / 2 + 0.5 + 1 + 1 / 2) / 3)
     assert {row["task"] for row in claims if row["claim"] == first["claim"]} == {LAVA, EMPTY, ALL_TASKS}
-    assert "on 2 of 6 tasks" in (out / "index.html").read_text()
+    assert '<span class="reason">2 of 6 tasks</span>' in (out / "index.html").read_text()
 
 
 def test_claims_have_paired_intervals_and_corrected_verdicts_behind_what_they_had_before(tmp_path):
@@ -187,8 +193,8 @@ def test_a_page_of_claims_that_are_judged_by_seed_says_so(tmp_path):
     entry = dataclasses.replace(entry, claims=(Claim("Faster.", "vcse", "se", paired=True),))
     page = write_report(tmp_path, entry=entry)
     text = Structure(page.read_text()).text
-    assert "vcse against se: area under the curve, paired by seed." in text
-    assert "Claims marked so are judged by it" in text
+    assert "VCSE against SE: area under the curve, paired by seed." in text
+    assert "Claims that say so are judged by it" in text
     assert "corrected for their number" not in text  # there is one
 
 
@@ -239,7 +245,7 @@ def test_the_page_needs_nothing_but_itself(tmp_path):
         assert link == "data:," or link.startswith("#") or (page.parent / link).is_file()
     assert "://" not in text
     assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|import\(|sendBeacon|WebSocket|EventSource", text)
-    assert "1 film of 2 MB or more: not shown here." in found.text
+    assert "1 video of 2 MB or more: not shown here." in found.text
 
 
 def test_words_from_run_directories_cannot_become_a_script(tmp_path):
@@ -338,11 +344,11 @@ def test_any_column_can_be_shown_on_a_page_of_its_own_which_judges_nothing(tmp_p
     assert page == tmp_path / "report-bonus_mean" / "index.html"
     found = Structure(page.read_text())
     (drawing,) = json.loads(found.data)
-    assert not drawing["isShare"]
+    assert not any(panel["isShare"] for panel in drawing["panels"])
     assert [panel["lines"].keys() for panel in drawing["panels"]] == [{"vcse"}, {"vcse"}]
     assert drawing["panels"][1]["lines"]["vcse"]["iqm"][-1] == pytest.approx(-2.125)
-    assert "Column bonus_mean over frames" in found.text
-    assert "What is said" not in found.text
+    assert "Learning curves: column bonus_mean" in found.text
+    assert "Claims and verdicts" not in found.text
     assert not (page.parent / "claims.csv").exists()
     judged = write_report(tmp_path, column="success_rate")  # which is what the study is judged by
     assert read_csv(judged.parent / "claims.csv") == read_csv(write_report(tmp_path).parent / "claims.csv")
@@ -353,7 +359,7 @@ def test_a_column_without_a_number_in_it_is_said_to_be_so_and_is_no_matter_of_ep
     make_run(tmp_path, "vcse", 0, [math.nan, 0.5], task="dmc-pixels/hopper_stand", agent="drqv2")
     found = Structure(write_report(tmp_path, column="success_rate").read_text())
     assert "dmc-pixels/hopper_stand with none: 1 run without success_rate, not drawn." in found.text
-    assert "Success of the last 10 training episodes over frames" in found.text
+    assert "Learning curves: success rate over the last 10 training episodes" in found.text
     (drawing,) = json.loads(found.data)
     assert [each["name"] for each in drawing["series"]] == ["vcse"]
 
@@ -372,7 +378,9 @@ def test_a_negative_score_has_a_minus_sign(number, told):
 
 def test_a_page_about_one_task_begins_with_how_the_methods_ended(tmp_path):
     one = Structure(write_report(make_study(tmp_path / "one", tasks=(LAVA,))).read_text()).text
-    assert "After 100K frames: vcse 92.5%, se 32.5%, none 12.5% (mean over runs, success of the last 100" in one
+    assert (
+        "After 100K frames: VCSE 92.5%; SE 32.5%; no bonus 12.5% (mean over runs, success rate over the last 100" in one
+    )
     assert "(mean over runs" not in Structure(write_report(make_study(tmp_path / "two")).read_text()).text
 
 
@@ -391,8 +399,8 @@ def test_runs_of_no_study_are_shown_without_claims(tmp_path):
         make_run(tmp_path / "mine", "own", seed, [12.5, 800.0], column="return_mean", task="dmc/hopper_hop")
     found = Structure(write_report(tmp_path / "mine").read_text())
     (drawing,) = json.loads(found.data)
-    assert (drawing["name"], drawing["isShare"]) == ("mine", False)
-    assert "What is said" not in found.text
+    assert (drawing["name"], drawing["panels"][0]["isShare"]) == ("mine", False)
+    assert "Claims and verdicts" not in found.text
     assert "800" in found.text
     assert "vcse train minigrid" in found.text
     assert "Runs in mine" in found.text
@@ -405,7 +413,7 @@ def test_a_run_that_does_not_know_a_metric_yet_does_not_choose_it_for_all(tmp_pa
         make_run(tmp_path / "mine", "vcse", seed, [0.5, 1.0], column="eval_return_mean")
     make_run(tmp_path / "mine", "none", 0, [3.0, 3.0], column="episodes")
     page = write_report(tmp_path / "mine").read_text()
-    assert "Return in evaluation over frames" in page
+    assert "Learning curves: mean return in evaluation" in page
 
 
 def test_all_commands_are_shown(tmp_path):
@@ -438,14 +446,32 @@ def test_tasks_of_every_command_are_judged(tmp_path):
 def test_settings_of_a_bonus_are_those_of_methods_that_have_one(tmp_path):
     text = Structure(write_report(make_study(tmp_path, seeds=1)).read_text()).text
     _, _, differences = text.partition("How the methods differ")
-    differences, _, common = differences.partition("What all runs share")
-    assert re.sub(r"\s+", "", differences) == "settingnonesevcsea2c.bonus.namenonesevcsea2c.bonus.k–53"
+    differences, _, common = differences.partition("Settings that all runs share")
+    assert re.sub(r"\s+", "", differences) == "methoda2c.bonus.namea2c.bonus.knobonusnonenone–SEsese5VCSEvcsevcse3"
     assert "a2c.beta0.005" in re.sub(r"\s+", "", common)
     for seed in range(2):
         make_run(tmp_path / "none", "none", seed, [0.5])
     text = Structure(write_report(tmp_path / "none").read_text()).text
     assert "a2c.bonus.name" in text
     assert "a2c.bonus.k" not in text
+
+
+def test_a_setting_of_the_bonus_is_told_where_a_step_cost_makes_it_matter(tmp_path):
+    for method, bonus, deviations in (
+        ("none", "none", {}),
+        ("none-cost", "none", {"step_cost": 0.02}),
+        ("vcse", "vcse", {}),
+    ):
+        path = make_run(tmp_path, method, 0, [0.5, 0.6])
+        settings = a2c_settings(bonus, "release", task=LAVA, **deviations)
+        config = json.loads((path / "config.json").read_text())
+        config["a2c"] = json.loads(json.dumps(dataclasses.asdict(settings)))
+        (path / "config.json").write_text(json.dumps(config))
+    (section,) = (
+        make_section(each, (), column=None, taken=(), progress=print) for each in find_all(tmp_path, None, print)
+    )
+    assert section.differences["a2c.injection"] == {"none": "–", "none-cost": "reward", "vcse": "after_gae"}
+    assert section.differences["a2c.step_cost"] == {"none": "0", "none-cost": "0.02", "vcse": "0"}
 
 
 def test_runs_of_an_earlier_release_stand_beside_those_of_this_one(tmp_path):
@@ -468,7 +494,9 @@ def test_one_run_has_no_interval(tmp_path):
     for name in ("table.csv", "claims.csv"):
         assert {(row["low"], row["high"]) for row in read_csv(out / name)} == {("", "")}
     assert {row["runs"] for row in read_csv(out / "table.csv")} == {"1"}
-    assert not re.search(r"\d to ", Structure((out / "index.html").read_text()).text.partition("What is said")[2])
+    assert not re.search(
+        r"\d to ", Structure((out / "index.html").read_text()).text.partition("Claims and verdicts")[2]
+    )
 
 
 def test_claims_that_lack_nothing_but_runs_are_no_findings(tmp_path):
@@ -489,8 +517,8 @@ def test_lines_begin_where_enough_episodes_have_ended(tmp_path):
             (path / "train.csv").write_text("\n".join(("frame,episodes,success_rate", *rows)) + "\n")
     found = Structure(write_report(tmp_path / "mine").read_text())
     (drawing,) = json.loads(found.data)
-    assert drawing["panels"][0]["lines"]["se"]["iqm"] == [None, 0.5, 0.5]
-    assert f"A line begins where {FEWEST_EPISODES} training episodes of each run have ended" in found.text
+    assert drawing["panels"][0]["lines"]["se"]["iqm"] == [None, 500, 500]
+    assert f"A line starts once {FEWEST_EPISODES} training episodes of every run have ended" in found.text
     reason = f"no line, as at no point have {FEWEST_EPISODES} episodes of every run ended."
     assert f"{LAVA} with vcse: {reason}" in found.text
     assert (tmp_path / "mine" / "report" / "curves.png").is_file()
@@ -508,7 +536,7 @@ def test_what_is_wrong_is_said_on_the_page(tmp_path):
     said = []
     text = Structure(write_report(tmp_path, progress=said.append).read_text()).text
     assert [each for each in said if each.endswith(".")] == re.findall(
-        r"^\S.*\.$", text.partition("Found while reading")[2].partition("How it was made")[0], re.MULTILINE
+        r"^\S.*\.$", text.partition("Problems found in the data")[2].partition("How it was made")[0], re.MULTILINE
     )
     assert "minigrid-LavaGapS7/vcse/seed0: the last row of train.csv is half written and is left out." in text
     assert "minigrid-LavaGapS7/vcse/seed1 is left out: config.json cannot be read" in text
@@ -548,8 +576,8 @@ def test_visits_are_drawn_where_the_study_is_about_them(tmp_path):
     found = Structure(write_report(tmp_path).read_text())
     assert [source.partition(",")[0] for source in found.sources] == ["data:image/png;base64"] * 2
     (drawing,) = json.loads(found.data)
-    line = drawing["panels"][0]["lines"]["vcse"]
-    assert (line["frames"], line["iqm"]) == ([500, 1000], [0, 0.25])
+    (panel,) = drawing["panels"]
+    assert (panel["frames"], panel["lines"]["vcse"]["iqm"]) == ([500, 1000], [0, 250])
 
 
 def test_other_peoples_curves_are_dashed_lines_on_their_task(tmp_path):
@@ -565,11 +593,11 @@ def test_other_peoples_curves_are_dashed_lines_on_their_task(tmp_path):
     ]
     assert drawing["series"][2]["colour"] == drawing["series"][3]["colour"]
     line = drawing["panels"][0]["lines"]["vcse, theirs.csv"]
-    assert (line["iqm"], line["runs"]) == ([0.2, 0.3, 0.5], [2, 2, 1])
+    assert (line["frames"], line["iqm"], line["runs"]) == ([1000, 2000, 3000], [200, 300, 500], [2, 2, 1])
     assert "vcse, theirs.csv" not in drawing["panels"][1]["lines"]
     here = f"success_rate on {LAVA}, {EMPTY}; --overlay-task says which of these tasks it is about."
     assert f"Nothing of other.csv is drawn: it has success_rate on DoorKey-8x8, and here is {here}" in found.text
-    assert "Dashed lines are other people's, as far as ours go." in found.text
+    assert "Dashed lines are other people's results, up to the last frame of ours." in found.text
     returns = theirs._replace(metric="return_mean")
     found = Structure(write_report(tmp_path, overlays=[returns]).read_text())
     assert "theirs.csv is drawn: it has return_mean on LavaGapS7, and here is success_rate.\n" in found.text
@@ -587,7 +615,7 @@ def test_other_peoples_curves_of_one_method_on_several_tasks_are_one_entry_of_th
     assert [each["name"] for each in theirs] == ["theirs, several files"]
     for panel in drawing["panels"]:
         line = panel["lines"]["theirs, several files"]
-        assert (line["frames"], line["iqm"]) == ([25_000, 100_000], [0.2, 0.6])  # as far as ours go
+        assert (line["frames"], line["iqm"]) == ([25_000, 100_000], [200, 600])  # as far as ours go
     assert "pS7.csv, x16.csv" in theirs[0]["explanation"]
 
 
@@ -626,7 +654,7 @@ def test_tasks_are_put_together_where_the_figure_is_an_aggregate(tmp_path):
 def test_long_names_stand_below_the_figure_and_returns_have_their_own_scale(methods, labels):
     middle = np.array([-10.0, 30.0])
     line = Drawn(np.array([1, 2]), np.array([3, 3]), middle, middle - 10, middle + 10, middle, np.full(2, 10.0))
-    figure = success_curves({"task": dict.fromkeys(methods, line)}, label="return", is_share=False)
+    figure = learning_curves([Panel("task", dict.fromkeys(methods, line), is_share=False)])
     (panel,) = figure.axes
     assert [label.get_text() for label in panel.texts] == labels
     assert [len(legend.get_texts()) for legend in figure.legends] == ([2] if labels == ["1", "2"] else [])
@@ -666,10 +694,90 @@ def test_long_curves_are_thinned_out_and_other_frames_are_put_together(tmp_path)
     make_run(tmp_path, "vcse", 0, long.tolist(), frames=list(range(10, 10_010, 10)))
     make_run(tmp_path, "vcse", 1, long[:500].tolist(), frames=list(range(20, 10_020, 20)))
     (drawing,) = json.loads(Structure(write_report(tmp_path).read_text()).data)
-    line = drawing["panels"][0]["lines"]["vcse"]
-    assert len(line["frames"]) == MOST_POINTS
-    assert (line["frames"][0], line["frames"][-1]) == (10, 10_000)
+    (panel,) = drawing["panels"]
+    assert len(panel["frames"]) == MOST_POINTS
+    assert (panel["frames"][0], panel["frames"][-1]) == (10, 10_000)
+    line = panel["lines"]["vcse"]
     assert set(line["runs"]) == {1, 2}
+    every, runs = line["every"], line["scores"]
+    assert {len(run) for run in runs} == {-(-(MOST_POINTS - 1) // every) + 1}
+    assert [run[0] for run in runs] == [0, None]  # percents; the second begins later
+    assert [run[-1] for run in runs] == [100, 50]
+
+
+def test_runs_are_drawn_one_by_one_up_to_a_number_that_the_page_states(tmp_path):
+    make_study(tmp_path / "all", tasks=(LAVA,), levels={"vcse": 0.8}, seeds=MOST_RUNS)
+    make_study(tmp_path / "more", tasks=(LAVA,), levels={"vcse": 0.8}, seeds=MOST_RUNS + 2)
+    for name, is_hidden in (("all", False), ("more", True)):
+        found = Structure(write_report(tmp_path / name).read_text())
+        ((line,),) = ([panel["lines"]["vcse"] for panel in each["panels"]] for each in json.loads(found.data))
+        assert [run[-1] for run in line["scores"]] == [80 + seed for seed in range(MOST_RUNS)]
+        assert (f"the first {MOST_RUNS} of each method" in found.text) == is_hidden
+
+
+def test_methods_are_named_in_words_and_their_labels_stay_findable(tmp_path):
+    make_study(tmp_path, levels={"none": 0.1, "vcse": 0.9, "se-matched": 0.9, "vcse-reward": 0.8, "mine": 0.7})
+    page = write_report(tmp_path)
+    found = Structure(page.read_text())
+    (drawing,) = json.loads(found.data)
+    names = {each["name"]: each["label"] for each in drawing["series"]}
+    in_words = {"none": "no bonus", "vcse": "VCSE", "se-matched": "VCSE without value", "mine": "mine"}
+    assert names == in_words | {"vcse-reward": "VCSE in the reward"}
+    assert "VCSE against no bonus: area under the curve." in found.text
+    assert 'title="se-matched"' in page.read_text()  # of the rows of the tables
+    assert {row["method"] for row in read_csv(page.parent / "table.csv")} == set(names)
+    assert "VCSE without value" in (page.parent / "curves.svg").read_text()
+    differ = found.text.partition("How the methods differ")[2].partition("Settings that all runs share")[0]
+    assert "VCSE in the reward vcse-reward" in differ
+
+
+def test_the_claim_about_the_control_leads_the_page_and_no_file(tmp_path):
+    page = write_report(make_study(tmp_path, levels={"se": 0.3, "vcse": 0.9, "se-matched": 0.9, "none": 0.1}))
+    text = Structure(page.read_text()).text
+    before, _, claims = text.partition("Claims and verdicts")
+    about = next(claim.says for claim in study("minigrid").claims if claim.better == "vcse" and claim.where_run)
+    assert re.search(
+        rf"{about} Undecided:\s+VCSE against VCSE without value, \+0.0 points \[.*\], mean of all tasks", before
+    )
+    assert claims.index(about) < claims.index("VCSE solves the tasks faster than SE.")
+    rows = read_csv(page.parent / "claims.csv")
+    assert (rows[0]["claim"], rows[-1]["claim"]) == ("VCSE solves the tasks faster than SE.", about)
+    entry = dataclasses.replace(
+        study("minigrid"), claims=(Claim("Alike.", "vcse", "se-matched", tasks=(LAVA,), within=0.1),)
+    )
+    margin = Structure(write_report(tmp_path, tmp_path / "margin", entry=entry).read_text()).text
+    (row,) = read_csv(tmp_path / "margin" / "claims.csv")
+    assert f"Holds:\nVCSE against VCSE without value, +0.0 points [{_gain(float(row['low_90']), True)}, " in margin
+    assert "(90% interval)." in margin
+    without = write_report(make_study(tmp_path / "without"))
+    assert '<ul class="lead"' not in without.read_text()
+
+
+def test_where_no_run_ever_succeeds_returns_are_drawn_too(tmp_path):
+    for method, level in (("none", 3.0), ("vcse", 5.0)):
+        for seed in range(2):
+            path = make_run(tmp_path, method, seed, [0.0, 0.0], task="metaworld/door-open", column="eval_success_rate")
+            rows = [f"{frame},0,{level + seed}" for frame in (50_000, 100_000)]
+            (path / "train.csv").write_text("\n".join(("frame,eval_success_rate,eval_return_mean", *rows)) + "\n")
+            make_run(
+                tmp_path, method, seed, [0.0, 0.5 * seed], task="metaworld/drawer-open", column="eval_success_rate"
+            )
+    page = write_report(tmp_path)
+    (drawing,) = json.loads(Structure(page.read_text()).data)
+    shown = [(each["task"], each["label"], each["isShare"], each["isZero"]) for each in drawing["panels"]]
+    success = "success rate in evaluation"
+    assert shown == [
+        ("metaworld/door-open", success, True, True),
+        ("metaworld/door-open", "mean return in evaluation", False, False),
+        ("metaworld/drawer-open", success, True, False),
+    ]
+    assert drawing["panels"][1]["lines"]["vcse"]["iqm"] == [5.5, 5.5]
+    rows = read_csv(page.parent / "curves.csv")
+    assert {row["measure"] for row in rows if row["task"].endswith("door-open")} == {
+        success,
+        "mean return in evaluation",
+    }
+    assert {row["iqm"] for row in read_csv(page.parent / "table.csv") if row["task"].endswith("door-open")} == {"0.0"}
 
 
 def dump(page, *, fragment="", options=(), profile):
@@ -678,6 +786,13 @@ def dump(page, *, fragment="", options=(), profile):
     command += ["--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=2000", *options]
     command += ["--window-size=1400,1200", f"file://{page}{fragment}"]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+def with_script(page, script):
+    """Return a copy of a page that runs a script at its end."""
+    copy = page.with_name("scripted.html")
+    copy.write_text(page.read_text().replace("</body>", f"<script>{script}</script></body>"))
+    return copy
 
 
 def drawn_paths(dom, kind="middle"):
@@ -711,6 +826,30 @@ def test_a_browser_draws_the_curves_and_shows_their_numbers(tmp_path):
     image = tmp_path / "image.png"
     dump(page, options=[f"--screenshot={image}"], profile=profile)
     assert image.stat().st_size > 20_000
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+def test_a_browser_draws_single_runs_and_saves_what_it_shows_as_svg(tmp_path):
+    page = write_report(make_study(tmp_path / "runs", seeds=3))
+    options, profile = ["--dump-dom"], tmp_path / "profile"
+    # What would be saved to a file is put on the page.
+    script = """
+        URL.createObjectURL = blob => { blob.text().then(text => document.title = btoa(encodeURI(text))); return "#"; };
+        document.querySelector("[data-save]").click();
+    """
+    dom = dump(with_script(page, script), options=options, profile=profile)
+    thin = drawn_paths(dom, "run")
+    assert [(each["data-method"], each["d"].count("M")) for each in thin] == [("none", 3), ("se", 3), ("vcse", 3)] * 2
+    drawing = ElementTree.fromstring(unquote(b64decode(re.search("<title>(.*)</title>", dom)[1]).decode()))
+    found = list(drawing.iter("{http://www.w3.org/2000/svg}path"))
+    shown = [(each.get("data-method"), each.get("class").split()[0]) for each in found if each.get("class") != "leader"]
+    assert Counter(shown) == Counter(
+        {(m, kind): 2 for m in ("none", "se", "vcse") for kind in ("run", "band", "middle")}
+    )
+    assert {each.get("style").count("stroke-width") for each in found} == {1}  # it needs no style of the page
+    words = [each.text for each in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert {LAVA, EMPTY, "no bonus", "SE", "VCSE", "100%"} <= set(words)
+    assert drawn_paths(dump(page, fragment="#runs=off", options=options, profile=profile), "run") == []
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
@@ -749,7 +888,7 @@ def test_a_browser_says_that_no_run_ever_succeeded(tmp_path):
     for seed in range(3):
         make_run(tmp_path / "runs", "vcse", seed, [0.0, 0.0])
     dom = dump(write_report(tmp_path / "runs"), options=["--dump-dom"], profile=tmp_path / "profile")
-    assert ">0% in every run, throughout</text>" in dom
+    assert ">0% in every run throughout training</text>" in dom
     assert ">100%</text>" in dom  # and not an axis that ends at 5 %
 
 
@@ -763,7 +902,7 @@ def test_a_browser_dots_a_line_where_some_runs_have_ended(tmp_path):
     assert (fewer["data-method"], fewer["d"].count("M"), fewer["d"].count("L")) == ("vcse", 1, 1)
     (solid,) = (line for line in drawn_paths(dom) if line["data-method"] == "vcse" and "data-last" in line)
     assert solid["d"].count("L") == 2
-    assert "A line is dotted where some of its runs have ended" in dom
+    assert "A line is dotted where some of its runs have already ended" in dom
 
 
 def test_runs_beside_studies_that_cannot_be_read_are_named(tmp_path):

@@ -1,13 +1,15 @@
 """Figures: they draw what they are given, in one look, for light and for dark pages."""
 
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
-from matplotlib import rc_context
+from matplotlib import rc_context, rcParams
+from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -29,10 +31,13 @@ OTHER_COLOURS = (
     "#1466cc",
     "#ad4700",
 )
-LABEL_GAP = 0.075  # between two labels, of the height of the axes
 MOST_LABELS, LONGEST_LABEL = 6, 14  # beside the lines; where there are more or longer ones, numbers stand for them
 LEADER_POINTS = 12  # between a line and its label
 MOST_COLUMNS = 3
+MOST_RUNS = 16  # of a method that are drawn one by one
+RUN_ALPHA, RUN_WIDTH = 0.25, 0.5
+LABEL_GAP = 0.0075  # between two labels, of the height of the axes, for each point of the font's size
+POINTS_PER_INCH = 72
 
 ThemeName = Literal["light", "dark"]
 
@@ -65,11 +70,37 @@ class Drawn(NamedTuple):
     high: Float[np.ndarray, " points"]
     mean: Float[np.ndarray, " points"]
     std: Float[np.ndarray, " points"]
+    scores: Float[np.ndarray, "_ _"] = np.empty((0, 0))  # of the runs that are drawn one by one, point by point
 
     @property
     def is_of_all(self) -> Bool[np.ndarray, " points"]:
         """Return the points that have as many runs as any."""
         return np.asarray(self.runs == self.runs.max(initial=0))
+
+
+class Panel(NamedTuple):
+    """One task and its lines."""
+
+    task: str
+    lines: dict[str, Drawn]
+    label: str = ""  # what they show
+    is_share: bool = True  # from 0 to 100 %
+
+    @property
+    def family(self) -> str:
+        """What comes before the task's own name."""
+        return self.task.removesuffix(self.short)
+
+    @property
+    def short(self) -> str:
+        """The task's own name."""
+        return short_name(self.task)
+
+    @property
+    def is_zero(self) -> bool:
+        """Return whether there is a number, and none but 0."""
+        numbers = [each[~np.isnan(each)] for line in self.lines.values() for each in (line.mean, line.std)]
+        return any(each.size for each in numbers) and not any(each.any() for each in numbers)
 
 
 def method_colour(method: str, methods: Sequence[str]) -> str:
@@ -85,41 +116,47 @@ def fit_beside(methods: Sequence[str]) -> bool:
     return len(methods) <= MOST_LABELS and max(map(len, methods), default=0) <= LONGEST_LABEL
 
 
-def success_curves(
-    tasks: Mapping[str, Mapping[str, Drawn]],
-    *,
-    label: str = "success of training episodes",
-    is_share: bool = True,
-) -> Figure:
-    """Draw success, or another measure, over training: a panel per task, a line per method, a band for its interval.
+def learning_curves(shown: Sequence[Panel], names: Mapping[str, str] | None = None) -> Figure:
+    """Draw a panel per task, with a line per method, a band for its interval, and its runs as thin lines below.
 
     Args:
-        tasks: The lines of each task, by method.
-        label: What the lines show.
-        is_share: Whether that is a share, from 0 to 100 %.
+        shown: The panels.
+        names: What methods are called, where that is not their label.
     """
-    if not tasks:
-        raise ValueError("tasks must hold at least one task, got none")
-    columns = min(MOST_COLUMNS, len(tasks))
-    rows = -(-len(tasks) // columns)
-    alone = len(tasks) == 1
-    figure = Figure(figsize=(7.0, 4.0) if alone else (5.0 * columns, 3.3 * rows), layout="constrained")
+    if not shown:
+        raise ValueError("shown must hold at least one panel, got none")
     look = THEMES["light"]
-    methods = list(dict.fromkeys(method for lines in tasks.values() for method in lines))
+    methods = list(dict.fromkeys(method for panel in shown for method in panel.lines))
     colours = {method: method_colour(method, methods) for method in methods}
-    keys = {} if fit_beside(methods) else {method: str(number) for number, method in enumerate(methods, 1)}
-    with rc_context({"font.size": 12 if alone else 10}):  # one panel is also read on a telephone
+    called = {method: (names or {}).get(method, method) for method in methods}
+    alone = len(shown) == 1
+    columns = min(MOST_COLUMNS, len(shown))
+    rows = -(-len(shown) // columns)
+    width, height, font = (7.0, 4.0, 12) if alone else (5.0 * columns, 3.3 * rows, 10)  # one is read on telephones too
+    keys, legend_columns = {}, 1
+    if not fit_beside(list(called.values())):
+        keys = {method: str(number) for number, method in enumerate(methods, 1)}
+        longest = max(map(len, called.values())) + 8  # with the number and the piece of a line
+        legend_columns = max(1, int(width * POINTS_PER_INCH / (0.6 * font * longest)))
+        height += 1.6 * font / POINTS_PER_INCH * -(-len(methods) // legend_columns)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    with rc_context({"font.size": font}):
         panels = figure.subplots(rows, columns, squeeze=False).flatten()
-        for panel, (task, lines) in zip(panels, tasks.items(), strict=False):
-            _draw_success(panel, task, lines, colours, keys, is_share=is_share)
-        for panel in panels[len(tasks) :]:
+        for panel, each in zip(panels, shown, strict=False):
+            _draw_panel(panel, each, colours, called, keys)
+        for panel in panels[len(shown) :]:
             panel.set_visible(False)
-        for panel in panels[::columns]:
-            panel.set_ylabel(label, color=look.faint)
         if keys:
-            shown = [Line2D([], [], color=colours[method], linewidth=2.6) for method in methods]
-            names = [f"{keys[method]}  {method}" for method in methods]
-            figure.legend(shown, names, loc="outside lower center", ncols=columns, frameon=False, labelcolor=look.text)
+            pieces = [Line2D([], [], color=colours[method], linewidth=2.6) for method in methods]
+            texts = [f"{keys[method]}  {called[method]}" for method in methods]
+            figure.legend(
+                pieces,
+                texts,
+                loc="outside lower center",
+                ncols=legend_columns,
+                frameon=False,
+                labelcolor=look.text,
+            )
     return figure
 
 
@@ -129,6 +166,7 @@ def visit_maps(
     beyond: Bool[np.ndarray, "width height"],
     *,
     frames_per_snapshot: int,
+    names: Mapping[str, str] | None = None,
     theme: ThemeName = "light",
 ) -> Figure:
     """Draw where agents were: a row per method, a column per snapshot, and the share of visits beyond a wall.
@@ -140,6 +178,7 @@ def visit_maps(
         walls: Cells that cannot be entered.
         beyond: Cells on the far side of the wall.
         frames_per_snapshot: How many frames a snapshot lasted.
+        names: What methods are called, where that is not their label.
         theme: For a light or a dark page.
     """
     snapshots = _snapshots(visits, walls, beyond)
@@ -165,7 +204,8 @@ def visit_maps(
             far = share[place][beyond].sum()
             panel.set_xlabel(f"{far:.0%} beyond", color=look.text, fontsize=9, labelpad=3)
         colour = method_colour(method, list(visits))
-        row[0].set_ylabel(method, color=colour, fontsize=12, fontweight="bold", labelpad=8)
+        name = textwrap.fill((names or {}).get(method, method), 12)
+        row[0].set_ylabel(name, color=colour, fontsize=11, fontweight="bold", labelpad=8)
     bar = figure.colorbar(drawn, ax=panels, shrink=0.75, aspect=25, pad=0.01)
     bar.ax.yaxis.set_major_locator(MaxNLocator(5))
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
@@ -176,14 +216,24 @@ def visit_maps(
 
 
 def to_png(figure: Figure, dots_per_inch: int = 160) -> bytes:
-    """Return a figure as the content of a PNG file, in 256 colours, which takes a third of the bytes."""
+    """Return a figure as the content of a PNG file, in 256 colours, which takes a quarter of the bytes."""
     from PIL import Image
 
     content, smaller = io.BytesIO(), io.BytesIO()
     figure.savefig(content, format="png", dpi=dots_per_inch, facecolor=figure.get_facecolor())
     with Image.open(content) as image:
-        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(smaller, format="PNG", optimize=True)
+        # The usual palette, of equally frequent colours, would draw thin lines in those of others.
+        fewer = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
+        fewer.save(smaller, format="PNG", optimize=True)
     return smaller.getvalue()
+
+
+def to_svg(figure: Figure) -> bytes:
+    """Return a figure as the content of an SVG file, which is the same each time and has its text as text."""
+    content = io.BytesIO()
+    with rc_context({"svg.hashsalt": "vcse", "svg.fonttype": "none"}):
+        figure.savefig(content, format="svg", metadata={"Date": None})
+    return content.getvalue()
 
 
 def spread(places: Sequence[float], gap: float, low: float = 0.0, high: float = 1.0) -> list[float]:
@@ -212,23 +262,19 @@ def spread(places: Sequence[float], gap: float, low: float = 0.0, high: float = 
     return moved
 
 
-def _draw_success(
-    panel: Any,
-    task: str,
-    lines: Mapping[str, Drawn],
-    colours: Mapping[str, str],
-    keys: Mapping[str, str],
-    *,
-    is_share: bool,
+def _draw_panel(
+    panel: Any, shown: Panel, colours: Mapping[str, str], called: Mapping[str, str], keys: Mapping[str, str]
 ) -> None:
-    look = THEMES["light"]
+    look, lines, is_share = THEMES["light"], shown.lines, shown.is_share
     low, high = (0.0, 1.0) if is_share else _reach(lines)
-    ends = []
     for method, line in lines.items():
         colour = colours[method]
         strong = method == "vcse"
         look_of_line = {"color": colour, "linewidth": 2.6 if strong else 1.9, "zorder": 3 if strong else 2}
         whole = line.is_of_all
+        if runs := [np.column_stack((line.frames, scores)) for scores in line.scores]:
+            thin = LineCollection(runs, colors=colour, linewidths=RUN_WIDTH, alpha=RUN_ALPHA, zorder=0.5)
+            panel.add_collection(thin)
         panel.fill_between(line.frames, line.low, line.high, where=whole, color=colour, alpha=0.2, linewidth=0)
         panel.plot(line.frames, np.where(whole, line.iqm, np.nan), **look_of_line)
         if not whole.all():  # a line is of others where some runs have ended, and dotted from the last point of all
@@ -237,13 +283,14 @@ def _draw_success(
         alone = _alone(line.iqm)  # which a line does not show
         if alone.any():
             panel.plot(line.frames[alone], line.iqm[alone], "o", color=colour, clip_on=False)
-        known = line.iqm[~np.isnan(line.iqm)]
-        ends.append(float(known[-1]) if known.size else 0.0)
-    _label_ends(panel, lines, ends, colours, keys, (low, high), is_share=is_share)
-    if not any(np.nan_to_num(each).any() for line in lines.values() for each in (line.low, line.high)):
-        told = "0% in every run, throughout" if is_share else "0 in every run, throughout"
+    _label_ends(panel, shown, colours, called, keys, (low, high))
+    if shown.is_zero:
+        told = f"0{'%' if is_share else ''} in every run throughout training"
         panel.text(0.5, 0.5, told, color=look.faint, transform=panel.transAxes, ha="center", va="center")
-    panel.set_title(task, loc="left", color=look.text, fontweight="bold", pad=12)
+    panel.set_title(shown.task, loc="left", color=look.text, fontweight="bold", pad=24 if shown.label else 12)
+    if shown.label:
+        beside_title = offset_copy(panel.transAxes, panel.figure, y=10, units="points")
+        panel.text(0, 1, shown.label, color=look.faint, transform=beside_title, fontsize="small")
     panel.set_ylim(low - 0.02 * (high - low), high + 0.02 * (high - low))
     panel.set_xlim(0, max(1, *(int(line.frames[-1]) for line in lines.values())))
     if is_share:
@@ -261,28 +308,30 @@ def _draw_success(
 
 def _label_ends(
     panel: Any,
-    lines: Mapping[str, Drawn],
-    ends: Sequence[float],
+    shown: Panel,
     colours: Mapping[str, str],
+    called: Mapping[str, str],
     keys: Mapping[str, str],
     reach: tuple[float, float],
-    *,
-    is_share: bool,
 ) -> None:
     """Write the name or number of each line where it ends; one that has to give way to others is led back to there."""
     low, high = reach
-    gap = LABEL_GAP * (high - low)
+    lines = list(shown.lines.values())
+    known = [line.iqm[~np.isnan(line.iqm)] for line in lines]
+    ends = [float(each[-1]) if each.size else 0.0 for each in known]
+    gap = LABEL_GAP * rcParams["font.size"] * (high - low)
     beside = offset_copy(panel.transData, panel.figure, x=LEADER_POINTS, units="points")
     # Of lines that end alike, the one that was ahead on the way has the higher label.
-    ahead = [float(np.nansum(line.iqm)) / max(1, line.iqm.size) for line in lines.values()]
+    ahead = [float(np.nansum(line.iqm)) / max(1, line.iqm.size) for line in lines]
     wanted = [end + 1e-6 * each for end, each in zip(ends, ahead, strict=True)]
-    for (method, line), end, place in zip(lines.items(), ends, spread(wanted, gap, low, high), strict=True):
-        told = f"{end:.0%}" if is_share else f"{end:.3g}"
+    for method, end, place in zip(shown.lines, ends, spread(wanted, gap, low, high), strict=True):
+        last = shown.lines[method].frames[-1]
+        told = f"{end:.0%}" if shown.is_share else f"{end:.3g}"
         leader = {"arrowstyle": "-", "color": colours[method], "alpha": 0.6, "shrinkA": 0, "shrinkB": 2}
         panel.annotate(
-            keys.get(method, f"{method}  {told}"),
-            (line.frames[-1], end),
-            xytext=(line.frames[-1], place),
+            keys.get(method, f"{called[method]}  {told}"),
+            (last, end),
+            xytext=(last, place),
             textcoords=beside,
             arrowprops=leader | {"relpos": (0, 0.5)} if abs(place - end) > gap / 4 else None,
             color=colours[method],
@@ -299,8 +348,9 @@ def _alone(middle: Float[np.ndarray, " points"]) -> Bool[np.ndarray, " points"]:
 
 
 def _reach(lines: Mapping[str, Drawn]) -> tuple[float, float]:
-    """Return from where to where lines and bands go; from 0 where they stay above."""
-    numbers = np.concatenate([each for line in lines.values() for each in (line.iqm, line.low, line.high)])
+    """Return from where to where lines, bands and runs go; from 0 where they stay above."""
+    drawn = [(line.iqm, line.low, line.high, line.scores.flatten()) for line in lines.values()]
+    numbers = np.concatenate([each for line in drawn for each in line])
     known = numbers[~np.isnan(numbers)]
     low, high = (min(0.0, float(known.min())), float(known.max())) if known.size else (0.0, 1.0)
     return low, high if high > low else low + 1.0
@@ -311,6 +361,11 @@ def thousands(frames: int | float) -> str:
     if frames >= 1e6:
         return f"{frames / 1e6:.3g}M"
     return f"{frames / 1e3:.3g}K" if frames >= 1e3 else f"{frames:.3g}"
+
+
+def short_name(task: str) -> str:
+    """Return the task's own name, without that of its family."""
+    return task.rpartition("/")[2]
 
 
 def _snapshots(

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,7 +36,11 @@ class Film(NamedTuple):
 
 
 def visit_maps(
-    runs: Sequence[GatheredRun], tasks: Sequence[str], methods: Sequence[str], problems: list[str]
+    runs: Sequence[GatheredRun],
+    tasks: Sequence[str],
+    methods: Sequence[str],
+    names: Mapping[str, str],
+    problems: list[str],
 ) -> list[VisitMap]:
     """Draw the visits of all runs of a method together, on each task that counted them."""
     maps = []
@@ -54,7 +58,9 @@ def visit_maps(
         every = int(counted[0][0].config.get("visits_every_frames", 0))
         try:
             light, dark = (
-                figures.to_png(figures.visit_maps(visits, walls, beyond, frames_per_snapshot=every, theme=theme), 110)
+                figures.to_png(
+                    figures.visit_maps(visits, walls, beyond, frames_per_snapshot=every, names=names, theme=theme), 110
+                )
                 for theme in figures.THEMES
             )
         except ValueError as error:
@@ -90,7 +96,7 @@ def find_films(directory: Path, without: Sequence[Path], problems: list[str]) ->
         found += [Path(root) / name for name in sorted(files) if Path(name).suffix.lower() in FILM_KINDS]
     small = [path for path in found if path.stat().st_size < MOST_FILM_BYTES]
     if len(small) < len(found):
-        large = counted(len(found) - len(small), "film")
+        large = counted(len(found) - len(small), "video")
         problems.append(f"{large} of {MOST_FILM_BYTES / 1e6:.0f} MB or more: not shown here.")
     return [
         Film(str(path.relative_to(directory)), FILM_KINDS[path.suffix.lower()], path.read_bytes())

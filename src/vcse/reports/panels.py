@@ -1,7 +1,7 @@
 """Lines and tables of a page: the runs of a task and a method as one line, with its interval at each point."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from vcse.reports.comparisons import interval_ends
 from vcse.reports.external_curves import ForeignCurves
-from vcse.reports.figures import Drawn, method_colour
+from vcse.reports.figures import MOST_RUNS, Drawn, Panel, method_colour, short_name
 from vcse.reports.loaded_run import GatheredRun
 from vcse.reports.statistics import middles, percentile_interval, resampled_middles
 from vcse.reports.verdicts import FEWEST_EPISODES, Curve, curves_of, scores_at, waits_for_episodes
@@ -21,32 +21,23 @@ RESAMPLES = 2000
 SEED = 0  # of the bootstrap: the same runs give the same page
 MOST_POINTS = 300  # of a line: more than a panel has pixels for
 ALL = "all tasks"
+LABELS = {
+    "success_rate": "success rate over the last {recent} training episodes",
+    "return_mean": "mean return over the last {recent} training episodes",
+    "eval_return_mean": "mean return in evaluation",
+    "eval_success_rate": "success rate in evaluation",
+    "beyond_wall_share": "share of visits beyond the wall",
+}
 
 
 class Series(NamedTuple):
     """A line's entry in the legend."""
 
     name: str
+    label: str  # in words
     explanation: str
     colour: str
     is_dashed: bool = False
-
-
-class Panel(NamedTuple):
-    """One task and its lines."""
-
-    task: str
-    lines: dict[str, Drawn]
-
-    @property
-    def family(self) -> str:
-        """What comes before the task's own name."""
-        return self.task.removesuffix(self.short)
-
-    @property
-    def short(self) -> str:
-        """The task's own name."""
-        return short_name(self.task)
 
 
 class Cell(NamedTuple):
@@ -97,13 +88,21 @@ def draw(
         groups = [mine[tasks[there] == task] for task in np.unique(tasks[there])]
         interval = percentile_interval(resampled_middles(groups, generator, RESAMPLES))
         numbers[:, points] = middles(groups), *interval, mine.mean(0), mine.std(0)
-    return Drawn(frames, present.sum(0), *numbers)
+    line = Drawn(frames, present.sum(0), *numbers)
+    return line._replace(scores=scores[:MOST_RUNS]) if len(scores) > 1 and not tasks.any() else line
 
 
 def make_panels(
-    runs: Sequence[GatheredRun], tasks: Sequence[str], methods: Sequence[str], metric: str, problems: list[str]
+    runs: Sequence[GatheredRun],
+    tasks: Sequence[str],
+    methods: Sequence[str],
+    metric: str,
+    problems: list[str],
 ) -> list[Panel]:
-    """Make a panel of every task, with a line for each method; what cannot be drawn is added to the problems."""
+    """Make a panel of every task, with a line for each method; what cannot be drawn is added to the problems.
+
+    Success that is 0 in every run tells no methods apart: there a panel of the returns follows, which may.
+    """
     panels = []
     for task in tasks:
         lines = {}
@@ -118,8 +117,22 @@ def make_panels(
                 if waits_for_episodes(mine[0], metric) and np.isnan(lines[method].iqm).all():
                     few = f"at no point have {FEWEST_EPISODES} episodes of every run ended"
                     problems.append(f"{task} with {method}: no line, as {few}.")
-        panels.append(Panel(task, lines))
+        panels.append(Panel(task, lines, label_of(metric, runs), is_share(metric)))
+        returns = metric.replace("success_rate", "return_mean")
+        if panels[-1].is_zero and returns != metric:
+            panels += [each for each in make_panels(runs, [task], methods, returns, []) if not each.is_zero]
     return panels
+
+
+def label_of(metric: str, runs: Sequence[GatheredRun]) -> str:
+    """Return what a metric is."""
+    recent = {run.agent.recent_episodes for run in runs if run.agent is not None}
+    return LABELS.get(metric, f"column {metric}").format(recent=" or ".join(map(str, sorted(recent))) or "few")
+
+
+def is_share(metric: str) -> bool:
+    """Return whether a metric goes from 0 to 100 %."""
+    return metric.endswith(("_rate", "_share"))
 
 
 def _knows(run: GatheredRun, metric: str) -> bool:
@@ -139,7 +152,7 @@ def make_aggregate(runs: Sequence[GatheredRun], tasks: Sequence[str], methods: S
         if everyone.any():
             places = np.repeat(np.arange(len(tasks)), [len(mine) for mine in by_task])
             lines[method] = draw(frames[everyone], scores[:, everyone], present[:, everyone], places)
-    return Panel(ALL, lines)
+    return Panel(ALL, lines, label_of(metric, runs), is_share(metric))
 
 
 def _side_by_side(
@@ -161,7 +174,12 @@ def _thinned(points: int) -> Int[np.ndarray, " kept"]:
 
 
 def lay_over(
-    panels: list[Panel], overlays: Sequence[ForeignCurves], methods: Sequence[str], metric: str, problems: list[str]
+    panels: list[Panel],
+    overlays: Sequence[ForeignCurves],
+    methods: Sequence[str],
+    names: Mapping[str, str],
+    metric: str,
+    problems: list[str],
 ) -> list[Series]:
     """Add other people's lines to the panels of their tasks, and give their entries of the legend."""
     added: dict[str, Series] = {}
@@ -174,16 +192,18 @@ def lay_over(
         else:
             undrawn.setdefault(each.source, []).append(each)
     drawn = {source for each, _ in shown for source in each.source.split(", ")}
-    names = list(dict.fromkeys((*methods, *(each.method for each, _ in shown))))
+    methods = list(dict.fromkeys((*methods, *(each.method for each, _ in shown))))
     for each, wanted in shown:
         # Curves of one method are one entry of the legend, also where a file each is about another task.
         sources = [other.source for other, _ in shown if other.method == each.method] if each.method else [each.source]
         files = _file_names(", ".join(sources))
         source = files if files == _file_names(each.source) else "several files"
-        name = f"{each.method}, {source}" if each.method else source
+        name, label = (
+            f"{method}, {source}" if method else source for method in (each.method, names.get(each.method, each.method))
+        )
         for panel in wanted:
             panel.lines[name] = _foreign_line(each, _last_frame(panel))
-        added[name] = Series(name, f"read from {files}", method_colour(each.method, names), is_dashed=True)
+        added[name] = Series(name, label, f"read from {files}", method_colour(each.method, methods), is_dashed=True)
     ours = [panel.task for panel in panels]
     for source, curves in undrawn.items():
         if drawn.issuperset(source.split(", ")):
@@ -249,8 +269,3 @@ def _cell(task: str, method: str, frame: int, curves: Sequence[Curve]) -> Cell:
     groups = [scores[:, None]]
     low, high = interval_ends(resampled_middles(groups, np.random.default_rng(SEED)), scores.size)
     return Cell(task, method, frame, scores.size, float(middles(groups)[0]), low, high, float(scores.mean()))
-
-
-def short_name(task: str) -> str:
-    """Return the task's own name, without that of its family."""
-    return task.rpartition("/")[2]

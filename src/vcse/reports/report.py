@@ -14,11 +14,10 @@ from typing import Any
 import jinja2
 import numpy as np
 from jaxtyping import Float
-from matplotlib import rc_context
 
 from vcse.reports import figures
 from vcse.reports.external_curves import ForeignCurves
-from vcse.reports.panels import Cell, short_name
+from vcse.reports.panels import Cell
 from vcse.reports.provenance import data_uri
 from vcse.reports.sections import Section, check_column, check_overlay_task, find_all, make_section
 from vcse.reports.statistics import FEWEST_RUNS
@@ -39,6 +38,7 @@ from vcse.studies.study import Study
 __all__ = ["report", "write_report"]
 
 MINUS = "\N{MINUS SIGN}"
+POINTS_OF_A_RUN = 50
 
 
 def report(directory: str | Path, out: str | Path | None = None) -> Path:
@@ -126,28 +126,21 @@ def _check_writable(out: Path) -> None:
 
 def _write_files(section: Section, out: Path) -> None:
     """Write a study's figure and numbers as files."""
-    drawn = section.drawable
-    if drawn:
-        # Without these two, the same runs would give another file each time.
-        with rc_context({"svg.hashsalt": "vcse"}):
-            figure = figures.success_curves(
-                drawn, label=re.sub(r"the last \d+ ", "", section.label), is_share=section.is_share
-            )
-            write_atomically(out / "curves.png", figures.to_png(figure, 130))
-            if not section.is_archive:
-                image = io.BytesIO()
-                figure.savefig(image, format="svg", metadata={"Date": None})
-                write_atomically(out / "curves.svg", image.getvalue())
+    if section.drawable:
+        figure = figures.learning_curves(section.drawable, section.names)
+        write_atomically(out / "curves.png", figures.to_png(figure, 90))
+        if not section.is_archive:  # whose page saves the curves as SVG too
+            write_atomically(out / "curves.svg", figures.to_svg(figure))
     for number, each in enumerate(section.maps):
         write_atomically(out / f"visits{number or ''}.png", each.light)
     points = (
-        (panel.task, method, *point)
+        (panel.task, method, *point, panel.label)
         for panel in section.panels
-        for method, each in panel.lines.items()
-        for point in zip(*(column.tolist() for column in each), strict=True)
+        for method, line in panel.lines.items()
+        for point in zip(*(getattr(line, name).tolist() for name in _OF_LINE), strict=True)
     )
     if not section.is_archive:
-        _write_csv(out / "curves.csv", ("task", "method", *_CURVE_COLUMNS), points)
+        _write_csv(out / "curves.csv", ("task", "method", "frame", *_OF_LINE[1:], "measure"), points)
     cells = (cell for table in section.tables for row in table.rows.values() for cell in row)
     _write_csv(out / "table.csv", Cell._fields, cells)
     judged = (
@@ -159,7 +152,7 @@ def _write_files(section: Section, out: Path) -> None:
         _write_csv(out / "claims.csv", ("claim", "by", "measure", *Judgement._fields), judged)
 
 
-_CURVE_COLUMNS = ("frame", "runs", "iqm", "low", "high", "mean", "std")
+_OF_LINE = ("frames", "runs", "iqm", "low", "high", "mean", "std")
 
 
 def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -179,12 +172,14 @@ def _render(sections: Sequence[Section], title: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    templates.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     templates.filters |= {"data_uri": data_uri, "thousands": figures.thousands, "score": _score, "gain": _gain}
-    templates.filters |= {"short": short_name, "words": _words, "p": _p_value, "fallen": _fallen}
+    templates.filters |= {"short": figures.short_name, "words": _words, "p": _p_value, "fallen": _fallen}
     templates.filters |= {"decided_otherwise": decided_otherwise}
     templates.tests |= {"known": lambda number: not math.isnan(number)}
     templates.globals |= {"outcome": outcome, "deciding": deciding, "reach": _reach, "ALL_TASKS": ALL_TASKS}
     templates.globals |= {"FEWEST_EPISODES": FEWEST_EPISODES, "FEWEST_RUNS": FEWEST_RUNS}
+    templates.globals |= {"MOST_RUNS": figures.MOST_RUNS}
     return templates.get_template("report.html").render(
         title=sections[0].title if len(sections) == 1 else title,
         sections=sections,
@@ -194,32 +189,45 @@ def _render(sections: Sequence[Section], title: str) -> str:
 
 def _drawing(section: Section) -> dict[str, Any]:
     """Return what the page draws from."""
+    ours = [each.name for each in section.methods]
     return {
         "name": section.name,
-        "isShare": section.is_share,
         "keys": section.keys,
         "series": [each._asdict() for each in section.series],
-        "panels": [
-            {
-                "task": panel.task,
-                "lines": {
-                    method: {
-                        "frames": line.frames.tolist(),
-                        "runs": line.runs.tolist() if len(set(line.runs.tolist())) > 1 else int(line.runs[0]),
-                        **{name: _rounded(getattr(line, name)) for name in ("iqm", "low", "high", "std")},
-                    }
-                    for method, line in panel.lines.items()
-                    if line.frames.size
-                },
-            }
-            for panel in section.panels
-        ],
+        "panels": [_drawn_panel(panel, ours) for panel in section.panels],
     }
 
 
-def _rounded(numbers: Float[np.ndarray, " points"]) -> list[float | None]:
-    """Keep as many digits as can be seen."""
-    return [None if math.isnan(each) else float(f"{each:.5g}") for each in numbers.tolist()]
+def _drawn_panel(panel: figures.Panel, ours: Sequence[str]) -> dict[str, Any]:
+    """Return a panel with as many digits as can be seen: thousandths of shares, and whole percents of single runs.
+
+    Lines have the frames of the panel unless they name their own; single runs have every so many of their points.
+    """
+    lines = {method: line for method, line in panel.lines.items() if line.frames.size}
+    frames: list[int] = next((line.frames.tolist() for line in lines.values()), [])
+    drawn: dict[str, Any] = {}
+    for method, line in lines.items():
+        runs = line.runs.tolist()
+        mine = drawn[method] = {"runs": runs if len(set(runs)) > 1 else runs[0]}
+        if line.frames.tolist() != frames:
+            mine["frames"] = line.frames.tolist()
+        for name in ("iqm", "low", "high", "std"):
+            mine[name] = _rounded(getattr(line, name), 1000 if panel.is_share else None)
+        if method in ours and len(line.scores):
+            every = -(-len(line.frames) // POINTS_OF_A_RUN)
+            kept = np.unique([*range(0, len(line.frames), every), len(line.frames) - 1])
+            mine["every"] = every
+            mine["scores"] = [_rounded(run, 100 if panel.is_share else None) for run in line.scores[:, kept]]
+    return {
+        **{"task": panel.task, "label": panel.label, "isShare": panel.is_share, "isZero": panel.is_zero},
+        **{"frames": frames, "lines": drawn},
+    }
+
+
+def _rounded(numbers: Float[np.ndarray, " points"], parts: int | None) -> list[float | int | None]:
+    """Return whole parts of a share, or four digits of any other number."""
+    known = numbers.tolist()
+    return [None if math.isnan(each) else round(parts * each) if parts else float(f"{each:.4g}") for each in known]
 
 
 def _reach(claim: JudgedClaim) -> float:
@@ -261,7 +269,7 @@ def _fallen(judgement: Judgement) -> str:
 
 def _words(name: str) -> list[str]:
     """Split a name such as SimpleCrossingS9N1 where it may go on in the next line."""
-    return re.split(r"(?<=[a-z])(?=[A-Z])", name)
+    return re.split(r"(?<=[a-z])(?=[A-Z])|(?<=_)", name)
 
 
 def _place(path: Path, directory: Path) -> str:

@@ -4,7 +4,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vcse.agents import agent_entry, agent_names
+from vcse.agents.presets import has_effect
+from vcse.bonuses.registry import bonus_names
 from vcse.reports import figures
 from vcse.reports.external_curves import ForeignCurves
 from vcse.reports.loaded_run import GatheredRun
@@ -20,14 +22,14 @@ from vcse.reports.media import Film, VisitMap, find_films, visit_maps
 from vcse.reports.panels import (
     ALL,
     Cell,
-    Panel,
     Series,
     TaskTable,
+    is_share,
+    label_of,
     lay_over,
     make_aggregate,
     make_panels,
     make_tables,
-    short_name,
 )
 from vcse.reports.provenance import all_of, commit, machine, versions
 from vcse.reports.verdicts import (
@@ -41,20 +43,11 @@ from vcse.reports.verdicts import (
 )
 from vcse.runs.config import flat
 from vcse.runs.formatting import counted
-from vcse.settings import described
 from vcse.studies.catalog import study
 from vcse.studies.manifest import ARCHIVED_CURVES, StudyFile, read_study_file
-from vcse.studies.study import Study, narrowed
+from vcse.studies.study import BONUSES_IN_WORDS, Study, narrowed
 
-LABELS = {
-    "success_rate": "success of the last {recent} training episodes",
-    "return_mean": "return of the last {recent} training episodes",
-    "eval_return_mean": "return in evaluation",
-    "eval_success_rate": "success in evaluation",
-    "beyond_wall_share": "share of visits beyond the wall",
-}
 MOST_OF_FEW = 4  # runs: more than 2.5 % of all resamples have nothing but the lowest in their middle half
-SHARES = ("_rate", "_share")  # how their names end
 WORDS = {  # for one claim, and for several
     "holds": ("holds", "hold"),
     "contradicted": ("contradicted", "contradicted"),
@@ -76,10 +69,12 @@ class Section:
     extent: str  # how many runs of what
     metric: str
     label: str
+    names: dict[str, str]  # of methods, in words
     series: list[Series]
-    panels: list[Panel]
+    panels: list[figures.Panel]
     tables: list[TaskTable]
     claims: list[JudgedClaim]
+    of_control: list[JudgedClaim]  # those that compare VCSE with what differs from it in the value alone
     maps: list[VisitMap]
     films: list[Film]
     notes: list[str]
@@ -97,7 +92,7 @@ class Section:
     @property
     def is_share(self) -> bool:
         """Return whether the metric goes from 0 to 100 %."""
-        return self.metric.endswith(SHARES)
+        return is_share(self.metric)
 
     @property
     def methods(self) -> list[Series]:
@@ -121,20 +116,23 @@ class Section:
     @property
     def has_fewer_somewhere(self) -> bool:
         """Return whether a line of ours has fewer runs at some points than at others."""
-        lines = [line for lines in self.drawable.values() for line in lines.values()]
-        return not all(line.is_of_all.all() for line in lines)
+        return not all(line.is_of_all.all() for panel in self.drawable for line in panel.lines.values())
 
     @property
-    def drawable(self) -> dict[str, dict[str, figures.Drawn]]:
-        """Our own lines that have at least one point, by task and method."""
+    def has_hidden_runs(self) -> bool:
+        """Return whether some method has more runs than are drawn one by one."""
+        lines = [line for panel in self.drawable for line in panel.lines.values()]
+        return any(0 < len(line.scores) < line.runs.max() for line in lines)
+
+    @property
+    def drawable(self) -> list[figures.Panel]:
+        """Our own lines that have at least one point, on the panels that have any."""
         ours = [each.name for each in self.methods]
-        lines = {
-            panel.task: {
-                method: line for method, line in panel.lines.items() if method in ours and np.isfinite(line.iqm).any()
-            }
+        kept = [
+            {name: line for name, line in panel.lines.items() if name in ours and np.isfinite(line.iqm).any()}
             for panel in self.panels
-        }
-        return {task: mine for task, mine in lines.items() if mine}
+        ]
+        return [panel._replace(lines=lines) for panel, lines in zip(self.panels, kept, strict=True) if lines]
 
     @property
     def highest_first(self) -> list[Cell]:
@@ -145,8 +143,14 @@ class Section:
     @property
     def keys(self) -> dict[str, int]:
         """Return a number for each method where their names do not fit beside the lines; else nothing."""
-        names = [each.name for each in self.methods]
-        return {} if figures.fit_beside(names) else {name: number for number, name in enumerate(names, 1)}
+        if figures.fit_beside([each.label for each in self.methods]):
+            return {}
+        return {each.name: number for number, each in enumerate(self.methods, 1)}
+
+    @property
+    def control_first(self) -> list[JudgedClaim]:
+        """Return all claims, those about the control without the value before the others."""
+        return [*self.of_control, *(each for each in self.claims if each not in self.of_control)]
 
     @property
     def has_paired(self) -> bool:
@@ -221,7 +225,7 @@ def check_overlay_task(name: str, found: Sequence[Found]) -> None:
     """Refuse a task for other people's curves that was not run here."""
     tasks = dict.fromkeys(task for each in found for task in each.tasks)
     shown = [*tasks, *([ALL] if any(each.is_aggregated for each in found) else [])]
-    if not any(name in (task, short_name(task)) for task in shown):
+    if not any(name in (task, figures.short_name(task)) for task in shown):
         raise ValueError(f"--overlay-task must be one of {', '.join(shown)}, got {name!r}")
 
 
@@ -257,25 +261,27 @@ def make_section(
     panels = make_panels(runs, task_names, methods, metric, problems)
     if found.is_aggregated:
         panels.insert(0, make_aggregate(runs, task_names, methods, metric))
-    explanations = {method.name: method.explanation for method in entry.methods} if entry else {}
-    drawn = [method for method in methods if any(method in panel.lines for panel in panels)] or methods
-    series = [Series(method, explanations.get(method, ""), figures.method_colour(method, methods)) for method in drawn]
-    series += lay_over(panels, overlays, methods, metric, problems)
+    names, series = _in_words(entry, methods)
+    drawn = [each for each in series if any(each.name in panel.lines for panel in panels)] or series
+    series = drawn + lay_over(panels, overlays, methods, names, metric, problems)
     if claimed:
         progress(f"judging {counted(len(claimed.claims), 'claim')}")
     differences, common = _settings(runs, methods)
+    claims = judge(claimed, runs, asked.wanted_tasks if asked else ()) if claimed else []
     section = Section(
         name=_unique(entry.name if entry else directory.resolve().name, [each.name for each in taken]),
         title=entry.title if entry else f"Runs in {directory.resolve().name}",
         source=_source(entry),
         extent=extent + ("" if column is None else f". Shown is the column {column}"),
         metric=metric,
-        label=_label(metric, runs),
+        label=label_of(metric, runs),
+        names=names,
         series=series,
         panels=panels,
-        tables=make_tables(runs, task_names, drawn, metric, entry),
-        claims=judge(claimed, runs, asked.wanted_tasks if asked else ()) if claimed else [],
-        maps=visit_maps(runs, task_names, methods, problems) if entry and entry.figure == "visits" else [],
+        tables=make_tables(runs, task_names, [each.name for each in drawn], metric, entry),
+        claims=claims,
+        of_control=[each for each in claims if entry and entry.is_about_control(each.claim)],
+        maps=visit_maps(runs, task_names, methods, names, problems) if entry and entry.figure == "visits" else [],
         films=find_films(directory, without, problems),
         notes=list(entry.notes) if entry else [],
         problems=problems,
@@ -292,6 +298,17 @@ def make_section(
     for problem in problems:
         progress(problem)
     return section
+
+
+def _in_words(entry: Study | None, methods: Sequence[str]) -> tuple[dict[str, str], list[Series]]:
+    """Return what methods are called, those of the study that were not run included, and the entries of the legend."""
+    known = {method.name: method for method in (*entry.methods, *entry.beside)} if entry else {}
+    names = BONUSES_IN_WORDS | {name: method.in_words for name, method in known.items()}
+    explanations = {name: method.explanation for name, method in known.items()}
+    return names, [
+        Series(name, names.get(name, name), explanations.get(name, ""), figures.method_colour(name, methods))
+        for name in methods
+    ]
 
 
 def _asked(directory: Path, entry: Study | None, problems: list[str]) -> tuple[StudyFile | None, Study | None]:
@@ -345,27 +362,27 @@ def _gaps(runs: Sequence[GatheredRun], asked: StudyFile | None) -> list[str]:
     return said
 
 
-def _label(metric: str, runs: Sequence[GatheredRun]) -> str:
-    """Return what a metric is."""
-    recent = {run.agent.recent_episodes for run in runs if run.agent is not None}
-    return LABELS.get(metric, f"column {metric}").format(recent=" or ".join(map(str, sorted(recent))) or "few")
-
-
 def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
     """Split the settings of runs into those in which methods differ and those that all share.
 
-    Settings of a bonus are those of the methods that have one.
+    Of a setting that makes no difference to some methods, such as those of a bonus, it is the others that count.
     """
     found: dict[str, dict[str, dict[str, None]]] = {}
-    paid = {run.method for run in runs if _bonus_name(run) != "none"}
+    spared: dict[str, set[str]] = {}  # methods to which a setting makes no difference
     for run in runs:
-        for name, value in flat(run.config).items():
+        config = flat(run.config)
+        for name, value in config.items():
             is_of_images = name in ("rendering", "goal_marker")
-            if name not in NO_SETTINGS and not (is_of_images and value is None):
-                found.setdefault(name, {}).setdefault(run.method, {})[_shown(value)] = None
+            if name in NO_SETTINGS or (is_of_images and value is None):
+                continue
+            by_method = found.setdefault(name, {})
+            if _matters(name, config):
+                by_method.setdefault(run.method, {})[_shown(value)] = None
+            else:
+                spared.setdefault(name, set()).add(run.method)
     differences, common = {}, {}
     for name, by_method in found.items():
-        asked = [method for method in methods if method in paid or not _is_of_bonus(name)]
+        asked = [method for method in methods if method in by_method or method not in spared.get(name, ())]
         told = {method: ", ".join(by_method.get(method, {"–": None})) for method in asked}
         if len(set(told.values())) == 1:
             common[name] = told[asked[0]]
@@ -374,18 +391,18 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
     return differences, common
 
 
-def _bonus_name(run: GatheredRun) -> str:
-    """Return the name of a run's bonus, whatever the agent; empty where it is not known."""
-    return next((str(value) for name, value in flat(run.config).items() if name.endswith(BONUS_NAME)), "")
-
-
-def _is_of_bonus(name: str) -> bool:
-    """Whether a setting is one of the bonus, beside its name, and says nothing of a run that has none."""
+def _matters(name: str, config: Mapping[str, Any]) -> bool:
+    """Return whether a setting makes a difference to runs of a configuration."""
     agent, _, setting = name.partition(".")
-    if setting.startswith("bonus"):
-        return not name.endswith(BONUS_NAME)
-    about = described(agent_entry(agent).settings).get(setting) if agent in agent_names() else None
-    return about is not None and about.affects != "all"
+    bonus = next((value for key, value in config.items() if key.endswith(BONUS_NAME)), "")
+    if name.endswith(BONUS_NAME):
+        return True
+    if setting.startswith("bonus") and bonus == "none":
+        return False
+    if agent not in agent_names() or bonus not in bonus_names():
+        return True
+    others = [key.removeprefix(f"{agent}.") for key, value in config.items() if value]
+    return has_effect(bonus, setting.removeprefix("bonus."), agent_entry(agent).settings, others=others)
 
 
 def _shown(value: Any) -> str:

@@ -15,6 +15,18 @@ from vcse.settings import Reading
 Metric = Literal["success_rate", "return_mean", "eval_return_mean", "eval_success_rate", "beyond_wall_share"]
 Figure = Literal["curves", "aggregate", "visits"]
 
+# What a method is called in words that has the name of its bonus.
+BONUSES_IN_WORDS = {
+    "none": "no bonus",
+    "se": "SE",
+    "vcse": "VCSE",
+    "se-matched": "VCSE without value",
+    "rcse": "RCSE",
+    "icm": "ICM",
+    "rnd": "RND",
+    "counts": "episodic counts",
+}
+
 
 @dataclass(frozen=True)
 class Method:
@@ -26,6 +38,12 @@ class Method:
     reading: Reading = "release"
     settings: dict[str, Any] = field(default_factory=dict)  # deviations: settings of the agent, by name
     more_seeds: int = 0  # runs beyond those that every method of the study has
+    label: str = ""  # on pages, where the explanation is too long for a legend
+
+    @property
+    def in_words(self) -> str:
+        """Return what pages and figures call it."""
+        return self.label or BONUSES_IN_WORDS.get(self.name, self.explanation)
 
 
 @dataclass(frozen=True)
@@ -85,6 +103,7 @@ class Study:
     metric: Metric
     claims: tuple[Claim | ZeroClaim, ...]
     figure: Figure = "curves"
+    beside: tuple[Method, ...] = ()  # not run with the study; named on its page where their runs lie beside its own
     notes: tuple[str, ...] = ()  # what the paper leaves open and how it was decided
     visits_every_frames: int = 0  # between counts of where the agents were; 0: they are not counted
     first_seed: int = 0
@@ -93,6 +112,12 @@ class Study:
     def runs_per_task(self) -> int:
         """Return the runs of all methods on each task."""
         return sum(self.seeds + method.more_seeds for method in self.methods)
+
+    def is_about_control(self, claim: "Claim | ZeroClaim") -> bool:
+        """Return whether a claim compares VCSE with what differs from it in the value alone."""
+        bonuses = {method.name: method.bonus for method in self.methods}
+        sides = (claim.better, claim.than) if isinstance(claim, Claim) else ()
+        return tuple(bonuses.get(side, side) for side in sides) == ("vcse", "se-matched")
 
     @property
     def task_names(self) -> tuple[str, ...]:

@@ -45,6 +45,31 @@ def test_every_experiment_of_the_paper_is_there_and_eight_of_our_own():
 
 
 @pytest.mark.parametrize("entry", CATALOG.values(), ids=list(CATALOG))
+def test_methods_are_told_apart_in_words_that_fit_a_legend(entry):
+    words = [method.in_words for method in (*entry.methods, *entry.beside)]
+    assert len(set(words)) == len(words)
+    assert [each for each in words if len(each) > 42] == []
+
+
+def test_a_method_is_called_by_its_label_its_bonus_or_its_explanation():
+    entry = CATALOG["minigrid-value"]
+    words = {method.name: method.in_words for method in entry.methods}
+    assert (words["none"], words["se-matched"]) == ("no bonus", "VCSE without value")
+    assert (words["se-beta-0.05"], words["vcse-centered"]) == ("SE, ten times its weight", "VCSE less its mean")
+
+
+def test_claims_about_the_control_compare_bonuses_with_and_without_the_value():
+    found = {
+        entry.name: [(claim.better, claim.than) for claim in entry.claims if entry.is_about_control(claim)]
+        for entry in CATALOG.values()
+    }
+    assert found["minigrid"] == found["value-fork"] == [("vcse", "se-matched")]
+    assert found["minigrid-controls"] == [("vcse", "se-matched"), ("vcse-log1p", "se-matched-log1p")]
+    assert [pair[0] for pair in found["minigrid-value"]] == ["vcse-centered"] * 2 + ["vcse-standardized"] * 2
+    assert found["dmc-pixels"] == []
+
+
+@pytest.mark.parametrize("entry", CATALOG.values(), ids=list(CATALOG))
 def test_claims_are_about_methods_and_tasks_that_the_study_has(entry):
     assert len(set(entry.method_names)) == len(entry.methods)
     assert len(set(entry.task_names)) == len(entry.tasks)

@@ -61,10 +61,11 @@ STUDIES = (
                 "vcse",
                 "VCSE whose neighbours are looked for among 1024 states",
                 settings={"bonus_batch_size": 1024},
+                label="VCSE, batch of 1024",
             ),
         ),
         seeds=8,
-        claims=(Claim("The size of the bonus' batch does not matter.", "vcse-batch-1024", "vcse", within=0.0),),
+        claims=(Claim("The batch size of the bonus does not matter.", "vcse-batch-1024", "vcse", within=0.0),),
         figure="aggregate",
         notes=(
             "The paper does not name its two tasks; these are ours. k stays at 12, and the curiosity module learns "
@@ -79,9 +80,9 @@ STUDIES = (
         methods=(NONE, weighted("se", 0.1), weighted("se", 0.01), weighted("se", 0.001)),
         seeds=8,
         claims=(
-            Claim("SE is below DrQ-v2 alone with every weight: 0.1.", "none", "se-beta-0.1"),
-            Claim("SE is below DrQ-v2 alone with every weight: 0.01.", "none", "se-beta-0.01"),
-            Claim("SE is below DrQ-v2 alone with every weight: 0.001.", "none", "se-beta-0.001"),
+            Claim("SE is below DrQ-v2 alone at every weight: 0.1.", "none", "se-beta-0.1"),
+            Claim("SE is below DrQ-v2 alone at every weight: 0.01.", "none", "se-beta-0.01"),
+            Claim("SE is below DrQ-v2 alone at every weight: 0.001.", "none", "se-beta-0.001"),
             Claim("SE is better the smaller its weight: 0.01 than 0.1.", "se-beta-0.01", "se-beta-0.1"),
             Claim("SE is better the smaller its weight: 0.001 than 0.01.", "se-beta-0.001", "se-beta-0.01"),
         ),
@@ -95,7 +96,11 @@ STUDIES = (
             SE,
             *(
                 Method(
-                    f"se-decay-{decay}", "se", f"β decays by {decay} each step", settings={"beta_decay": float(decay)}
+                    f"se-decay-{decay}",
+                    "se",
+                    f"β decays by {decay} each step",
+                    settings={"beta_decay": float(decay)},
+                    label=f"SE, β decays by {decay}",
                 )
                 for decay in _DECAYS
             ),
@@ -103,7 +108,7 @@ STUDIES = (
         ),
         seeds=8,
         claims=(
-            *(Claim(f"Decay does not bring SE to VCSE: {decay}.", "vcse", f"se-decay-{decay}") for decay in _DECAYS),
+            *(Claim(f"Decay does not bring SE up to VCSE: {decay}.", "vcse", f"se-decay-{decay}") for decay in _DECAYS),
             *(
                 Claim(f"Decay helps SE on Hopper Stand: {decay}.", f"se-decay-{decay}", "se", _ON_HOPPER_STAND)
                 for decay in _DECAYS
@@ -124,12 +129,14 @@ STUDIES = (
                 "none",
                 "no bonus, with the noise of actions that DrQ-v2 has with one",
                 settings={"action_noise": 0.2},
+                label="no bonus, noise of 0.2",
             ),
             Method(
                 "none-noise-500k",
                 "none",
                 "no bonus, with noise that falls over 500,000 steps instead of 100,000",
                 settings={"action_noise": (1.0, 0.1, 500_000)},
+                label="no bonus, noise falls slowly",
             ),
             NONE,
         ),
@@ -137,8 +144,8 @@ STUDIES = (
         claims=(
             Claim("Conditioning on the value helps.", "vcse", "se-matched", ours=True),
             Claim("A bonus helps beyond what its noise does.", "vcse", "none-noise-0.2", ours=True),
-            Claim("Without a bonus noise that falls from 1 helps.", "none", "none-noise-0.2", ours=True),
-            Claim("Without a bonus noise that falls more slowly helps.", "none-noise-500k", "none", ours=True),
+            Claim("Without a bonus, noise that falls from 1 helps.", "none", "none-noise-0.2", ours=True),
+            Claim("Without a bonus, noise that falls more slowly helps.", "none-noise-500k", "none", ours=True),
         ),
     ),
     _sac_study(
@@ -176,6 +183,7 @@ STUDIES = (
                 "none",
                 "no bonus, with the temperature that SAC has with one",
                 settings={"temperature": 0.001},
+                label="no bonus, temperature 0.001",
             ),
             NONE,
         ),

@@ -10,4 +10,4 @@ MATCHED = Method("se-matched", "se-matched", "VCSE with the value left out")
 
 def weighted(bonus: str, beta: float) -> Method:
     """Return a bonus with a weight of its own, which its name tells."""
-    return Method(f"{bonus}-beta-{beta:g}", bonus, f"{bonus}, β = {beta:g}", settings={"beta": beta})
+    return Method(f"{bonus}-beta-{beta:g}", bonus, f"{bonus.upper()}, β = {beta:g}", settings={"beta": beta})

@@ -14,8 +14,8 @@ CROSSED_MAP = map_number("vertical", CROSSED_WALL, 5)
 
 _LENGTHS = "The paper's text does not say how long the runs are; the lengths are ours."
 _SE_OF_POSITIONS = (
-    "SE is the release's, which looks for neighbours among the last 10,000 states. Nearly all positions stand there "
-    "many times over, so that it pays next to nothing once learning is under way: it is hardly different from no bonus."
+    "SE is the release's, which looks for neighbours among the last 10,000 states. Nearly every position occurs there "
+    "many times over, so it pays next to nothing once learning is under way, and hardly differs from no bonus."
 )
 _MINIGRID_TASKS = (
     Task("minigrid/LavaGapS7", 200_000, (100_000,)),
@@ -29,22 +29,29 @@ _CROSSING = _MINIGRID_TASKS[-1:]
 _SHORT_TASKS = tuple(task for task in _MINIGRID_TASKS if task.frames <= 500_000)
 
 
-def _of_positions(name: str, explanation: str, **values: str) -> Method:
+def _of_positions(name: str, explanation: str, label: str = "", **values: str) -> Method:
     """Return a bonus of the agent's positions, and whose values it looks at where these are not the critic's."""
     bonus, _, _ = name.partition("-")
-    return Method(name, bonus, explanation, settings={**values, "bonus_features": "position"})
+    return Method(name, bonus, explanation, settings={**values, "bonus_features": "position"}, label=label)
 
 
 def _in_the_reward(reading: Reading) -> tuple[Method, ...]:
     """Return VCSE in a reading where the bonus joins the reward, with a smaller weight, and joining the advantage."""
     return (
-        Method(f"vcse-{reading}", "vcse", f"{reading}: the bonus joins the reward, β = 0.005", reading=reading),
+        Method(
+            f"vcse-{reading}",
+            "vcse",
+            f"{reading}: the bonus joins the reward, β = 0.005",
+            reading=reading,
+            label=f"VCSE, {reading}",
+        ),
         Method(
             f"vcse-{reading}-beta-0.00125",
             "vcse",
             f"{reading}: the bonus joins the reward, β = 0.00125",
             reading=reading,
             settings={"beta": 0.00125},
+            label=f"VCSE, {reading}, β = 0.00125",
         ),
         Method(
             f"vcse-{reading}-advantage",
@@ -52,6 +59,7 @@ def _in_the_reward(reading: Reading) -> tuple[Method, ...]:
             f"{reading}, but the bonus joins the advantage",
             reading=reading,
             settings={"injection": "after_gae"},
+            label=f"VCSE, {reading}, in the advantage",
         ),
     )
 
@@ -79,6 +87,15 @@ PAPER_STUDIES = (
             # The paper has no such control; it may be trained beside the study's own methods.
             Claim("Conditioning on the value helps.", "vcse", "se-matched", ours=True, where_run=True),
         ),
+        beside=(
+            Method(
+                "vcse-reward",
+                "vcse",
+                "VCSE that joins the reward before advantages are computed",
+                settings={"injection": "reward"},
+                label="VCSE in the reward",
+            ),
+        ),
         notes=(_LENGTHS,),
     ),
     _a2c_study(
@@ -91,12 +108,12 @@ PAPER_STUDIES = (
         claims=(
             Claim("A weight of 0.05 makes SE ignore the task.", "se-beta-0.005", "se-beta-0.05"),
             Claim("A weight of 0.0005 makes SE slower than 0.005.", "se-beta-0.005", "se-beta-0.0005"),
-            Claim("No weight brings SE to VCSE: 0.05.", "vcse", "se-beta-0.05"),
-            Claim("No weight brings SE to VCSE: 0.005.", "vcse", "se-beta-0.005"),
-            Claim("No weight brings SE to VCSE: 0.0005.", "vcse", "se-beta-0.0005"),
-            Claim("With no weight is SE better than A2C alone: 0.05.", "none", "se-beta-0.05"),
-            Claim("With no weight is SE better than A2C alone: 0.005.", "none", "se-beta-0.005"),
-            Claim("With no weight is SE better than A2C alone: 0.0005.", "none", "se-beta-0.0005"),
+            Claim("No weight brings SE up to VCSE: 0.05.", "vcse", "se-beta-0.05"),
+            Claim("No weight brings SE up to VCSE: 0.005.", "vcse", "se-beta-0.005"),
+            Claim("No weight brings SE up to VCSE: 0.0005.", "vcse", "se-beta-0.0005"),
+            Claim("At no weight is SE better than A2C alone: 0.05.", "none", "se-beta-0.05"),
+            Claim("At no weight is SE better than A2C alone: 0.005.", "none", "se-beta-0.005"),
+            Claim("At no weight is SE better than A2C alone: 0.0005.", "none", "se-beta-0.0005"),
         ),
         notes=("The paper shows SE alone; A2C without a bonus and VCSE are beside it here.", _LENGTHS),
     ),
@@ -122,7 +139,7 @@ PAPER_STUDIES = (
         source="appendix, the figure on k",
         tasks=_CROSSING,
         methods=tuple(
-            Method(f"vcse-k{k}", "vcse", f"the {ordinal} neighbour", settings={"k": k})
+            Method(f"vcse-k{k}", "vcse", f"the {ordinal} neighbour", settings={"k": k}, label=f"VCSE, k = {k}")
             for k, ordinal in ((3, "third"), (5, "fifth"), (7, "seventh"))
         ),
         seeds=8,
@@ -133,7 +150,7 @@ PAPER_STUDIES = (
             Claim("Performance falls as k grows: 3 to 7.", "vcse-k3", "vcse-k7"),
         ),
         notes=(
-            "k counts neighbours without the point itself. The released code has 3 where the paper's text says 5.",
+            "k does not count the point itself. The released code has 3 where the paper's text says 5.",
             _LENGTHS,
         ),
     ),
@@ -145,13 +162,17 @@ PAPER_STUDIES = (
         methods=(
             _of_positions("none", "no bonus"),
             _of_positions("se", "SE of positions"),
-            _of_positions("vcse", "VCSE of positions, with the critic's value"),
+            _of_positions("vcse", "VCSE of positions, with the critic's value", "VCSE, critic's value"),
             _of_positions(
-                "vcse-exact", "VCSE of positions, with the exact value at each step of an episode", values="exact"
+                "vcse-exact",
+                "VCSE of positions, with the exact value at each step of an episode",
+                "VCSE, exact value at each step",
+                values="exact",
             ),
             _of_positions(
                 "vcse-exact-stationary",
                 "VCSE of positions, with the exact value of an episode without a time limit",
+                "VCSE, exact value without time limit",
                 values="exact-stationary",
             ),
         ),
@@ -188,13 +209,13 @@ PAPER_STUDIES = (
         seeds=8,
         metric="beyond_wall_share",
         claims=(
-            Claim("SE stays before the wall, VCSE goes through to the goal.", "vcse", "se"),
+            Claim("SE stays in front of the wall; VCSE passes it and reaches the goal.", "vcse", "se"),
             Claim("The value is what takes VCSE through the wall.", "vcse", "se-matched", ours=True),
         ),
         figure="visits",
         notes=(
             "The paper does not say which map; this one has a vertical wall in the middle that opens away from the "
-            "start. Judged is the share of visits beyond the wall.",
+            "start. Claims are judged by the share of visits beyond the wall.",
         ),
         visits_every_frames=10_000,
     ),
@@ -220,7 +241,7 @@ PAPER_STUDIES = (
             "encoder needs. The bonus sees the agent's position; k, weight and all else are those of the agent's view.",
             f"{_LENGTHS} DoorKey-8x8 is shorter here than with the agent's view, where it has 3,000,000 frames.",
             _SE_OF_POSITIONS,
-            "The control (VCSE with the value left out) looks in the batch, as VCSE does; the paper does not have it.",
+            "The control, VCSE without value, searches the batch as VCSE does; the paper has no such control.",
         ),
     ),
 )
@@ -235,18 +256,20 @@ OWN_STUDIES = (
         ),
         methods=(
             NONE,
-            Method("vcse-release", "vcse", "release: the bonus joins the advantage"),
+            Method("vcse-release", "vcse", "release: the bonus joins the advantage", label="VCSE, release"),
             Method(
                 "vcse-release-reward",
                 "vcse",
                 "release, but the bonus joins the reward, β = 0.005",
                 settings={"injection": "reward"},
+                label="VCSE, release, in the reward",
             ),
             Method(
                 "vcse-release-reward-beta-0.00125",
                 "vcse",
                 "release, but the bonus joins the reward, β = 0.00125",
                 settings={"injection": "reward", "beta": 0.00125},
+                label="VCSE, release, in the reward, β = 0.00125",
             ),
             *_in_the_reward("paper"),
             *_in_the_reward("clean"),
@@ -277,7 +300,7 @@ OWN_STUDIES = (
             Claim("The textbook's estimator is better than A2C alone.", "vcse-clean", "none", ours=True),
             Claim("The textbook's estimator does better than the paper's text.", "vcse-clean", "vcse-paper", ours=True),
         ),
-        notes=("That the textbook does better than the paper's text was added after the runs had been looked at.",),
+        notes=("The claim that the textbook's estimator does better was added after the runs had been looked at.",),
     ),
     _a2c_study(
         name="minigrid-controls",
@@ -293,12 +316,14 @@ OWN_STUDIES = (
                 "se-matched",
                 "VCSE with log(1 + ε) and without the value",
                 settings={"log_offset": 1.0},
+                label="VCSE without value, with log(1 + ε)",
             ),
             Method(
                 "vcse-running",
                 "vcse",
                 "VCSE with running estimates instead of the batch's to normalise values",
                 settings={"value_normalization": "running"},
+                label="VCSE with running normalization",
             ),
         ),
         seeds=8,
@@ -308,7 +333,7 @@ OWN_STUDIES = (
             Claim("The offset of 1e-5 helps, with the value.", "vcse", "vcse-log1p", ours=True),
             Claim("The offset of 1e-5 helps, without the value.", "se-matched", "se-matched-log1p", ours=True),
             Claim(
-                "Running estimates or the batch's to normalise values: no difference.",
+                "Normalising values by running or by batch statistics makes no difference.",
                 "vcse-running",
                 "vcse",
                 within=0.0,
@@ -322,8 +347,8 @@ OWN_STUDIES = (
         notes=(
             "log(1 + ε) changes more than the offset: with the same weight the bonus is also much smaller, and hardly "
             "ever negative. What each of them does is not separated.",
-            "vcse and se-matched have the settings and the seeds that they have in the study minigrid: where both were "
-            "run, they are no second sample.",
+            "VCSE and VCSE without value have the same settings and seeds here as in the study minigrid: where both "
+            "were run, this is not a second sample.",
         ),
     ),
 )
