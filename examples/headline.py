@@ -5,7 +5,7 @@ of it. The runs are those of
 
     vcse train --task minigrid/LavaGapS7 --bonus none se vcse --seeds 16 --frames 100000 --out out/demo
 
-Stopped, it goes on where it was; finished, it only makes the page again.
+Stopped, it continues where it was; finished, it only makes the page again.
 
     python examples/headline.py --out out/demo
 """
@@ -71,7 +71,7 @@ class Args:
 
 
 def main(args: Args) -> int:
-    """Train, or go on, or find it done; then make the page."""
+    """Train, or resume, or find it done; then make the page."""
     for name, least in LEAST.items():
         if (number := getattr(args, name)) is not None and number < least:
             raise SystemExit(f"--{name.replace('_', '-')} must be at least {least}, got {number}")
@@ -87,7 +87,7 @@ def main(args: Args) -> int:
             jobs = args.jobs or suitable_jobs((config.agent for config in configs), device="cpu", cores=cores())
             train_in_jobs(configs, args.out, device="cpu", threads=cores(), jobs=jobs, progress=progress)
     except StoppedError as error:
-        print(f"{error}; the same command goes on", file=sys.stderr)
+        print(f"{error}; to continue, run the same command again", file=sys.stderr)
         return 128 + error.number
     filmed = args.out / next(config.name for config in configs if config.method == "vcse")
     watch_run(filmed, filmed / "watch.gif")

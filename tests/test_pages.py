@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "docs/drqv2.md", "docs/gymnasium.md", "docs/readings.md", "docs/sac.md", "docs/your-own-agent.md"]
+PAGES = [
+    "README.md",
+    "docs/explanation/drqv2.md",
+    "docs/explanation/estimators.md",
+    "docs/explanation/sac.md",
+    "docs/how-to/choose-beta-k-and-features.md",
+    "docs/how-to/gymnasium.md",
+    "docs/how-to/your-own-agent.md",
+    "docs/reference/readings.md",
+]
 SHORTER = {"learn(200_000": "learn(2_048"}  # what a page trains for is not waited for
 
 

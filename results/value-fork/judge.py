@@ -1,4 +1,4 @@
-"""Write differences.csv, the figure, and the tables of README.md and of docs/when-the-value-helps.md, from the archive.
+"""Write differences.csv, the figure, and the tables of both pages, from the archive.
 
 python results/value-fork/judge.py
 """
@@ -26,7 +26,7 @@ from vcse.reports.statistics import area_under_curve, bootstrap_interval, holm, 
 from vcse.runs.checkpoint import write_atomically
 
 HERE = Path(__file__).parent
-PAGES = (HERE / "README.md", HERE.parents[1] / "docs" / "when-the-value-helps.md")
+PAGES = (HERE / "README.md", HERE.parents[1] / "docs" / "explanation" / "when-the-value-helps.md")
 ARMS = ("none", "se-matched", "vcse")
 SEEDS = tuple(range(16))
 RATIOS = tuple(ROOMS)

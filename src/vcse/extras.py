@@ -2,5 +2,5 @@
 
 
 def install(extra: str) -> str:
-    """Return how an extra is installed; the library is on no package index yet."""
-    return f"in a clone of vcse: pip install -e '.[{extra}]'"
+    """Return the command that installs an extra: where vcse is installed, from a wheel or a clone, pip adds to it."""
+    return f"pip install 'vcse[{extra}]'"

@@ -30,11 +30,12 @@ def test_every_agent_has_a_loop_tasks_and_a_study():
 @pytest.mark.parametrize("agent", CONFIGS)
 def test_an_agent_is_found_by_its_name_and_for_its_tasks(agent):
     assert agent_entry(agent).name == agent
-    assert agents_for(CONFIGS[agent].task) == (("drqv2", "mwm") if agent in ("drqv2", "mwm") else (agent,))
+    assert agent in agents_for(CONFIGS[agent].task)
+    assert agents_for(CONFIGS["drqv2"].task)[:2] == ("drqv2", "mwm")
 
 
 def test_an_unknown_agent_is_refused():
-    with pytest.raises(ValueError, match="agent must be one of a2c, sac, drqv2, mwm, got 'ppo'"):
+    with pytest.raises(ValueError, match=f"agent must be one of {', '.join(agent_names())}, got 'ppo'"):
         agent_entry("ppo")
 
 

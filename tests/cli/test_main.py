@@ -119,10 +119,41 @@ def test_a_file_that_cannot_be_written_is_named_without_the_number_of_the_error(
     assert capsys.readouterr().err.splitlines()[-1] == f"vcse: {tmp_path / 'x'}: Operation not permitted"
 
 
-def test_unknown_verb_is_a_wrong_call(capsys):
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["trian"], "vcse: unknown command 'vcse trian'; did you mean train? (vcse --help lists all "),
+        (["study", "rnu"], "vcse: unknown command 'vcse study rnu'; did you mean run? (vcse study --help lists all "),
+        (["zip"], "vcse: unknown command 'vcse zip' (vcse --help lists all "),
+    ],
+)
+def test_unknown_verb_is_a_wrong_call_that_names_the_nearest(arguments, told, capsys):
     with pytest.raises(SystemExit) as exit_:
-        main(["trian"])
+        main(arguments)
     assert exit_.value.code == 2
+    assert capsys.readouterr().err.startswith(told)
+
+
+def test_without_a_verb_there_is_help(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main([])
+    assert exit_.value.code == 0
+    assert "usage: vcse" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        (["--device", "gpu"], "--device: it must be auto, cpu or cuda, got 'gpu'; did you mean cuda?"),
+        (["--device", "cuda:1"], "got 'cuda:1': use cuda, and CUDA_VISIBLE_DEVICES=1 to choose the GPU"),
+        (["--reading", "papers"], "recommended, got 'papers'; did you mean paper?"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_what_may_have_been_meant(option, told, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["train", "--task", "minigrid/Empty-5x5", *option])
+    assert exit_.value.code == 2
+    assert told in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
 def test_runs_from_a_source_tree_that_is_not_installed(tmp_path):
@@ -179,7 +210,7 @@ def test_doctor_gives_the_command_for_a_missing_extra(capsys, monkeypatch):
     monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"report": ("no_such_module_anywhere",)})
     assert main(["doctor", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)[-1]
-    assert (row["status"], row["remedy"]) == ("missing", "in a clone of vcse: pip install -e '.[report]'")
+    assert (row["status"], row["remedy"]) == ("missing", "pip install 'vcse[report]'")
 
 
 def test_doctor_fails_where_the_simulator_does(capsys, monkeypatch):
@@ -216,7 +247,7 @@ def test_doctor_fails_where_an_installed_simulator_draws_nothing(capsys, monkeyp
     row = json.loads(capsys.readouterr().out)[-1]
     assert (row["what"], row["status"]) == ("image of dmc-pixels/hopper_stand", "broken")
     assert "libmujoco.so.3 is damaged" in row["found"]
-    assert row["remedy"] == "in a clone of vcse: pip install -c constraints.txt -e '.[dmc]'"
+    assert row["remedy"] == "pip install --force-reinstall dm_control mujoco"
 
 
 def test_doctor_fails_where_drawing_is_turned_off(capsys, monkeypatch):

@@ -25,7 +25,7 @@ def test_large_numbers_are_read_as_people_write_them(text, number):
     "text", ["", "many", "1,0", "1_0", "1.5", "1e-5", "1e999", "100m", "k", "1 000", "nan", "0x10"]
 )
 def test_what_is_no_count_is_told_with_what_is(text):
-    message = f"such a number is written like 100000, 100_000, 1e5, 100k or 1M, got {text!r}"
+    message = f"it must be a whole number, such as 100000, 100_000, 1e5, 100k or 1M, got {text!r}"
     with pytest.raises(ValueError, match=re.escape(message)):
         count_of(text)
 
@@ -46,7 +46,7 @@ def test_every_option_that_counts_frames_says_how_they_are_written(tmp_path, mon
         main([*command, "many"])
     assert exit_.value.code == 2
     told = " ".join(capsys.readouterr().err.replace("│", " ").split())
-    message = "such a number is written like 100000, 100_000, 1e5, 100k or 1M, got 'many'"
+    message = "it must be a whole number, such as 100000, 100_000, 1e5, 100k or 1M, got 'many'"
     assert f"Error parsing {command[-1]}: {message}" in told
     assert "Annotated" not in told
 

@@ -61,7 +61,7 @@ def test_methods_are_named_where_no_study_says_what_is_compared(tmp_path, capsys
 def test_the_runs_of_a_study_are_looked_for(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["study", "power", "minigrid", "--difference", "0.05"]) == 1
-    assert "no runs of minigrid lie in runs/minigrid or results/minigrid" in capsys.readouterr().err
+    assert "there are no runs of minigrid in runs/minigrid or results/minigrid" in capsys.readouterr().err
     make_runs(tmp_path / "results" / "minigrid", study="minigrid")
     assert main(["study", "power", "minigrid", "--difference", "0.05"]) == 0
     assert capsys.readouterr().out.startswith("results/minigrid: success_rate, area under the curve, 80% power")

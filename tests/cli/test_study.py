@@ -45,7 +45,10 @@ def test_list_names_every_study(capsys):
     assert all(name in shown for name in CATALOG)
     assert main(["study", "list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["study"] for row in rows] == list(CATALOG)
+    assert sorted(row["study"] for row in rows) == sorted(CATALOG)
+    figures = {row["study"]: row["figure"] for row in rows}
+    assert (figures["minigrid"], figures["minigrid-values"], figures["minigrid-value"]) == ("2", "7a", None)
+    assert [row["figure"] is None for row in rows] == [False] * 15 + [True] * 9
     (mwm,) = (row for row in rows if row["study"] == "metaworld-mwm")
     assert (mwm["agent"], mwm["runs"], mwm["frames"]) == ("mwm", 192, 96_000_000)
 
@@ -242,6 +245,23 @@ def test_a_second_command_adds_the_runs_that_it_names_and_no_others(tmp_path, ca
     capsys.readouterr()
     assert main(["study", "status", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines()[-1].split()[1:5] == ["2", "0", "0", "0"]
+
+
+@pytest.mark.usefixtures("_without_type_checks")
+def test_a_study_that_is_there_is_not_enlarged_without_saying_so(tmp_path, capsys):
+    command = ["study", "run", "minigrid-k", "--out", str(tmp_path), "--device", "cpu", "--quiet"]
+    small = ["--seeds", "1", "--frames", "128", "--bonuses", "vcse-k3"]
+    assert main([*command, *small]) == 0
+    assert main(command) == 1
+    told = capsys.readouterr().err
+    assert "holds 1 run of 128 frames; this command would add 23 runs of 500,000 frames and extend 1 run to" in told
+    assert f"vcse study run minigrid-k --seeds 1 --frames 128 --bonuses vcse-k3 --out {tmp_path};" in told
+    assert len(run_directories(tmp_path)) == 1
+    assert main([*command, *small]) == 0
+    assert main([*command, "--seeds", "1", "--frames", "128"]) == 1
+    assert main([*command, "--seeds", "1", "--frames", "128", "--enlarge"]) == 0
+    assert len(run_directories(tmp_path)) == 3
+    assert main([*command, "--seeds", "1", "--frames", "128"]) == 0  # which is what was asked for last
 
 
 @pytest.mark.usefixtures("_without_type_checks")

@@ -212,7 +212,7 @@ def test_runs_go_on_where_they_were_begun_unless_told(copy, capsys, monkeypatch)
     for bonus in ("none", "se"):
         assert train(copy, *longer, "auto", bonus=bonus) == 0
     assert used == ["cpu", "cuda", "cpu", "cuda"]
-    assert capsys.readouterr().err.count("vcse: begun on the CPU, these runs go on there") == 2
+    assert capsys.readouterr().err.count("vcse: these runs were begun on the CPU and continue there") == 2
 
 
 def test_quiet_says_nothing(tmp_path, capsys):
@@ -255,7 +255,7 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith(f"vcse: {finished / RUN} holds another run: ")
     assert named in err
-    ways_out = "choose another --out, or --method in vcse train, or continue that one by"
+    ways_out = "choose another --out, or --method in vcse train, or continue with that one by"
     way_out = f"{ways_out} vcse resume {finished / RUN} --frames N\n"
     assert err.endswith(way_out)
     assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
@@ -420,8 +420,7 @@ def test_without_the_simulator_of_a_task_the_extra_is_named(tmp_path, capsys, mo
     assert main(["train", "--task", PENDULUM, "--out", str(tmp_path / "out")]) == 1
     told = capsys.readouterr().err
     assert told == (
-        "vcse: dm_control, which simulates dmc/pendulum_swingup, is not installed: in a clone of vcse: "
-        "pip install -e '.[dmc]'\n"
+        "vcse: dm_control, which simulates dmc/pendulum_swingup, is not installed: pip install 'vcse[dmc]'\n"
     )
     assert not (tmp_path / "out").exists()
 
@@ -620,7 +619,7 @@ def test_a_full_disk_is_one_line_and_exit_status_1_and_can_be_mended(tmp_path, f
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     (line,) = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(r"vcse: \[Errno 27\] File too large: '.*frame.*\.pt'; stopped at frame 48: .* goes on .*", line)
+    assert re.fullmatch(r"vcse: /.*frame.*\.pt: File too large; stopped at frame 48: .* continues from .*", line)
     assert not list(tmp_path.rglob("*.tmp"))
     assert not (tmp_path / RUN / "DONE").exists()
     assert train(tmp_path, "--quiet") == 0
@@ -636,7 +635,7 @@ def test_resume_finds_nothing_to_do(copy, capsys):
 def test_resume_with_fewer_frames_than_runs_have_says_so(copy, capsys):
     assert main(["resume", str(copy), "--frames", "40"]) == 0
     first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith(f"vcse: --frames 40 is fewer than the frames of 1 of 1 run in {copy}, up to 48: runs may ")
+    assert first.startswith(f"vcse: --frames 40 would shorten 1 of 1 run in {copy}, up to 48 long: runs may ")
     assert second == f"{copy / RUN} is done: 48 frames"
     assert main(["resume", str(copy), "--frames", "48"]) == 0
     assert capsys.readouterr().err == f"{copy / RUN} is done: 48 frames\n"
@@ -669,7 +668,7 @@ def test_resume_leaves_a_run_out_that_lacks_what_it_needs_to_go_on(tmp_path, cap
     before = (broken / "config.json").read_bytes()
     assert main(["resume", str(tmp_path)]) == 0  # all are done, and lack nothing for that
     assert main(["resume", str(tmp_path), "--frames", "96", "--quiet"]) == 1
-    reason = "actions.bin is missing, without which the run cannot be resumed to 96 frames: choose another --out"
+    reason = "actions.bin is missing, without which the run cannot continue to 96 frames: choose another --out"
     assert f"{broken}/{reason}" in capsys.readouterr().err
     assert (whole / "DONE").read_text() == "96\n"
     assert (broken / "config.json").read_bytes() == before
@@ -719,7 +718,7 @@ def test_stopping_says_how_to_go_on_and_exits_as_signals_do(tmp_path, capsys, mo
     monkeypatch.setattr("vcse.runs.progress.TrainingProgress.start", stop)
     assert train(tmp_path, "--quiet") == 143
     assert capsys.readouterr().err == (
-        "vcse: stopped by SIGTERM, everything is saved; the same command, or vcse resume, goes on\n"
+        "vcse: stopped by SIGTERM: no run had begun; to continue, run the same command again, or vcse resume\n"
     )
 
 
@@ -742,7 +741,7 @@ def test_a_finished_run_without_checkpoints_keeps_its_curves(copy, capsys):
         more = [] if command[0] == "resume" else ["--out", str(copy), "--frames", "96"]
         assert main([*command, *more]) == 1
         assert capsys.readouterr().err == (
-            f"vcse: {copy / RUN} is done at frame 48 and its checkpoints are gone: it cannot be resumed to 96; choose "
+            f"vcse: {copy / RUN} is done at frame 48 and its checkpoints are gone: it cannot be extended to 96; choose "
             "another --out, or delete it to train it anew\n"
         )
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before

@@ -9,7 +9,7 @@ from vcse.studies.catalog import study
 from vcse.studies.study import Claim, narrowed, run_configs
 
 ENTRY = study("minigrid-value")
-PAGE = (Path(__file__).parents[2] / "docs" / "minigrid-value.md").read_text().splitlines()
+PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "minigrid-value.md").read_text().splitlines()
 NOTHING = "–"
 
 

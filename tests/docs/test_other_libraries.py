@@ -1,4 +1,4 @@
-"""The snippets of docs/other-libraries.md run, each with what its library has at that place."""
+"""The snippets of docs/how-to/other-libraries.md run, each with what its library has at that place."""
 
 import importlib
 import importlib.util
@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-PAGE = Path(__file__).parents[2] / "docs/other-libraries.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/other-libraries.md"
 FOUND = re.findall(r"^## (.*?)\n|```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE)
 SNIPPETS: dict[str, list[str]] = {}
 for heading, snippet in FOUND:

@@ -388,7 +388,7 @@ def test_an_algorithm_trains_and_its_checkpoint_has_the_bonus(tmp_path):
 @pytest.mark.usefixtures("_ray")
 def test_the_snippet_of_the_documentation_trains(monkeypatch):
     monkeypatch.setattr(ppo, "PPOConfig", lambda: configured("ppo"))
-    page = (ROOT / "docs/other-libraries.md").read_text()
+    page = (ROOT / "docs/how-to/other-libraries.md").read_text()
     (snippet,) = re.findall(r"^## RLlib\n.*?```python\n(.*?)```", page, flags=re.DOTALL | re.MULTILINE)
     exec(snippet, given := {})
     beta = given["results"]["learners"][DEFAULT_MODULE_ID]["bonus"]["beta"]

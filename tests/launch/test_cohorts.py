@@ -7,6 +7,7 @@ import pickle
 import resource
 import shutil
 import signal
+import threading
 
 import jaxtyping
 import pytest
@@ -29,7 +30,7 @@ from runs.small import (
 from vcse.agents import agent_entry, read_config
 from vcse.agents.a2c.cohort import A2CCohort
 from vcse.agents.a2c.settings import a2c_settings
-from vcse.launch.cohorts import StoppedError, train_runs, warn_of
+from vcse.launch.cohorts import StoppedError, telling_what_is_saved, train_runs, warn_of
 from vcse.runs import checkpoint, directory, loop
 from vcse.runs.directory import RunDirectory
 from vcse.runs.divergence import DivergedError
@@ -167,7 +168,30 @@ def test_runs_that_are_saved_at_different_frames_are_no_cohort(tmp_path):
 
 def test_that_it_was_stopped_can_be_told_to_another_process():
     told = pickle.loads(pickle.dumps(StoppedError(signal.SIGTERM)))
-    assert (told.number, str(told)) == (signal.SIGTERM, "stopped by SIGTERM, everything is saved")
+    assert (told.number, str(told)) == (signal.SIGTERM, "stopped by SIGTERM: everything is saved")
+
+
+def test_who_stops_runs_is_told_at_once_and_then_how_far_they_are_saved(tmp_path, capsys):
+    class Stopping(Interrupting):
+        def say_stopping(self):
+            super().say_stopping()
+            for thread in threading.enumerate():
+                if thread is not threading.current_thread():
+                    thread.join(5)
+            assert capsys.readouterr().err.splitlines()[-1] == "stopping: saving all runs"
+
+    progress = Stopping(128, lambda: signal.raise_signal(signal.SIGINT))
+    progress.quiet = False
+    late = make_config(seed=9, checkpoint_every_frames=64)  # of another cohort, which waits
+    told = r"^stopped by SIGINT: 3 runs saved at frame 128, 1 not begun$"
+    with pytest.raises(StoppedError, match=told), telling_what_is_saved([*CONFIGS, late], tmp_path):
+        train([*CONFIGS, late], tmp_path, progress=progress)
+
+
+def test_who_stops_runs_that_have_not_begun_is_told_so(tmp_path):
+    told = r"^stopped by SIGTERM: no run had begun$"
+    with pytest.raises(StoppedError, match=told), telling_what_is_saved(CONFIGS, tmp_path):
+        raise StoppedError(signal.SIGTERM)
 
 
 def test_two_runs_of_one_name_are_refused(tmp_path):
@@ -180,7 +204,7 @@ def test_two_runs_of_one_name_are_refused(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_the_same_call_goes_on_to_the_same_end(tmp_path, uninterrupted, number):
     handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    with pytest.raises(StoppedError, match=rf"stopped by {number.name}, everything is saved") as stopped:
+    with pytest.raises(StoppedError, match=rf"stopped by {number.name}: everything is saved") as stopped:
         train(CONFIGS, tmp_path, progress=Interrupting(128, lambda: signal.raise_signal(number)))
     assert stopped.value.number == number
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
@@ -402,7 +426,7 @@ def test_a_run_that_diverges_is_given_up_and_the_others_are_as_without_it(tmp_pa
     with pytest.raises(DivergedError, match=rf"^the gradient of {bad.name} is not finite at frame \d+$") as raised:
         train([*CONFIGS, bad], tmp_path, progress=progress)
     assert list(raised.value.runs) == [bad.name]
-    assert progress.notes[0].endswith(": given up; the 3 others go on from the last checkpoint")
+    assert progress.notes[0].endswith(": abandoned; the 3 others continue from the last checkpoint")
     assert_all_same(tmp_path, uninterrupted)
     assert not (tmp_path / bad.name / "DONE").exists()
     with pytest.raises(DivergedError, match="is not finite"):  # and again, alone, from its last checkpoint
@@ -434,7 +458,7 @@ def test_a_run_that_is_given_up_takes_none_back_that_is_done(tmp_path, uninterru
     progress = Noting()
     with pytest.raises(DivergedError):
         train([*early, late], tmp_path, progress=progress)
-    assert progress.notes[0].endswith(": given up; the other goes on from the last checkpoint")
+    assert progress.notes[0].endswith(": abandoned; the other continues from the last checkpoint")
     assert_all_same(tmp_path, uninterrupted, [CONFIGS[0], late])
     assert runs_in_cohort(tmp_path / late.name) == {1}
     assert [row["frame"] for row in read_rows(tmp_path / late.name / "timing.csv")] == [64, 128, 192, 256, 288]
@@ -475,7 +499,7 @@ def test_a_full_disk_stops_the_run_with_what_to_do_and_loses_nothing(tmp_path, u
         return real(*arguments)
 
     monkeypatch.setattr(os, call, fails_after_the_first_run_has_its_second_checkpoint)
-    with pytest.raises(RuntimeError, match=r"No space left on device: '.*'; stopped at frame 192: .*the same command"):
+    with pytest.raises(RuntimeError, match=r"No space left on device; stopped at frame 192: .*the same command"):
         train(CONFIGS, tmp_path)
     monkeypatch.undo()
     assert half_written(tmp_path) == []
@@ -516,7 +540,7 @@ def test_lost_actions_are_told(copy):
         train(CONFIGS, copy)
     (run / "actions.bin").unlink()
     with pytest.raises(
-        ValueError, match=r"actions.bin is missing, without which the run cannot be resumed to 288 frames"
+        ValueError, match=r"actions.bin is missing, without which the run cannot continue to 288 frames"
     ):
         train(CONFIGS, copy)
 

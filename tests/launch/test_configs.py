@@ -47,6 +47,8 @@ def test_options_go_to_the_run_or_to_its_agent_by_their_names():
         ("minigrid-full/LavaGapS7", {"backend": "envpool"}, "backend envpool does not show the whole map"),
         ("minigrid/Empty-5x5", {"values": "exact"}, "values exact needs a task that is enumerated"),
         ("minigrid/Empty-5x5", {"k": 0}, "k must be at least 1, got 0"),
+        ("minigrid/Empty-5x5", {"bonus": "vsce"}, r"bonus must be one of .*, got 'vsce'; did you mean vcse\?$"),
+        ("minigrid/Empty-5x5", {"seed": 3}, r"seed is not an option of several runs: pass seeds=\[3\]"),
     ],
 )
 def test_runs_that_cannot_be_are_refused(task, options, message, without_type_checks):

@@ -88,9 +88,9 @@ def test_while_actions_are_random_the_time_left_is_not_known_and_their_pace_is_f
         now[0] = float(second)
         progress.report(Status(frame, 50_000, 1, 250.0, {}, {}, "return", learns=frame > 5000))
         lefts.append(capsys.readouterr().err.splitlines()[-1:])
-    assert lefts[0][0].endswith(" 250 frames/s, return , bonus , unknown time left")
+    assert lefts[0][0].endswith(" 250 frames/s, unknown time left")
     assert lefts[1][0].endswith(", unknown time left")
-    assert lefts[3][0].endswith(", 2.0 frames/s, return , bonus , 6.2 h left")
+    assert lefts[3][0].endswith(", 2.0 frames/s, 6.2 h left")
 
 
 def test_a_stopwatch_tells_the_pace_of_all_and_of_a_row_without_what_was_done_between_rows(monkeypatch):

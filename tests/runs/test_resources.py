@@ -60,7 +60,7 @@ def test_replays_that_fit_nowhere_are_refused_with_numbers_and_what_to_change(fr
 
 def test_files_that_fit_nowhere_are_told_before_replays_that_do_not(free):
     free |= {"cpu": 5 * GB, "disk": 15 * GB}
-    with pytest.raises(ValueError, match=r"the files of 1 run will need 20\.0 GB on disk, but free are 15\.0 GB in "):
+    with pytest.raises(ValueError, match=r"the files of 1 run will need 20\.0 GB on disk, but 15\.0 GB are free in "):
         find_room([LARGE], OUT, device="cpu", jobs=1)
 
 
@@ -79,10 +79,11 @@ def test_files_of_what_is_at_once_are_refused_and_those_of_all_are_told(free):
     room = find_room([LARGE] * 3, OUT, device="cuda", jobs=2)
     assert room.describe() == (
         "replay: 20.0 GB in the memory of the GPU, for 2 runs at once; files: 60.0 GB more on disk at the end, where "
-        "50.0 GB are free\nwarning: that is too little for all runs; the last will stop, and can be resumed once there "
-        "is room; with --no-keep-replay they leave far less behind"
+        "50.0 GB are free\nwarning: that is too little for all runs; the last will stop, and can be resumed once "
+        "there is room"
+        "; with --no-keep-replay they leave far less behind"
     )
-    with pytest.raises(ValueError, match=r"the files of 3 runs will need 60\.0 GB on disk, but free are 50\.0 GB in "):
+    with pytest.raises(ValueError, match=r"the files of 3 runs will need 60\.0 GB on disk, but 50\.0 GB are free in "):
         find_room([LARGE] * 3, OUT, device="cuda", jobs=3)
 
 
@@ -92,7 +93,7 @@ def test_what_is_dropped_when_a_run_is_done_is_needed_for_those_at_once_alone(fr
     assert find_room([dropping] * 9, OUT, device="cuda", jobs=2).of_files() == (
         "files: 47.0 GB more on disk at most, where 50.0 GB are free"
     )
-    with pytest.raises(ValueError, match=r"the files of 3 runs will need 60\.0 GB on disk, but free are 50\.0 GB in "):
+    with pytest.raises(ValueError, match=r"the files of 3 runs will need 60\.0 GB on disk, but 50\.0 GB are free in "):
         find_room([dropping] * 9, OUT, device="cuda", jobs=3)
     free |= {"cpu": 5 * GB, "disk": 29 * GB}
     with pytest.raises(ValueError, match=r" and 9\.0 GB on disk, in addition to their files: "):

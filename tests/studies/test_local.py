@@ -15,7 +15,9 @@ from runs.small import LAVA, assert_same_run, make_config, train
 from vcse.agents.a2c.settings import a2c_settings
 from vcse.launch.cohorts import StoppedError
 from vcse.launch.processes import Job
+from vcse.runs import progress as progress_of_training
 from vcse.runs.directory import RunDirectory, done_frame
+from vcse.runs.progress import Status
 from vcse.runs.remarks import Remark
 from vcse.studies import local
 from vcse.studies.local import CohortJob, StudyProgress, check_out, form_cohorts, run_locally, take_out
@@ -38,7 +40,7 @@ def configs():
     return [make_config(task, seed=seed) for task in ("minigrid/Empty-5x5", LAVA) for seed in (0, 1)]
 
 
-def run(configs, out, *, jobs=2, watch=lambda: None):
+def run(configs, out, *, jobs=2, watch=lambda training: None):
     cohorts = form_cohorts(configs, jobs=jobs, device="cpu")
     return run_locally(cohorts, out, device="cpu", threads=2, jobs=jobs, replay_place="cpu", watch=watch)
 
@@ -65,7 +67,7 @@ def test_a_study_has_the_files_of_runs_trained_alone(tmp_path, configs):
 
 
 def test_stopped_it_goes_on_with_other_jobs_to_the_same_files(tmp_path, configs):
-    def stop():
+    def stop(training):
         if any(run.frame for run in study_status(tmp_path / "study", configs).runs):
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -85,7 +87,7 @@ def test_a_cohort_that_fails_twice_is_named_and_the_others_go_on(tmp_path, confi
     blocked.mkdir(parents=True)
     (blocked / "train.csv").mkdir()  # where its rows should go
     settings = {"device": "cpu", "threads": 1, "jobs": 1, "replay_place": "cpu"}
-    failures = run_locally([[bad], good], tmp_path, **settings, watch=lambda: None)
+    failures = run_locally([[bad], good], tmp_path, **settings, watch=lambda training: None)
     assert list(failures) == [bad.name]
     assert "train.csv" in failures[bad.name]
     assert read_failures(tmp_path) == failures
@@ -198,21 +200,55 @@ class TestOut:
         assert "damaged" in capsys.readouterr().err
 
 
-def test_progress_is_a_line_in_a_pipe_and_not_the_same_twice(tmp_path, configs, capsys):
-    progress = StudyProgress("title", tmp_path, configs)
-    with progress.shown():
-        progress.show(at_once=True)
-        progress.show(at_once=True)
+def test_progress_in_a_pipe_is_a_line_as_in_train_and_not_the_same_twice(tmp_path, configs, capsys):
+    with StudyProgress("title", tmp_path, configs) as progress:
+        progress.show()
+        train(configs[:1], tmp_path)
+        progress.show()
         progress.show()
     lines = capsys.readouterr().err.splitlines()
-    assert lines == ["title: 4 runs: 0 done, 0 running, 4 waiting, 0 failed; 0% of the frames"]
+    assert lines == [
+        "title: 4 runs, 4 waiting: 0 of 1,152 frames",
+        "title: 4 runs, 1 done, 3 waiting: 288 of 1,152 frames, 0.0 frames/s, unknown time left",
+    ]
 
 
-def test_progress_is_a_table_on_a_terminal(tmp_path, configs, monkeypatch, capsys):
-    monkeypatch.setattr(local, "Console", partial(Console, force_terminal=True, width=100))
-    progress = StudyProgress("title", tmp_path, configs)
-    with progress.shown():
+def test_progress_knows_more_of_what_is_being_trained_than_its_files(tmp_path, configs, capsys):
+    with StudyProgress("title", tmp_path, configs) as progress:
+        status = Status(100, 288, 2, 600.0, {"vcse": 0.25}, {"vcse": -5.83})
+        progress.show([(configs[:2], status), (configs[2:3], status._replace(runs=1))])
+    assert capsys.readouterr().err.splitlines()[1] == (
+        "title: 4 runs, 4 waiting: 300 of 1,152 frames, 1,200 frames/s, success vcse 25%, bonus vcse -5.83, "
+        "unknown time left"
+    )
+
+
+def test_progress_on_a_terminal_is_the_bar_of_train(tmp_path, configs, monkeypatch, capsys):
+    monkeypatch.setattr(progress_of_training, "Console", partial(Console, force_terminal=True, width=100))
+    with StudyProgress("title", tmp_path, configs):
         pass
     shown = capsys.readouterr().err
-    assert "waiting" in shown
-    assert "LavaGapS5" in shown
+    assert "title: 4 runs, 4 waiting" in shown
+    assert "0 of 1,152 frames" in shown
+
+
+def test_a_quiet_study_shows_no_progress(tmp_path, configs, capsys):
+    with StudyProgress("title", tmp_path, configs, quiet=True) as progress:
+        progress.show()
+    assert capsys.readouterr().err == ""
+
+
+def test_who_stops_a_study_is_told_at_once(tmp_path):
+    said = []
+    longer = [make_config(frames=28_800, eval_episodes=0)]
+    cohorts = form_cohorts(longer, jobs=1, device="cpu")
+    settings = {"device": "cpu", "threads": 1, "jobs": 1, "replay_place": "cpu"}
+    with pytest.raises(StoppedError):
+        run_locally(
+            cohorts,
+            tmp_path,
+            **settings,
+            watch=lambda training: os.kill(os.getpid(), signal.SIGTERM) if training else None,
+            say_stopping=lambda: said.append("stopping"),
+        )
+    assert said == ["stopping"]

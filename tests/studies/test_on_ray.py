@@ -104,5 +104,5 @@ def test_a_wrong_address_is_refused_at_once(address, reason):
 
 def test_without_ray_a_line_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(RuntimeError, match=r"Ray is not installed: in a clone of vcse: pip install -e '.\[ray\]'"):
+    with pytest.raises(RuntimeError, match=r"Ray is not installed: pip install 'vcse\[ray\]'"):
         on_ray.run_on_ray([], tmp_path, device="cpu", watch=lambda: None)

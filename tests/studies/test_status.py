@@ -59,9 +59,9 @@ def test_a_run_is_done_running_failed_or_waiting(study, configs):
 def test_time_left_is_that_of_what_goes_on_and_waits(study, configs):
     status = study_status(study, configs)
     assert status.seconds_left == pytest.approx((192 + 128 + 288) / 100)
-    assert status.line() == (
-        "5 runs: 1 done, 1 running, 2 waiting, 1 failed; 42% of the frames, 100 frames/s, 6 s left"
-    )
+    assert status.frames_per_s == 100
+    assert status.counts() == "5 runs, 1 done, 1 running, 2 waiting, 1 failed"
+    assert (status.frame, status.share) == (608, pytest.approx(608 / 1440))
 
 
 def test_an_old_speed_says_nothing(tmp_path, configs):

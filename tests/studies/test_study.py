@@ -34,7 +34,7 @@ class TestNarrowed:
                 r"minigrid has no task 'LavaGap7'; nearest are minigrid/LavaGapS7, .*minigrid lists all 6\)",
             ),
             ({"tasks": ["minigird/LavaGapS7"]}, "nearest are minigrid/LavaGapS7, "),
-            ({"bonuses": ["vcse", "rnd"]}, "has the methods none, se, vcse, not 'rnd'"),
+            ({"bonuses": ["vcse", "rnd"]}, "has no method 'rnd', but none, se, vcse$"),
         ],
     )
     def test_what_the_study_does_not_have_is_refused(self, options, message):

@@ -7,6 +7,7 @@ from typing import Any
 from vcse.agents.entry import AgentEntry
 from vcse.envs.interface import ObservationKind
 from vcse.envs.tasks import check_task, families, observation_kind, task_spec
+from vcse.nearest import did_you_mean
 from vcse.plugins import load_plugins
 from vcse.runs import directory
 from vcse.runs.config import RunConfig, upgraded
@@ -53,7 +54,8 @@ def agent_names() -> tuple[str, ...]:
 def agent_entry(name: str) -> AgentEntry:
     """Return an agent by its name."""
     if name not in agent_names():
-        raise ValueError(f"agent must be one of {', '.join(agent_names())}, got {name!r}")
+        names = agent_names()
+        raise ValueError(f"agent must be one of {', '.join(names)}, got {name!r}{did_you_mean(name, names)}")
     found = _AGENTS[name]
     entry: AgentEntry = import_module(found).ENTRY if isinstance(found, str) else found
     return entry

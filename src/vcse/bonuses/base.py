@@ -137,7 +137,7 @@ class Bonus(nn.Module):
 
     @property
     def is_capturable(self) -> bool:
-        """Whether a call can be captured in a CUDA graph: its shapes no longer change."""
+        """Whether a call can be captured in a CUDA graph, as its shapes no longer change."""
         return True
 
     def check_features(self, features: Float[Tensor, "*learners n d"]) -> None:

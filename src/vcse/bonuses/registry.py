@@ -16,6 +16,7 @@ from vcse.bonuses.scaling import ScalingName
 from vcse.bonuses.state_entropy import MatchedStateEntropy, StateEntropy
 from vcse.bonuses.value_conditional import RewardConditionalStateEntropy, ValueConditionalStateEntropy
 from vcse.estimators.checks import whole_number
+from vcse.nearest import did_you_mean
 from vcse.plugins import load_plugins
 
 ValueNormalization = Literal["batch", "running"]
@@ -89,7 +90,7 @@ class BonusContext:
 
     @property
     def seed(self) -> int | tuple[int, ...]:
-        """What bonuses call seed: one for all learners, or one for each."""
+        """The seed argument of bonuses, one for all learners or one for each."""
         return self.seeds or 0
 
     def of(self, learners: Sequence[int]) -> "BonusContext":
@@ -184,7 +185,8 @@ def bonus_names() -> tuple[str, ...]:
 def bonus_entry(name: str) -> BonusEntry:
     """Return a registered bonus by its name; plug-ins are loaded for one that is not known yet."""
     if name not in _ENTRIES and name not in bonus_names():
-        raise ValueError(f"bonus must be one of {', '.join(bonus_names())}, got {name!r}")
+        names = bonus_names()
+        raise ValueError(f"bonus must be one of {', '.join(names)}, got {name!r}{did_you_mean(name, names)}")
     return _ENTRIES[name]
 
 

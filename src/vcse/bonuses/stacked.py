@@ -130,7 +130,7 @@ class StackedBonus(nn.Module):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the bonuses need besides the features: "values", "rewards", "actions", ..."""
+        """The inputs that the bonuses need beside the features, such as "values", "rewards" or "actions"."""
         return frozenset(name for part in self.parts for name in needed_by(part))
 
     def needs_of(self, learner: int) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ class StateEntropy(EntropyBonus[StateEntropyReading]):
 
     @property
     def is_capturable(self) -> bool:
-        """Whether a call can be captured in a CUDA graph: only once the memory, if there is one, is full."""
+        """Whether a call can be captured in a CUDA graph; not before the memory, if there is one, is full."""
         return self.memory is None or self.memory.filled == self.memory.capacity
 
     def paid(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from vcse.cli.flags import check_least
-from vcse.cli.option_types import NumberIfGiven, Whole, WholeIfGiven, if_given, one_of
+from vcse.cli.option_types import DeviceName, Flag, NumberIfGiven, Whole, WholeIfGiven, if_given, one_of
 from vcse.envs.interface import Rendering
 from vcse.launch.devices import Device, resolve_device
 from vcse.runs.machine import cores
@@ -20,8 +20,8 @@ from vcse.runs.machine import cores
 def bench(
     name: Annotated[Literal["estimator", "minigrid", "sac", "drqv2", "mwm", "adapters"], tyro.conf.Positional],
     /,
-    json: bool = False,
-    device: Device = "auto",
+    json: Flag = False,
+    device: DeviceName = "auto",
     repeats: Whole = 20,
     sizes: Annotated[tuple[str, ...], if_given("NxDxK [NxDxK ...]")] = (),
     threads: WholeIfGiven = None,
@@ -33,8 +33,8 @@ def bench(
     Args:
         name: What is measured:
             - estimator: the whole VCSE reward against the broadcast formula of the release.
-            - minigrid: frames/s of training A2C with cohorts of several sizes, and the shares of the time.
-            - sac: updates/s of SAC with networks and cohorts of several sizes, and the shares of the time.
+            - minigrid: frames/s of training A2C with groups of runs of several sizes, and where the time goes.
+            - sac: updates/s of SAC with networks and groups of runs of several sizes, and where the time goes.
             - drqv2: milliseconds per update of DrQ-v2, and frames/s of training, per bonus and quality of images.
             - mwm: milliseconds per update of Masked World Models and of its parts, how much of a GPU they use, and
               frames/s of training, per bonus; on a CPU with small networks and batches.
@@ -44,10 +44,10 @@ def bench(
         repeats: estimator: runs per size; the median is reported.
         sizes: estimator: batches to measure, written NxDxK (points, dimensions, k), such as 1024x512x12. Default:
             those of the agents and some larger ones.
-        threads: minigrid, sac, drqv2 and mwm: threads, or processes, for the environments. Default: all cores.
-        seconds: minigrid: how long each cohort trains (default: 10); sac, drqv2 and mwm: how long each measurement of a
-            case takes (default: 4).
-        rendering: drqv2: only images of this quality. Default: all three on a GPU, and fast ones on a CPU.
+        threads: minigrid, sac, drqv2 and mwm: threads, or processes, that step environments. Default: one per core.
+        seconds: minigrid: seconds of training per case (default: 10); sac, drqv2 and mwm: seconds per measurement of a
+            case (default: 4).
+        rendering: drqv2: only images of this quality. Default: all three on a GPU, fast on a CPU.
     """
     _check_options(name, device, seconds, rendering)
     resolved = resolve_device(device)

@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from vcse import __version__
+from vcse.cli.option_types import Flag
 from vcse.extras import install
 
 # Each extra of this package, and the modules that it brings.
@@ -50,7 +51,7 @@ class Finding:
     remedy: str = ""
 
 
-def doctor(json: bool = False) -> int:
+def doctor(json: Flag = False) -> int:
     """Check Python, PyTorch, devices and extras: what is here, what is missing, and the command that installs it.
 
     Fails only where something that is installed does not work.
@@ -180,7 +181,7 @@ def _image_of(task: str, extra: str) -> Finding:
 
 
 def _install_again(extra: str) -> str:
-    return f"in a clone of vcse: pip install -c constraints.txt -e '.[{extra}]'"
+    return f"pip install --force-reinstall {' '.join(_package(module) for module in EXTRAS[extra][:2])}"
 
 
 def _package(module: str) -> str:
@@ -204,4 +205,4 @@ def _show(finding: Finding, console: Console) -> None:
     line.add_row(f"[{COLOURS[finding.status]}]{finding.status}[/]", finding.what, escape(finding.found))
     console.print(line)
     if finding.remedy:
-        console.print(f"  to mend it: {finding.remedy}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"  fix: {finding.remedy}", markup=False, highlight=False, soft_wrap=True)

@@ -39,7 +39,7 @@ VERBS: dict[str, NamedVerb] = {
     "tasks": ("vcse.cli.tasks:tasks", "List the tasks of every family, the agent that each is for, and what it sees."),
     "study": (
         "vcse.cli.study:study",
-        "List, show and run the studies of the catalogue: vcse study list | show | run | status | pack | power.",
+        "List, show and run studies, the experiments of the paper and ours: vcse study list | show | run | status ...",
     ),
     "report": (
         "vcse.cli.report:report",
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"vcse: {_told(error)}", file=sys.stderr)
         return 1
     except StoppedError as error:
-        print(f"vcse: {error}; the same command, or vcse resume, goes on", file=sys.stderr)
+        print(f"vcse: {error}; to continue, run the same command again, or vcse resume", file=sys.stderr)
         return 128 + error.number
     except KeyboardInterrupt:
         print("vcse: interrupted", file=sys.stderr)
@@ -93,7 +93,7 @@ def _run(arguments: list[str]) -> int:
 
         return run_study_command(arguments[1:])
     description = "Value-conditional state entropy exploration. vcse --version prints the version."
-    return run_verb(VERBS, arguments, prog="vcse", description=description)
+    return run_verb(VERBS, arguments or ["--help"], prog="vcse", description=description)
 
 
 def _reader_has_left() -> bool:

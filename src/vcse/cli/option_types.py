@@ -12,8 +12,11 @@ from typing import Annotated, Any, Literal, get_args
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
-_WRITTEN = re.compile(r"(-?(?:\d{1,3}(?:[_,]\d{3})+|\d+)(?:\.\d+)?(?:[eE]\+?\d{1,2})?)([kM]?)")
-_FACTORS = {"": 1, "k": 1_000, "M": 1_000_000}
+from vcse.launch.device_names import Device, check_device
+from vcse.nearest import did_you_mean
+
+_WRITTEN = re.compile(r"(-?(?:\d{1,3}(?:[_,]\d{3})+|\d+)(?:\.\d+)?(?:[eE]\+?\d{1,2})?)([kKM]?)")
+_FACTORS = {"": 1, "k": 1_000, "K": 1_000, "M": 1_000_000}
 
 
 def count_of(text: str) -> int:
@@ -21,7 +24,7 @@ def count_of(text: str) -> int:
     found = _WRITTEN.fullmatch(text)
     number = None if found is None else Decimal(re.sub("[_,]", "", found[1])) * _FACTORS[found[2]]
     if number is None or number != int(number):
-        raise ValueError(f"such a number is written like 100000, 100_000, 1e5, 100k or 1M, got {text!r}")
+        raise ValueError(f"it must be a whole number, such as 100000, 100_000, 1e5, 100k or 1M, got {text!r}")
     return int(number)
 
 
@@ -51,6 +54,14 @@ def truth_of(text: str) -> bool:
     if text not in ("True", "False"):
         raise ValueError(f"it must be True or False, got {text!r}")
     return text == "True"
+
+
+def device_of(text: str) -> str:
+    """Read the name of a device."""
+    try:
+        return check_device(text)
+    except ValueError as error:
+        raise ValueError(str(error).replace("device", "it", 1)) from None
 
 
 def names_of(texts: list[str]) -> tuple[str, ...]:
@@ -104,12 +115,13 @@ def one_of(kind: Any) -> Any:
 
     def read(text: str) -> str:
         if text not in words:
-            raise ValueError(f"it must be one of {', '.join(words)}, got {text!r}")
+            raise ValueError(f"it must be one of {', '.join(words)}, got {text!r}{did_you_mean(text, words)}")
         return text
 
     return read_by(read, f"{{{','.join(words)}}}")
 
 
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help_behavior_hint="")]  # off unless it is given
 Frames = Annotated[int, read_by(count_of, "FRAMES")]
 Whole = Annotated[int, read_by(whole_of, "INT")]
 # Not `Frames | None` and so on, which tell of a wrong number in the words of the types that were tried.
@@ -117,6 +129,7 @@ FramesIfGiven = Annotated[int | None, read_by(count_of, "FRAMES"), if_given()]
 WholeIfGiven = Annotated[int | None, read_by(whole_of, "INT"), if_given()]
 NumberIfGiven = Annotated[float | None, read_by(number_of, "FLOAT"), if_given()]
 NameIfGiven = Annotated[str | None, if_given("NAME")]
+DeviceName = Annotated[Device, read_by(device_of, "{auto,cpu,cuda}")]
 TruthIfGiven = Annotated[bool | None, read_by(truth_of, "{True,False}"), if_given()]
 PathIfGiven = Annotated[Path | None, if_given("PATH")]
 Names = Annotated[tuple[str, ...], read_together_by(names_of, "NAME [NAME ...]", "*")]

@@ -46,13 +46,14 @@ class EnvironmentOptions:
     """Of what runs see, and of what they leave behind.
 
     Attributes:
-        backend: What simulates MiniGrid; auto is EnvPool where it is installed.
-        visits_every_frames: Count visits of each cell of a MiniGrid, in slices of so many frames; 0 does not count.
+        backend: Simulator of MiniGrid; auto is EnvPool if it is installed.
+        visits_every_frames: Record how often each cell of a MiniGrid is visited, in slices of so many frames; 0 records
+            nothing.
         rendering: Quality of images: faithful (what everyone renders), light (nearly the same, several times faster) or
-            fast (no shadows, reflections or smooth edges). Without it faithful.
-        goal_marker: Show a dot where the goal is, in images of metaworld/...; so it is in Meta-World.
-        keep_replay: Keep the files of the replay when a run is done. Without them it takes far less of the disk, and
-            cannot be made longer.
+            fast (no shadows, reflections or smooth edges). Default: faithful.
+        goal_marker: Show the goal as a dot in images of metaworld/.... Default: True, as in Meta-World itself.
+        keep_replay: Keep the replay files of a finished run. Without them it takes far less disk space, but cannot be
+            extended.
     """
 
     backend: Literal["auto", "envpool", "minigrid"] = "auto"

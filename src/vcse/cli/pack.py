@@ -41,10 +41,11 @@ def pack_study(
     """Pack the curves of a study into a few small files to publish; vcse report reads them like the runs.
 
     Args:
-        directories: What was given as --out to vcse study run; parts of one study from different places become one.
-        out: Where the files go.
-        columns: Columns of train.csv that are kept, beside the frame; all keeps every one.
-        commit: That made the runs, for those that could not know because they were not trained in a git checkout.
+        directories: Directories that were given to vcse study run as --out; parts of one study are joined.
+        out: Directory of the archive.
+        columns: Columns of train.csv to keep, besides frame; all keeps every one.
+        commit: Git commit of the code that made the runs, for runs that were not trained in a git checkout and did not
+            record it.
     """
     check_no_file(out, "the archive")
     file = _joined_study(directories)

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from vcse.cli.flags import check_least
-from vcse.cli.option_types import NameIfGiven, if_given
+from vcse.cli.option_types import Flag, NameIfGiven, if_given
+from vcse.nearest import did_you_mean
 from vcse.reports.comparisons import LEVEL, Pair
 from vcse.reports.loaded_run import GatheredRun
 from vcse.reports.loaded_runs import gather, likely_metric
@@ -36,7 +37,7 @@ def show_power(
     method: NameIfGiven = None,
     than: NameIfGiven = None,
     seeds: Annotated[tuple[int, ...], if_given("N [N ...]")] = (),
-    json_rows: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    json_rows: Annotated[Flag, tyro.conf.arg(name="json")] = False,
 ) -> int:
     """Estimate how many seeds it takes to detect a difference, or to show equivalence, from the runs at hand.
 
@@ -78,12 +79,12 @@ def _directory_of(name: str) -> Path:
     if Path(name).is_dir():
         return Path(name)
     if name not in CATALOG:
-        raise ValueError(f"{name} is neither a directory nor a study")
+        raise ValueError(f"{name} is neither a directory nor a study{did_you_mean(name, CATALOG)}")
     for place in PLACES:
         if (place / name).is_dir():
             return place / name
     looked = " or ".join(str(place / name) for place in PLACES)
-    raise ValueError(f"no runs of {name} lie in {looked}: name the directory that holds some")
+    raise ValueError(f"there are no runs of {name} in {looked}: name the directory that holds some")
 
 
 def _entry_of(directory: Path) -> Study | None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vcse.cli.flags import check_least
+from vcse.cli.option_types import DeviceName, Flag
 
 if TYPE_CHECKING:
     import torch
@@ -37,9 +38,7 @@ class Check:
         return abs(self.bias) <= self.tolerance
 
 
-def selftest(
-    json: bool = False, device: Literal["auto", "cpu", "cuda"] = "auto", draws: int = 10, seed: int = 0
-) -> int:
+def selftest(json: Flag = False, device: DeviceName = "auto", draws: int = 10, seed: int = 0) -> int:
     """Check the estimators against closed forms: print bias and spread, and fail outside the tolerance.
 
     A k-nearest-neighbour estimate is biased on finite samples, more in more dimensions; the tolerance of each line is
@@ -48,7 +47,7 @@ def selftest(
     Args:
         json: Print the rows as a JSON list on standard output, and nothing else.
         device: Where to compute; auto is the GPU if there is one.
-        draws: Samples drawn per line; bias and spread are over these.
+        draws: Samples per line, of up to 2,000 points each; bias and spread are over these.
         seed: Seed of the samples.
     """
     import torch

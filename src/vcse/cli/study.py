@@ -17,21 +17,32 @@ from rich.table import Table
 from vcse.agents import agent_entry
 from vcse.cli.dry_run import all_done, say_what_would_run
 from vcse.cli.flags import check_least, flag
-from vcse.cli.option_types import FramesIfGiven, NamesIfGiven, PathIfGiven, WholeIfGiven, if_given, one_of
+from vcse.cli.option_types import (
+    DeviceName,
+    Flag,
+    FramesIfGiven,
+    NamesIfGiven,
+    PathIfGiven,
+    WholeIfGiven,
+    if_given,
+    one_of,
+)
 from vcse.cli.pack import pack_study
 from vcse.cli.power import show_power
 from vcse.cli.verbs import Verb, run_verb
 from vcse.envs.interface import Rendering
 from vcse.envs.mujoco.rendering import named_backend
-from vcse.launch.cohorts import room_for, warn_of
-from vcse.launch.devices import Device, check_rendering, device_for
+from vcse.launch.cohorts import room_for, telling_what_is_saved, warn_of
+from vcse.launch.devices import check_rendering, device_for
 from vcse.runs.config import RunConfig
-from vcse.runs.formatting import counted
+from vcse.runs.formatting import counted, duration
 from vcse.runs.machine import cores
 from vcse.studies import catalog
 from vcse.studies.catalog import CATALOG
+from vcse.studies.catalog.durations import HOURS, MACHINES
+from vcse.studies.growth import check_growth, requested_runs
 from vcse.studies.local import StudyProgress, check_out, form_cohorts, run_locally, take_out
-from vcse.studies.manifest import ARCHIVED_CURVES, StudyFile, asked_in
+from vcse.studies.manifest import ARCHIVED_CURVES, StudyFile, asked_in, read_study_file
 from vcse.studies.status import study_status
 from vcse.studies.study import Claim, Study, ZeroClaim, narrowed, run_configs
 
@@ -39,7 +50,7 @@ Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 
 
 def study() -> int:
-    """List, show and run the studies of the catalogue: vcse study list | show | run | status | pack | power."""
+    """List, show and run studies, the experiments of the paper and ours: vcse study list | show | run | status ..."""
     return run_study_command([])
 
 
@@ -49,21 +60,35 @@ def run_study_command(arguments: list[str]) -> int:
     return run_verb(VERBS, arguments or ["--help"], prog="vcse study", description=description)
 
 
-def list_studies(json_rows: Annotated[bool, tyro.conf.arg(name="json")] = False) -> int:
-    """List every study, and what it asks for.
+def list_studies(json_rows: Annotated[Flag, tyro.conf.arg(name="json")] = False) -> int:
+    """List every study: its figure in the paper, how many runs it has, and about how long it takes.
 
     Args:
         json_rows: Print the rows as a JSON list on standard output, and nothing else.
     """
+    entries = sorted(CATALOG.values(), key=lambda entry: not entry.paper_figure)  # the paper's first
     if json_rows:
-        print(json.dumps([_row(entry) for entry in CATALOG.values()], indent=1))
+        print(json.dumps([_row(entry) for entry in entries], indent=1))
         return 0
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for heading, justify in (("study", "left"), ("runs", "right"), ("frames", "right"), ("what", "left")):
-        table.add_column(heading, justify=justify, no_wrap=heading != "what")  # type: ignore[arg-type]
-    for entry in CATALOG.values():
-        table.add_row(entry.name, str(_runs(entry)), f"{_frames(entry) / 1e6:,.0f}M", entry.title)
+    for heading, justify in (
+        ("study", "left"),
+        ("figure", "left"),
+        ("runs", "right"),
+        *((m, "right") for m in MACHINES),
+    ):
+        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("what")
+    for entry in entries:
+        hours = [duration(3600 * each) for each in HOURS[entry.name]]
+        table.add_row(entry.name, entry.paper_figure or "ours", str(_runs(entry)), *hours, entry.title)
     Console().print(table)
+    print(
+        "\nfigure: its number in the paper, or ours. The times are estimates for all runs of a\n"
+        f"study on {MACHINES[0]} of a CPU and on one NVIDIA H200, from measurements there; for\n"
+        "Masked World Models on a GPU they are computed. For this machine, add --dry-run to\n"
+        "vcse study run NAME."
+    )
     return 0
 
 
@@ -104,21 +129,24 @@ class StudyRun:
     Attributes:
         name: One of vcse study list.
         seeds: Runs of each method on each task. Default: the study's own number.
-        first_seed: Seed of the first run; the others count up from it. Default: the study's own, mostly 0.
+        first_seed: Seed of the first run; the others count up from it. Default: the study's own, usually 0.
         frames: Length of every run. Default: the study's own lengths.
         tasks: Run only these tasks. Default: all of the study.
         bonuses: Run only these methods, by label or by bonus. Default: all of the study.
         out: Where runs are written. Default: runs/NAME.
-        jobs: Cohorts trained at the same time. Default: one per core, and one on a GPU.
-        threads: Threads for the environments of all jobs together. Default: all cores.
-        device: Where the networks live; auto is the GPU if there is one, except for runs begun on the CPU.
-        eval_every_frames: Evaluate every so many frames, and at the end; 0 evaluates only at the end. Default: the
-            study's own. With images, evaluations every 10,000 frames take half of all rendering.
+        jobs: Processes at the same time, each of which trains a group of runs. Default: one per core; one on a GPU.
+        threads: Threads that step environments, over all processes together. Default: one per core.
+        device: Device of the networks; auto is the GPU if there is one, except that runs begun on the CPU stay there.
+        eval_every_frames: Frames between evaluations; 0 evaluates only at the end. Default: the study's own. With
+            images, evaluations every 10,000 frames take half of all rendering.
         rendering: Quality of images, for studies of agents that see images: faithful (the default), light (nearly the
             same, several times faster) or fast (no shadows, reflections or smooth edges). The whole study has one.
         keep_replay: Keep the replay files of finished runs, for agents that have a replay. Without them a study takes
             far less disk space, but its runs cannot be extended.
-        ray: Run on a Ray cluster: its address, auto for the one that is running here, or local to start one.
+        enlarge: Add whatever this command asks for to a study that is there. Without it, an existing study grows only
+            by the options that are given: more runs by --seeds, --tasks or --bonuses, longer ones by --frames.
+        ray: Run on a Ray cluster: its address, auto for the one that is running here, or local to start one. Default:
+            run on this machine without Ray.
         dry_run: Print what would run, how long it would take, and how much memory and disk it needs; run nothing.
         quiet: Show no progress.
     """
@@ -132,13 +160,14 @@ class StudyRun:
     out: PathIfGiven = None
     jobs: WholeIfGiven = None
     threads: WholeIfGiven = None
-    device: Device = "auto"
+    device: DeviceName = "auto"
     eval_every_frames: FramesIfGiven = None
     rendering: Annotated[Rendering | None, one_of(Rendering), if_given()] = None
     keep_replay: bool = True
+    enlarge: Flag = False
     ray: Annotated[str | None, if_given("ADDRESS")] = None
-    dry_run: bool = False
-    quiet: bool = False
+    dry_run: Flag = False
+    quiet: Flag = False
 
     def runs(self) -> tuple[Study, list[RunConfig]]:
         """Return the part of the study that is meant, and its runs; refuse options that do not fit it."""
@@ -161,20 +190,26 @@ class StudyRun:
         return entry, configs
 
     @property
+    def given(self) -> list[str]:
+        """Return the options that narrow the study or lengthen its runs, and were given."""
+        options = ("seeds", "first_seed", "frames", "tasks", "bonuses")
+        return [option for option in options if getattr(self, option) != getattr(StudyRun, option)]
+
+    @property
     def command(self) -> str:
         """Return the command that makes the same runs again, with what draws where that was said."""
         words = ["vcse", "study", "run", self.name]
-        for option in ("seeds", "first_seed", "frames", "tasks", "bonuses", "eval_every_frames", "rendering"):
+        shown = [option for option in ("eval_every_frames", "rendering") if getattr(self, option) is not None]
+        for option in (*self.given, *shown):
             value = getattr(self, option)
-            if value != getattr(StudyRun, option):  # what it is where it is not given
-                words += [flag(option), *map(str, value if isinstance(value, tuple) else (value,))]
+            words += [flag(option), *map(str, value if isinstance(value, tuple) else (value,))]
         command = shlex.join(words if self.keep_replay else [*words, "--no-keep-replay"])
         library = named_backend() if agent_entry(CATALOG[self.name].agent).observes == "image" else None
         return command if library is None else f"MUJOCO_GL={library} {command}"
 
 
 def run_study(asked: Annotated[StudyRun, tyro.conf.arg(name="")]) -> int:
-    """Run a study, or resume it; finished runs are left as they are.
+    """Run a study, or resume it; finished runs are skipped.
 
     Args:
         asked: Its options.
@@ -185,6 +220,9 @@ def run_study(asked: Annotated[StudyRun, tyro.conf.arg(name="")]) -> int:
     first_seed = entry.first_seed if asked.first_seed is None else asked.first_seed
     file = StudyFile(entry.name, entry.seeds, first_seed, asked.frames, tasks, methods, asked.command)
     unfinished = check_out(file, configs, place)
+    before = read_study_file(place)
+    if before is not None and not asked.enlarge:
+        check_growth(before, configs, place, given=asked.given)
     # The cluster may have GPUs where this machine has none.
     is_theirs = asked.ray is not None and asked.device == "cuda"
     device = "cuda" if is_theirs else device_for(unfinished, place, asked.device)
@@ -201,9 +239,11 @@ def run_study(asked: Annotated[StudyRun, tyro.conf.arg(name="")]) -> int:
     take_out(file, configs, place)
     if len(unfinished) < len(configs):
         print(f"{len(configs) - len(unfinished)} of {len(configs)} runs in {place} are done", file=sys.stderr)
-    progress = StudyProgress(entry.name, place, configs, quiet=asked.quiet)
-    with progress.shown():
-        failures = train(watch=progress.show)
+    with (
+        telling_what_is_saved(unfinished, place),
+        StudyProgress(entry.name, place, configs, quiet=asked.quiet) as progress,
+    ):
+        failures = train(watch=progress.show, say_stopping=progress.training.say_stopping)
     if failures:
         for reason in dict.fromkeys(failures.values()):
             print(f"vcse: {reason}", file=sys.stderr)
@@ -235,18 +275,12 @@ def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
     """Show how far a study is, from another terminal or another machine.
 
     Args:
-        directory: What was given as --out.
+        directory: The directory that was given to vcse study run as --out.
     """
     file = asked_in(directory)
     if (directory / ARCHIVED_CURVES).exists():
         raise ValueError(f"{directory} is an archive of a study, not one that runs: vcse report reads it")
-    configs: dict[str, RunConfig] = {}
-    for asked in file.requests:  # a later command may have made a run longer
-        entry = narrowed(
-            catalog.study(asked.study), seeds=asked.seeds, frames=asked.frames, tasks=asked.tasks, bonuses=asked.methods
-        )
-        configs |= {config.name: config for config in run_configs(entry, first_seed=asked.first_seed)}
-    status = study_status(directory, list(configs.values()))
+    status = study_status(directory, list(requested_runs(file).values()))
     Console().print(status.table(f"{file.study} in {directory}"))
     for reason in dict.fromkeys(run.problem for run in status.runs if run.problem):
         print(f"failed: {reason}")
@@ -269,9 +303,12 @@ def _row(entry: Study) -> dict[str, object]:
     return {
         "study": entry.name,
         "title": entry.title,
+        "figure": entry.paper_figure or None,
         "agent": entry.agent,
         "runs": _runs(entry),
         "frames": _frames(entry),
+        "cpu_hours": HOURS[entry.name][0],
+        "gpu_hours": HOURS[entry.name][1],
     }
 
 

@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from vcse.agents import agents_of
+from vcse.cli.option_types import Flag
 from vcse.envs.minigrid.names import CHOOSING_MISSIONS, NAMING_MISSIONS
 from vcse.envs.tasks import families, known_tasks
 
@@ -15,12 +16,12 @@ MISSIONS = f"""\
 """
 
 
-def tasks(json: bool = False) -> int:
+def tasks(json: Flag = False) -> int:
     """List the tasks of every family, the agent that each is for, and what it sees.
 
     Args:
-        json: Print the rows as a JSON list on standard output, and nothing else; families that are not installed are
-            left out, and so are those with any registered id.
+        json: Print the rows as a JSON list on standard output, and nothing else; families that are not installed, and
+            those that take any registered id (gymnasium/...), are left out.
     """
     groups: dict[tuple[str, ...] | str, list[str]] = {}  # that have the same names, or miss the same
     rows: list[dict[str, str]] = []

@@ -11,13 +11,15 @@ from typing import Annotated, Any, Literal, NamedTuple
 import tyro
 from tyro.conf import OmitArgPrefixes
 
-from vcse.agents import agent_entry, agent_names, readable_runs
+from vcse.agents import agent_entry, readable_runs
 from vcse.agents.presets import OF_BONUS, has_effect
-from vcse.bonuses.registry import ValueNormalization, bonus_names
+from vcse.bonuses.registry import ValueNormalization, bonus_entry, bonus_names
 from vcse.bonuses.scaling import ScalingName
 from vcse.cli.dry_run import say_what_would_run
 from vcse.cli.flags import check_least, flag
 from vcse.cli.option_types import (
+    DeviceName,
+    Flag,
     Frames,
     FramesIfGiven,
     NameIfGiven,
@@ -42,7 +44,7 @@ from vcse.cli.options import (
 from vcse.envs.tasks import check_task
 from vcse.launch.cohorts import alike, check_run, check_runs, unfinished_runs, warn_of
 from vcse.launch.configs import resolve_agent, run_configs
-from vcse.launch.devices import Device, check_rendering, device_for
+from vcse.launch.devices import check_rendering, device_for
 from vcse.launch.processes import deal_out, suitable_jobs, train_in_jobs
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import check_no_file, done_frame, run_directories, those_without_problems
@@ -61,36 +63,37 @@ class Runs:
         task: One or more names from vcse tasks, such as minigrid/LavaGapS7, dmc/hopper_stand, dmc-pixels/hopper_stand
             or metaworld/door-open; minigrid-full/... shows the whole map. gymnasium/ID is any environment registered
             with Gymnasium, and gymnasium/MODULE:ID imports the module that registers it first.
-        bonus: One or more of none, se, vcse, se-matched; rcse where rewards are not given at the goal alone; as
-            baselines, rnd (random network distillation), icm (intrinsic curiosity, in a2c and sac) and counts
-            (episodic, in a2c).
+        bonus: One or more of none, se (state entropy), vcse, se-matched (vcse with the value left out) and rcse (vcse
+            with the reward in place of the value; not for tasks whose only reward is at the goal); as baselines,
+            random network distillation (rnd), intrinsic curiosity (icm; a2c and sac) and episodic counts (counts; a2c).
         agent: a2c for minigrid/... and its variants, sac for dmc/..., drqv2 or mwm for dmc-pixels/... and
-            metaworld/...; for gymnasium/..., a2c if actions are discrete, sac if they are continuous, drqv2 if
-            observations are images as well. Default: the first that can train on the task.
+            metaworld/...; for gymnasium/..., a2c if actions are discrete, sac if they are continuous, and drqv2 if they
+            are continuous and observations are images. Default: the first of these that can train on the task.
         seeds: Number of runs of each task and bonus.
         first_seed: Seed of the first run; the others count up from it.
-        frames: Length of each run in simulator frames; 100k and 1M are understood. An a2c update takes 128 frames
-            unless set otherwise, and the last one is completed; in drqv2 and mwm an action lasts two frames, and there
-            is an update every four or ten frames.
+        frames: Length of each run in simulator frames, such as 100000, 100k or 1M. In drqv2 and mwm an action lasts two
+            frames. A run ends with a whole update: every 128 frames in a2c, 4 in drqv2 and 10 in mwm by default.
         out: Where runs are written: OUT/TASK/METHOD/seedN.
         method: Label of the runs in comparisons. Default: the name of the bonus.
         reading: Whose definitions to follow. release: the code that made the paper's curves; paper: what the paper
-            prints; clean: textbook definitions without the quirks of either; re3: for se in a2c only; recommended:
-            clean, with bonuses of mean 0 and scale 1, in which duplicates earn log 1.
-        k: Which nearest neighbour is used, if not that of the reading: in a2c 3 for vcse and se-matched in release and
-            5 otherwise; in sac, drqv2 and mwm 12.
-        log_offset: What is added inside the logarithm of vcse, rcse and se-matched, if not that of the reading.
-        value_normalization: Standardize what vcse and rcse condition on over the batch, or by running estimates.
-        scaling: Mean and scale of the bonus, if not those of the reading. raw: as its formula says; centered: minus
-            the mean of the batch; standardized: also divided by its standard deviation. Default: standardized in
-            recommended, else raw.
-        settings: Other numbers of the agent by their names in config.json, such as learning_rate=3e-4 discount=0.97;
+            prints; clean: textbook definitions without the quirks of either; re3: the original order of operations,
+            for se in a2c; recommended: clean, with bonuses of mean 0 and standard deviation 1, in which duplicate
+            states earn log 1 before scaling.
+        k: The bonus uses the distance to the k-th nearest neighbour. Default: that of the reading, which in a2c is 3
+            for vcse and se-matched in release, else 5, and in the other agents 12.
+        log_offset: Constant added inside the logarithm of vcse, rcse and se-matched. Default: that of the reading.
+        value_normalization: How to standardize the values (rcse: the rewards) that are conditioned on: over the batch,
+            or by running estimates.
+        scaling: Mean and scale of the bonus. raw: as its formula says; centered: minus the mean of the batch;
+            standardized: also divided by the standard deviation of the batch. Default: standardized in recommended,
+            else raw.
+        settings: Other numbers of the agent, by their names in config.json, such as learning_rate=3e-4 discount=0.97;
             an unknown name lists all of them.
-        eval_every_frames: Evaluate every so many frames; 0 evaluates only at the end. Default: 0 in a2c, 20,000 in mwm,
+        eval_every_frames: Frames between evaluations; 0 evaluates only at the end. Default: 0 in a2c, 20,000 in mwm,
             and 10,000 otherwise.
-        eval_episodes: Episodes per evaluation; 0 is none. Default: 100 in a2c, played with sampled and again with
-            greedy actions, and 10 otherwise, played with the mean action.
-        checkpoint_every_frames: Save a checkpoint every so many frames.
+        eval_episodes: Episodes per evaluation; 0 disables evaluation. Default: 100 in a2c, played with sampled and
+            again with greedy actions, and 10 otherwise, played with the mean action.
+        checkpoint_every_frames: Frames between checkpoints.
     """
 
     task: Names
@@ -101,10 +104,10 @@ class Runs:
     frames: Frames = 100_000
     out: Path = Path("runs")
     method: NameIfGiven = None
-    reading: Reading = "release"
+    reading: Annotated[Reading, one_of(Reading)] = "release"
     k: WholeIfGiven = None
     log_offset: NumberIfGiven = None
-    value_normalization: ValueNormalization = "batch"
+    value_normalization: Annotated[ValueNormalization, one_of(ValueNormalization)] = "batch"
     scaling: Annotated[ScalingName | None, one_of(ScalingName), if_given()] = None
     settings: Annotated[NumbersIfGiven, tyro.conf.arg(name="set")] = ()
     eval_every_frames: FramesIfGiven = None
@@ -117,18 +120,19 @@ class Machine:
     """With what runs are trained.
 
     Attributes:
-        jobs: Processes among which runs are divided. Default: as many as suit the cores.
-        threads: Threads for the environments of all processes together. Default: all cores.
-        device: Where the networks live; auto is the GPU if there is one, except for runs begun on the CPU.
-        tensorboard: Write what is in the CSV files to TensorBoard too, in a folder of each run.
+        jobs: Processes among which the runs are divided. Default: one per core where there are enough runs; one on a
+            GPU.
+        threads: Threads that step environments, over all processes together. Default: one per core.
+        device: Device of the networks; auto is the GPU if there is one, except that runs begun on the CPU stay there.
+        tensorboard: Also write the columns of the CSV files for TensorBoard, into a folder of each run.
         quiet: Show no progress.
     """
 
     jobs: WholeIfGiven = None
     threads: WholeIfGiven = None
-    device: Device = "auto"
-    tensorboard: bool = False
-    quiet: bool = False
+    device: DeviceName = "auto"
+    tensorboard: Flag = False
+    quiet: Flag = False
 
 
 def train(
@@ -136,7 +140,7 @@ def train(
     machine: Annotated[Machine, tyro.conf.arg(name="")],
     environments: OmitArgPrefixes[EnvironmentOptions],
     of_agents: Annotated[agent_options_class(), tyro.conf.arg(name="")],  # type: ignore[valid-type]
-    dry_run: bool = False,
+    dry_run: Flag = False,
 ) -> int:
     """Train every task with every bonus and every seed. Unfinished runs are resumed, finished ones skipped.
 
@@ -209,7 +213,7 @@ def resume(
 ) -> int:
     """Resume every unfinished run below a directory. One that cannot be read is skipped, with exit status 1.
 
-    So is a run that diverges; the others continue.
+    A run that diverges (to NaN or infinity) is abandoned and named; the others continue, and the exit status is 1.
 
     Args:
         directory: A run, or a directory of runs.
@@ -222,8 +226,8 @@ def resume(
         had = [done_frame(path) for path, config in found.items() if done_frame(path) >= frames < config.frames]
         if had:
             print(
-                f"vcse: --frames {frames:,} is fewer than the frames of {len(had)} of {counted(len(found), 'run')} in "
-                f"{directory}, up to {max(had):,}: runs may grow but not shrink",
+                f"vcse: --frames {frames:,} would shorten {len(had)} of {counted(len(found), 'run')} in {directory}, "
+                f"up to {max(had):,} long: runs may grow but not shrink",
                 file=sys.stderr,
             )
         found = {path: dataclasses.replace(config, frames=frames) for path, config in found.items()}
@@ -302,15 +306,16 @@ def _say_what_would_run(configs: Sequence[RunConfig], out: Path, means: _Means) 
 
 def _check_names(runs: Runs) -> None:
     """Refuse names that no runs can be made of, whatever the tasks and bonuses are."""
-    if runs.agent is not None and runs.agent not in agent_names():
-        raise ValueError(f"--agent must be one of {', '.join(agent_names())}, got {runs.agent!r}")
+    if runs.agent is not None:
+        with naming_options(["agent"]):
+            agent_entry(runs.agent)
     for option, names in (("--task", runs.task), ("--bonus", runs.bonus)):
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise ValueError(f"{option} has {twice[0]} more than once")
     for bonus in runs.bonus:
-        if bonus not in bonus_names():
-            raise ValueError(f"--bonus must be one of {', '.join(bonus_names())}, got {bonus!r}")
+        with naming_options(["bonus"]):
+            bonus_entry(bonus)
     if runs.method is not None and len(runs.bonus) > 1:
         raise ValueError(
             f"--method is one label, but there are {len(runs.bonus)} bonuses: train them one after the other"

@@ -9,6 +9,8 @@ from importlib import import_module
 import tyro
 from tyro.extras import SubcommandApp
 
+from vcse.nearest import did_you_mean
+
 Verb = Callable[..., int]
 NamedVerb = tuple[str, str]  # "module:function", and the first line of its docstring
 
@@ -22,6 +24,10 @@ def run_verb(verbs: Mapping[str, Verb | NamedVerb], arguments: list[str], *, pro
         raise SystemExit(2)
     if name in verbs:  # by itself, so that what it says of a wrong call names its own help
         return int(tyro.cli(filling_lines(load_verb(verbs[name])), prog=f"{prog} {name}", args=rest) or 0)
+    if name and not name.startswith("-"):
+        told = f"unknown command '{prog} {name}'{did_you_mean(name, verbs)}"
+        print(f"vcse: {told} ({prog} --help lists all {len(verbs)})", file=sys.stderr)
+        raise SystemExit(2)
     app = SubcommandApp()
     # Where an option comes first, in the wrong place or for a shell to complete, tyro looks at those of every verb.
     needs_options = name.startswith("-") and name not in ("-h", "--help")

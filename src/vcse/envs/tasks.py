@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from vcse.envs import fork, gymnasium, minigrid, mujoco
 from vcse.envs.interface import Environments, Family, Making, ObservationKind, TaskSpec
 from vcse.envs.minigrid.names import ID_PREFIX
-from vcse.envs.nearest import nearest
+from vcse.nearest import nearest
 from vcse.plugins import load_plugins
 
 __all__ = [

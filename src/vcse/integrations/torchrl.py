@@ -80,7 +80,7 @@ class RolloutReward(TensorDictModuleBase):  # type: ignore[misc]
         return cls(RolloutBonus(_shape(env, in_keys), **options).to(env.device), in_keys=in_keys)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Add the bonus to the rewards of a batch [*environments, time], and train the extrinsic critic."""
+        """Add the bonus to the rewards of a batch, `[*environments, time]`, and train the extrinsic critic."""
         if _has_bonus(tensordict):
             return tensordict
         _check_keys(tensordict, self.in_keys, "call RolloutReward on what a collector returns")

@@ -81,7 +81,7 @@ def train_runs(
         cohorts = alike([directory.config for directory in unfinished.values()])
         built = {"device": device, "threads": threads, "replay_place": replay_place}
         given_up: dict[str, Diverged] = {}
-        with stop_on_signals() as stopped:
+        with stop_on_signals(progress.say_stopping) as stopped:
             while cohorts:
                 cohort = cohorts.pop(0)
                 check_files(needs_of(cohort, out), out, place=replay_place)  # others may have filled the disk since
@@ -105,9 +105,9 @@ def _give_up(
     """Report which runs of a cohort diverged, and return those that continue without them."""
     # Runs that had other checkpoints may be done: they must not go back with the rest.
     left = [config for config in unfinished_runs(cohort, out) if config.name not in error.runs]
-    others = "the other goes" if len(left) == 1 else f"the {len(left)} others go"
+    others = "the other continues" if len(left) == 1 else f"the {len(left)} others continue"
     progress.drop(list(error.runs))
-    progress.note(f"{error}: given up" + (f"; {others} on from the last checkpoint" if left else ""))
+    progress.note(f"{error}: abandoned" + (f"; {others} from the last checkpoint" if left else ""))
     return left
 
 
@@ -137,6 +137,21 @@ def unfinished_runs(configs: Sequence[RunConfig], out: Path) -> list[RunConfig]:
 def saved_frame(config: RunConfig, out: Path) -> int:
     """Return the frame of a run's newest checkpoint, which is where it goes on if that is whole."""
     return min(config.frames, max(checkpoint.frames(out / config.name / "checkpoint"), default=0))
+
+
+@contextmanager
+def telling_what_is_saved(configs: Sequence[RunConfig], out: Path) -> Iterator[None]:
+    """Complete the error of runs that are stopped here, so that it tells how far they are saved."""
+    try:
+        yield
+    except StoppedError as error:
+        saved = [frame for config in configs if (frame := saved_frame(config, out)) > 0]
+        if not saved:
+            raise StoppedError(error.number, "no run had begun") from None
+        where = f"frame {saved[0]:,}" if len(set(saved)) == 1 else f"frames {min(saved):,} to {max(saved):,}"
+        waiting = len(configs) - len(saved)
+        told = f"{counted(len(saved), 'run')} saved at {where}" + (f", {waiting} not begun" if waiting else "")
+        raise StoppedError(error.number, told) from None
 
 
 def warn_of(configs: Sequence[RunConfig]) -> None:
@@ -219,9 +234,10 @@ def _train(
             take_rows=remarks.take,
         )
     except OSError as error:  # a full disk, most of all
+        what = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
         raise RuntimeError(
-            f"{error}; stopped at frame {cohort.frame:,}: once that is mended, the same command, or vcse resume, goes "
-            "on from the last checkpoint"
+            f"{what}; stopped at frame {cohort.frame:,}: once that is fixed, the same command, or vcse resume, "
+            "continues from the last checkpoint"
         ) from error
     if not finished:
         raise StoppedError(stopped())
@@ -266,10 +282,13 @@ def _plans(directories: Sequence[RunDirectory]) -> Iterator[Plan]:
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[Callable[[], int]]:
+def stop_on_signals(say_stopping: Callable[[], None] = lambda: None) -> Iterator[Callable[[], int]]:
     """Turn SIGTERM and Ctrl-C into a wish to stop; a second Ctrl-C interrupts at once.
 
     Outside the main thread signals cannot be taken: there nothing stops.
+
+    Args:
+        say_stopping: Called at the first signal: the step that is under way, or an evaluation, may take a while.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: 0
@@ -280,6 +299,8 @@ def stop_on_signals() -> Iterator[Callable[[], int]]:
         del frame
         if number == signal.SIGINT and received:
             raise KeyboardInterrupt
+        if not received:
+            say_stopping()
         received.append(number)
 
     before = {number: signal.signal(number, wish) for number in (signal.SIGTERM, signal.SIGINT)}

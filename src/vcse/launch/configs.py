@@ -50,6 +50,8 @@ def run_configs(
     """
     entry = agent_entry(resolve_agent(task, agent))
     given = {name: value for name, value in options.items() if value is not None}
+    if "seed" in given:
+        raise ValueError(f"seed is not an option of several runs: pass seeds=[{given['seed']}]")
     of_run = {field.name for field in dataclasses.fields(RunConfig)}
     of_agent = {name: given.pop(name) for name in list(given) if name not in of_run}
     check_served(bonus, bonus_entry(bonus).needs, entry.name, entry.gives)

@@ -10,16 +10,17 @@ import torch
 from vcse.envs.mujoco.rendering import gl_backend_for
 from vcse.envs.tasks import is_rendered
 from vcse.launch.cohorts import saved_frame
+from vcse.launch.device_names import Device as Device  # noqa: PLC0414 (others import it from here)
+from vcse.launch.device_names import check_device
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import begun_on
-
-Device = Literal["auto", "cpu", "cuda"]
 
 
 def resolve_device(device: Device) -> Literal["cpu", "cuda"]:
     """Take the GPU for `auto` where there is one, and refuse one that is not there."""
+    check_device(device)
     if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda: PyTorch finds no CUDA GPU here")
+        raise ValueError("device cuda: PyTorch finds no CUDA GPU on this machine; cpu or auto runs without one")
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return device
@@ -34,7 +35,10 @@ def device_for(left: Iterable[RunConfig], out: Path, device: Device) -> Literal[
     if device != "auto" or not was_begun_on_cpu:
         return resolve_device(device)
     if torch.cuda.is_available():
-        print("vcse: begun on the CPU, these runs go on there; --device cuda takes the GPU", file=sys.stderr)
+        print(
+            "vcse: these runs were begun on the CPU and continue there; --device cuda moves them to the GPU",
+            file=sys.stderr,
+        )
     return "cpu"
 
 

@@ -29,6 +29,7 @@ from vcse.launch.cohorts import (
     room_for,
     saved_frame,
     stop_on_signals,
+    telling_what_is_saved,
     train_runs,
     unfinished_runs,
     warn_of,
@@ -71,20 +72,28 @@ def train_in_jobs(
         print(_done_before(paths, len(unfinished), out), file=sys.stderr)
     warn_of(unfinished)
     jobs = min(jobs, len(unfinished))
-    if jobs <= 1:
-        if unfinished:
-            train_runs(unfinished, out, device=device, threads=threads, progress=progress, tensorboard=tensorboard)
-        return paths
+    settings: dict[str, Any] = {"device": device, "threads": threads, "tensorboard": tensorboard}
+    with telling_what_is_saved(unfinished, out):
+        if jobs > 1:
+            _train_in_processes(unfinished, out, settings, jobs=jobs, progress=progress)
+        elif unfinished:
+            train_runs(unfinished, out, **settings, progress=progress)
+    return paths
+
+
+def _train_in_processes(
+    unfinished: Sequence[RunConfig], out: Path, settings: dict[str, Any], *, jobs: int, progress: TrainingProgress
+) -> None:
+    """Deal runs out to processes, and follow these until all runs are done."""
     dealt = deal_out(unfinished, jobs)
-    room = room_for([cohort for mine in dealt for cohort in alike(mine)], out, device=device, jobs=jobs)
+    room = room_for([cohort for mine in dealt for cohort in alike(mine)], out, device=settings["device"], jobs=jobs)
     frames = sum(config.frames for config in unfinished) // len(unfinished)
     saved = sum(saved_frame(config, out) for config in unfinished) // len(unfinished)
     progress.start(f"{len(unfinished)} runs in {jobs} processes, on average", frames, saved)
     if said := room.describe():
         progress.note(said)
-    with stop_on_signals() as stopped:
-        settings = {"device": device, "threads": max(1, threads // jobs), "tensorboard": tensorboard}
-        settings |= {"replay_place": room.place}
+    with stop_on_signals(progress.say_stopping) as stopped:
+        settings = settings | {"threads": max(1, settings["threads"] // jobs), "replay_place": room.place}
         started = [start_job(mine, out, settings) for mine in dealt]
         try:
             _follow(started, progress, stopped)
@@ -92,7 +101,6 @@ def train_in_jobs(
             end_jobs(started)
     if stopped():
         raise StoppedError(stopped())
-    return paths
 
 
 def _done_before(paths: Sequence[Path], unfinished: int, out: Path) -> str:
@@ -168,8 +176,8 @@ def _listen(job: Job, progress: TrainingProgress, jobs: Sequence[Job], *, is_sto
             job.process.join()
             if not is_stopping:
                 raise RuntimeError(
-                    f"a training process ended with exit code {job.process.exitcode}; the same command goes on from "
-                    "the last checkpoints"
+                    f"a training process ended with exit code {job.process.exitcode}; the same command "
+                    "continues from the last checkpoints"
                 ) from None
             return
         if isinstance(message, Status):
@@ -239,6 +247,9 @@ class PipeProgress(TrainingProgress):
     def note(self, text: str) -> None:
         """Send a line on."""
         _tell(self.messages, text)
+
+    def say_stopping(self) -> None:
+        """Say nothing: the other process does."""
 
     def report(self, status: Status) -> None:
         """Send on how far all runs of this process are, on average."""

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from vcse.envs.nearest import nearest
+from vcse.nearest import nearest
 
 PACKAGE = "vcse_policies"
 INSTALL = "in a clone of vcse: pip install ./policies"

@@ -245,14 +245,14 @@ def check_config(path: Path, config: RunConfig) -> RunConfig | None:
         different = f"agent is {agent!r} there and {config.agent!r} here"
     if different:
         raise ValueError(
-            f"{path} holds another run: {different}; choose another --out, or --method in vcse train, or continue "
+            f"{path} holds another run: {different}; choose another --out, or --method in vcse train, or continue with "
             f"that one by vcse resume {path} --frames N"
         )
     has_checkpoints = bool(checkpoint.frames(path / "checkpoint"))
     if 0 <= done_frame(path) < config.frames and not (has_checkpoints and there.keep_replay):
         why = "was trained with --no-keep-replay" if has_checkpoints else "its checkpoints are gone"
         raise ValueError(
-            f"{path} is done at frame {done_frame(path):,} and {why}: it cannot be resumed to {config.frames:,}; "
+            f"{path} is done at frame {done_frame(path):,} and {why}: it cannot be extended to {config.frames:,}; "
             "choose another --out, or delete it to train it anew"
         )
     if there.frames > config.frames > done_frame(path):
@@ -278,7 +278,7 @@ def check_logs(path: Path, config: RunConfig, names: Iterable[str]) -> None:
     gone = [name for name in names if not (path / name).exists()]
     if gone and done_frame(path) < config.frames and 0 < newest < config.frames:
         raise ValueError(
-            f"{path / gone[0]} is missing, without which the run cannot be resumed to {config.frames:,} frames: choose "
+            f"{path / gone[0]} is missing, without which the run cannot continue to {config.frames:,} frames: choose "
             "another --out, or delete the run to train it anew"
         )
 

@@ -2,6 +2,7 @@
 
 import math
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -125,19 +126,40 @@ class TrainingProgress:
         if not self.quiet:
             self.console.print(text, highlight=False, soft_wrap=True)
 
+    def retitle(self, title: str) -> None:
+        """Change the title of what has begun."""
+        self.title = title
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, description=title)
+
+    def say_stopping(self) -> None:
+        """Say at once that a signal was received.
+
+        A signal may come while a line is being printed, hence the thread, which waits for the end of the line.
+        """
+        again = "; Ctrl-C again stops at once, without saving" if self.console.is_terminal else ""
+        threading.Thread(target=self.note, args=(f"stopping: saving all runs{again}",)).start()
+
     def report(self, status: Status) -> None:
         """Show where a cohort is."""
+        frames_per_s = self.pace.take(time.monotonic(), status)
+        left = (status.frames - min(status.frame, status.frames)) / max(frames_per_s, 1e-9)
+        if not status.learns and left > 0:
+            left = math.inf
+        self.show(status, frames_per_s * status.runs, left)
+
+    def show(self, status: Status, frames_per_s: float, left: float) -> None:
+        """Show how far runs are, how fast all of them together, and how many seconds are left."""
         if self.quiet:
             return
         now = time.monotonic()
-        frames_per_s = self.pace.take(now, status)
-        note = f"{_rate(frames_per_s * status.runs)} frames/s, {status.score} "
-        note += _by_method(status.scores, _SCORE_FORMS[status.score])
-        note += f", bonus {_by_method(status.bonus, '{:.3g}')}"
+        notes = [f"{_rate(frames_per_s)} frames/s"]
+        if status.scores:
+            notes.append(f"{status.score} {_by_method(status.scores, _SCORE_FORMS[status.score])}")
+        if status.bonus:
+            notes.append(f"bonus {_by_method(status.bonus, '{:.3g}')}")
+        note = ", ".join(notes)
         frame = min(status.frame, status.frames)
-        left = (status.frames - frame) / max(frames_per_s, 1e-9)
-        if not status.learns and left > 0:
-            left = math.inf
         if self.bar is not None and self.task is not None:
             shown = f"{_clock(left)} left" if left > 0 else ""
             self.bar.update(self.task, completed=frame, left=shown, note=note)

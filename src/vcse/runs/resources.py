@@ -101,9 +101,9 @@ def find_room(cohorts: Sequence[Needs], directory: Path, *, device: str, jobs: i
     for place, there in free.items():
         if there is not None and taken[place] > there:
             raise ValueError(
-                f"for {_of(at_once, jobs)}, {size(taken[place])} are needed {PLACES[place]} besides the replay, "
-                f"but free are {size(there)}: train fewer at once (--jobs, --seeds), smaller networks, or with a "
-                "smaller --batch-size"
+                f"for {_of(at_once, jobs)}, {size(taken[place])} are needed {PLACES[place]} beside the replay, but "
+                f"{size(there)} are free: train fewer at once (--jobs, --seeds), smaller networks, or with a smaller "
+                "--batch-size"
             )
     # In addition to what is taken there; None where the system does not report what is free.
     left = {place: None if there is None else int(MOST_SHARE * there) - taken[place] for place, there in free.items()}
@@ -130,7 +130,7 @@ def check_files(needs: Needs, directory: Path, *, place: str) -> None:
     needed, free = needs.files + needs.until_done + (needs.replay if place == DISK else 0), free_on_disk(directory)
     if needed > free:
         raise ValueError(
-            f"the files of {counted(needs.runs, 'run')} will need {size(needed)} on disk, but free are {size(free)} in "
+            f"the files of {counted(needs.runs, 'run')} will need {size(needed)} on disk, but {size(free)} are free in "
             f"{directory}: make room there, train fewer runs at once (--jobs, --seeds) or shorter ones (--frames), or "
             "choose another --out"
         )

@@ -6,33 +6,30 @@ depend on its cohort, so a study that was stopped can go on with other cohorts.
 
 import json
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from rich.console import Console
-from rich.live import Live
-
 from vcse.agents import agent_entry, readable_runs
 from vcse.launch.cohorts import StoppedError, alike, stop_on_signals, unfinished_runs
-from vcse.launch.processes import Job, deal_out, end_jobs, start_job, tell_to_stop
+from vcse.launch.processes import Job, deal_out, end_jobs, start_job, tell_to_stop, together
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import check_config, check_no_file, has_saved
 from vcse.runs.divergence import DivergedError
 from vcse.runs.formatting import counted
-from vcse.runs.progress import Status
+from vcse.runs.progress import Status, TrainingProgress
 from vcse.runs.remarks import Remark
 from vcse.studies.manifest import ARCHIVED_CURVES, STUDY_FILE, StudyFile, read_study_file
-from vcse.studies.status import StudyStatus, add_failures, forget_failures, locked, study_status, wait_until_free
+from vcse.studies.status import add_failures, forget_failures, locked, study_status, wait_until_free
 
 ATTEMPTS = 2
-SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_LOOKS = 1.0
 SAVING_SECONDS = 20.0  # that processes of a command that was killed may need to save
+
+
+Training = tuple[Sequence[RunConfig], Status]  # the runs of a process, and how far it is
 
 
 @dataclass
@@ -99,7 +96,8 @@ def run_locally(
     threads: int,
     jobs: int,
     replay_place: str,
-    watch: Callable[[], None],
+    watch: Callable[[Sequence[Training]], None],
+    say_stopping: Callable[[], None] = lambda: None,
 ) -> dict[str, str]:
     """Train cohorts, so many at a time, and return the runs that failed with the reason.
 
@@ -110,14 +108,15 @@ def run_locally(
         threads: Of all jobs together, for the environments.
         jobs: Processes at the same time.
         replay_place: Where their replays lie, as `room_for` all of them has found it.
-        watch: Called about once a second.
+        watch: Called about once a second, with how far the cohorts are that are being trained.
+        say_stopping: Called when a signal asks to stop.
     """
     waiting = [CohortJob(list(cohort)) for cohort in cohorts]
     running: list[tuple[CohortJob, Job]] = []
     failures: dict[str, str] = {}
     settings = {"device": device, "threads": max(1, threads // jobs), "tensorboard": False}
     settings |= {"replay_place": replay_place}
-    with stop_on_signals() as stopped:
+    with stop_on_signals(say_stopping) as stopped:
         try:
             while (waiting or running) and not stopped():
                 while waiting and len(running) < jobs:
@@ -140,7 +139,7 @@ def run_locally(
                     elif cohort.problem:
                         failures |= {run.name: cohort.problem for run in unfinished_runs(cohort.configs, out)}
                         add_failures(out, failures)
-                watch()
+                watch([(cohort.configs, job.status) for cohort, job in running if job.status is not None])
             if stopped():
                 tell_to_stop([job for _, job in running])
         finally:
@@ -168,7 +167,9 @@ def _listen(cohort: CohortJob, job: Job) -> None:
             job.is_over = True
         elif isinstance(message, Remark):
             print(f"vcse: {message}", file=sys.stderr, flush=True)
-        elif not isinstance(message, Status | str):
+        elif isinstance(message, Status):
+            job.status = message
+        elif not isinstance(message, str):
             job.is_over = True
 
 
@@ -177,42 +178,40 @@ def _what(configs: Sequence[RunConfig]) -> str:
     return f"{counted(len(configs), 'run')} of {', '.join(tasks)}"
 
 
-@dataclass
 class StudyProgress:
-    """One table of progress on a terminal, plain lines in a pipe."""
+    """The progress of a study as `vcse train` shows that of runs: all frames in one bar, and states in its title."""
 
-    title: str
-    out: Path
-    configs: Sequence[RunConfig]
-    quiet: bool = False
-    live: Live | None = None
-    last: float = 0.0
-    last_line: str = ""
+    def __init__(self, title: str, out: Path, configs: Sequence[RunConfig], *, quiet: bool = False) -> None:
+        self.title, self.out, self.configs = title, out, configs
+        self.training = TrainingProgress(quiet=quiet)
+        self.frames = sum(config.frames for config in configs)
+        self.shown: tuple[str, int] = ("", 0)
 
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        """Show it until the end of the block."""
-        console = Console(file=sys.stderr)
-        is_live = console.is_terminal and not self.quiet
-        table = Live(self.status.table(self.title), console=console, auto_refresh=False) if is_live else nullcontext()
-        with table as self.live:
-            yield
-            self.show(at_once=True)
+    def __enter__(self) -> "StudyProgress":
+        status = study_status(self.out, self.configs)
+        self.shown = (f"{self.title}: {status.counts()}", status.frame)
+        self.training.start(self.shown[0], self.frames, status.frame)
+        return self
 
-    @property
-    def status(self) -> StudyStatus:
-        """Where the study is."""
-        return study_status(self.out, self.configs)
+    def __exit__(self, *error: object) -> None:
+        self.show()
+        self.training.__exit__(*error)
 
-    def show(self, *, at_once: bool = False) -> None:
-        """Show where the study is, not too often."""
-        now = time.monotonic()
-        pause = SECONDS_BETWEEN_LOOKS if self.live else SECONDS_BETWEEN_LINES
-        if self.quiet or (now - self.last < pause and not at_once):
+    def show(self, training: Sequence[Training] = ()) -> None:
+        """Show where the study is, of which what is being trained knows more than its files."""
+        if self.training.quiet:
             return
-        self.last = now
-        if self.live:
-            self.live.update(self.status.table(self.title), refresh=True)
-        elif (line := self.status.line()) != self.last_line:
-            self.last_line = line
-            print(f"{self.title}: {line}", file=sys.stderr, flush=True)
+        status = study_status(self.out, self.configs)
+        live = {config.name for configs, _ in training for config in configs}
+        runs = zip(self.configs, status.runs, strict=True)
+        frame = sum(run.frame for config, run in runs if config.name not in live)
+        frame += sum(each.frame * each.runs for _, each in training)
+        title = f"{self.title}: {status.counts()}"
+        if (title, frame) == self.shown:
+            return
+        self.shown = (title, frame)
+        self.training.retitle(title)
+        known = [each for _, each in training]
+        last = together(known) if known else Status(0, 0, 1, 0.0, {}, {})
+        now = last._replace(frame=frame, frames=self.frames, runs=1)
+        self.training.show(now, status.frames_per_s or last.frames_per_s, status.seconds_left)

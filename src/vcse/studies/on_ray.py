@@ -32,6 +32,7 @@ def run_on_ray(
     *,
     device: str,
     watch: Callable[[], None],
+    say_stopping: Callable[[], None] = lambda: None,
 ) -> dict[str, str]:
     """Train cohorts as tasks of the cluster that `connect` reached, and give the runs that failed, with the reason.
 
@@ -40,6 +41,7 @@ def run_on_ray(
         out: Where they are written; every node must see it under this path.
         device: Where the networks live: a task asks for one core, and on cuda for a GPU too.
         watch: Called about once a second.
+        say_stopping: Called when a signal asks to stop.
     """
     ray = _ray()
     place = out.resolve()
@@ -55,7 +57,7 @@ def run_on_ray(
         running[train.remote(list(cohorts[number]), place, device)] = number
 
     try:
-        with stop_on_signals() as stopped:
+        with stop_on_signals(say_stopping) as stopped:
             for number in range(len(cohorts)):
                 start(number)
             while running and not stopped():

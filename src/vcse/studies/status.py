@@ -48,9 +48,14 @@ class StudyStatus:
         return sum(run.state == state for run in self.runs)
 
     @property
+    def frame(self) -> int:
+        """Frames of all runs together."""
+        return sum(run.frame for run in self.runs)
+
+    @property
     def share(self) -> float:
         """How much of all frames is there."""
-        return sum(run.frame for run in self.runs) / max(1, sum(run.frames for run in self.runs))
+        return self.frame / max(1, sum(run.frames for run in self.runs))
 
     @property
     def frames_per_s(self) -> float:
@@ -75,15 +80,10 @@ class StudyStatus:
         running = [run for run in self.runs if run.state == "running"]
         return bool(running) and all(run.frame == run.frames for run in running)
 
-    def line(self) -> str:
-        """Return the whole in one line."""
-        counts = ", ".join(f"{self.count(state)} {state}" for state in STATES)
-        text = f"{counted(len(self.runs), 'run')}: {counts}; {self.share:.0%} of the frames"
-        if self.frames_per_s and self.seconds_left:
-            text += f", {self.frames_per_s:,.0f} frames/s, {duration(self.seconds_left)} left"
-        elif self.is_evaluating:
-            text += ", evaluating"
-        return text
+    def counts(self) -> str:
+        """Return how many runs there are in each state, as a phrase."""
+        counts = [f"{number} {state}" for state in STATES if (number := self.count(state))]
+        return ", ".join([counted(len(self.runs), "run"), *counts, *(["evaluating"] if self.is_evaluating else [])])
 
     def table(self, title: str) -> Table:
         """Return a table, a line per task and one for all."""

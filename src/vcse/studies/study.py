@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vcse.envs.interface import Rendering
-from vcse.envs.nearest import nearest
 from vcse.launch.configs import run_configs as configs_of
+from vcse.nearest import did_you_mean, nearest
 from vcse.runs.config import RunConfig
 from vcse.settings import Reading
 
@@ -95,7 +95,7 @@ class Study:
 
     name: str
     title: str
-    source: str  # where the paper has it
+    source: str  # where the paper has it: "Figure 2, Section 5.1", or "ours: ..."
     agent: str
     tasks: tuple[Task, ...]
     methods: tuple[Method, ...]
@@ -107,6 +107,11 @@ class Study:
     notes: tuple[str, ...] = ()  # what the paper leaves open and how it was decided
     visits_every_frames: int = 0  # between counts of where the agents were; 0: they are not counted
     first_seed: int = 0
+
+    @property
+    def paper_figure(self) -> str:
+        """Return the number of the figure in the paper; empty for a study of ours."""
+        return "" if self.source.startswith("ours") else self.source.partition(",")[0].removeprefix("Figure ")
 
     @property
     def runs_per_task(self) -> int:
@@ -165,7 +170,10 @@ def narrowed(
             )
     for name in bonuses:
         if not any(name in (method.name, method.bonus) for method in entry.methods):
-            raise ValueError(f"study {entry.name} has the methods {', '.join(entry.method_names)}, not {name!r}")
+            raise ValueError(
+                f"study {entry.name} has no method {name!r}, but {', '.join(entry.method_names)}"
+                f"{did_you_mean(name, entry.method_names)}"
+            )
     kept_tasks = [task for task in entry.tasks if not tasks or any(_is_called(task, name) for name in tasks)]
     # A label wins over a bonus: vcse is one method where one is called so, and all that use it where none is.
     kept_methods = [

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -121,8 +122,12 @@ def test_sigterm_saves_says_how_to_go_on_and_leaves_no_process(tmp_path, uninter
     status, out, err = process.end(signal.SIGTERM)
     assert status == 128 + signal.SIGTERM, err
     assert out == ""
-    assert err.splitlines()[-1] == (
-        "vcse: stopped by SIGTERM, everything is saved; the same command, or vcse resume, goes on"
+    *_, before, last = err.splitlines()
+    assert before == "stopping: saving all runs"
+    assert re.fullmatch(
+        r"vcse: stopped by SIGTERM: \d+ runs? saved at frames? [\d, to]+; to continue, run the same command again, "
+        "or vcse resume",
+        last,
     )
     assert "Traceback" not in err
     assert process.leaves_none()

@@ -426,7 +426,7 @@ def test_a_replay_that_is_not_kept_is_gone_when_a_run_is_done_and_not_before(don
     assert row["return_mean"] == read_rows(run / "eval.csv")[-1]["return_mean"]
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     expected = (
-        "done at frame 100 and was trained with --no-keep-replay: it cannot be resumed to 200; choose another --out"
+        "done at frame 100 and was trained with --no-keep-replay: it cannot be extended to 200; choose another --out"
     )
     with pytest.raises(ValueError, match=expected):
         train([dataclasses.replace(VCSE, frames=200)], tmp_path)
@@ -476,7 +476,7 @@ def test_a_replay_that_fits_nowhere_is_refused_with_numbers_and_nothing_is_writt
 def test_frames_that_will_not_fit_on_disk_are_refused_with_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(resources, "free_on_disk", lambda directory: 10**10)
     long = make_config(frames=10**7, settings={"replay_capacity": 1000})
-    with pytest.raises(ValueError, match=r"the files of 1 run will need 1[01]\d GB on disk, but free are 10\.0 GB in "):
+    with pytest.raises(ValueError, match=r"the files of 1 run will need 1[01]\d GB on disk, but 10\.0 GB are free in "):
         train([long], tmp_path)
     assert list(tmp_path.iterdir()) == []
 

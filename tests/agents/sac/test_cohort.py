@@ -197,7 +197,7 @@ def test_a_replay_that_is_not_kept_is_gone_with_the_end_of_its_run_alone(four, t
         run, whole = tmp_path / config.name, four / config.name
         assert (run / "replay.bin").exists() == config.keep_replay
         assert (run / "train.csv").read_bytes() == (whole / "train.csv").read_bytes()
-    with pytest.raises(ValueError, match="was trained with --no-keep-replay: it cannot be resumed to"):
+    with pytest.raises(ValueError, match="was trained with --no-keep-replay: it cannot be extended to"):
         train([dataclasses.replace(dropping, frames=2 * FRAMES)], tmp_path)
 
 

@@ -12,8 +12,8 @@ from functools import cache
 from typing import Any
 
 from vcse.envs.mujoco.rendering import choose_gl_backend, missing_library
-from vcse.envs.nearest import nearest
 from vcse.extras import install
+from vcse.nearest import nearest
 from vcse.plugins import load_plugins
 
 INSTALL = install("gymnasium")

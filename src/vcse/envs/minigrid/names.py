@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from vcse.envs.interface import Mission
-from vcse.envs.nearest import nearest
 from vcse.extras import install
+from vcse.nearest import nearest
 
 TASKS = ("LavaGapS7", "Empty-16x16", "DoorKey-6x6", "DoorKey-8x8", "Unlock", "SimpleCrossingS9N1")
 ID_PREFIX = "MiniGrid-"  # of the names under which Gymnasium knows the tasks

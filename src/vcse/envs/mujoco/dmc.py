@@ -22,9 +22,9 @@ from jaxtyping import Float
 
 from vcse.envs.interface import TaskSpec
 from vcse.envs.mujoco.rendering import named_backend
-from vcse.envs.nearest import check_known
 from vcse.envs.processes import Batch
 from vcse.extras import install
+from vcse.nearest import check_known
 
 MOST_STEPS = 1000
 INSTALL = install("dmc")

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Float
 
 from vcse.envs.interface import TaskSpec
-from vcse.envs.nearest import check_known
 from vcse.extras import install
+from vcse.nearest import check_known
 
 INSTALL = install("metaworld")
 ACTION_SIZE = 4  # where the hand goes, and how hard it grips

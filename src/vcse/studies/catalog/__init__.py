@@ -1,6 +1,6 @@
 """Every experiment of the paper, and nine of our own, as data: what is run, how it is shown, what it answers."""
 
-from vcse.envs.nearest import nearest
+from vcse.nearest import nearest
 from vcse.studies.catalog import dmc, fork, metaworld, minigrid, minigrid_value
 from vcse.studies.study import Study
 

@@ -24,7 +24,7 @@ STUDIES = (
     _drqv2_study(
         name="dmc-pixels",
         title="DrQ-v2 on six DeepMind Control tasks",
-        source="Section 5.2, DeepMind Control",
+        source="Figure 5, Section 5.2, DeepMind Control",
         tasks=tasks_of("dmc-pixels", _PIXEL_TASKS, 500_000),
         methods=(NONE, SE, VCSE),
         seeds=16,
@@ -41,7 +41,7 @@ STUDIES = (
     _drqv2_study(
         name="dmc-pixels-rcse",
         title="Conditioning on the reward instead of the value",
-        source="Section 5.3, the second of three ablations",
+        source="Figure 7b, Section 5.3, the second of three ablations",
         tasks=tasks_of("dmc-pixels", _TWO_PIXEL_TASKS, 500_000),
         methods=(NONE, SE, Method("rcse", "rcse", "reward-conditional state entropy"), VCSE),
         seeds=8,
@@ -52,7 +52,7 @@ STUDIES = (
     _drqv2_study(
         name="dmc-pixels-batch",
         title="A larger batch for the bonus",
-        source="Section 5.3, the third of three ablations",
+        source="Figure 7c, Section 5.3, the third of three ablations",
         tasks=tasks_of("dmc-pixels", _TWO_PIXEL_TASKS, 500_000),
         methods=(
             VCSE,
@@ -75,7 +75,7 @@ STUDIES = (
     _drqv2_study(
         name="dmc-pixels-beta-se",
         title="DrQ-v2 and state entropy with other weights",
-        source="appendix, the weight of SE on Walker Walk",
+        source="Figure 15, appendix, the weight of SE on Walker Walk",
         tasks=tasks_of("dmc-pixels", ("walker_walk",), 500_000),
         methods=(NONE, weighted("se", 0.1), weighted("se", 0.01), weighted("se", 0.001)),
         seeds=8,
@@ -89,8 +89,8 @@ STUDIES = (
     ),
     _drqv2_study(
         name="dmc-pixels-decay",
-        title="State entropy whose weight decays",
-        source="appendix, decaying the weight of SE",
+        title="State entropy with a decaying weight",
+        source="Figure 17, appendix, decaying the weight of SE",
         tasks=tasks_of("dmc-pixels", _PIXEL_TASKS, 500_000),
         methods=(
             SE,
@@ -118,7 +118,7 @@ STUDIES = (
     ),
     _drqv2_study(
         name="dmc-pixels-controls",
-        title="What the value and the noise of actions do, each alone",
+        title="Effects of the value and of action noise, apart",
         source="ours: in the paper, a bonus and other noise of actions come together",
         tasks=tasks_of("dmc-pixels", ("hopper_stand", "pendulum_swingup"), 250_000),
         methods=(
@@ -151,7 +151,7 @@ STUDIES = (
     _sac_study(
         name="dmc-states",
         title="SAC on DeepMind Control from states",
-        source="appendix, DeepMind Control from states",
+        source="Figure 19, appendix, DeepMind Control from states",
         tasks=(
             Task("dmc/hopper_stand", 200_000, (50_000, 100_000, 150_000)),
             Task("dmc/hopper_hop", 500_000, (100_000, 200_000, 300_000)),
@@ -172,7 +172,7 @@ STUDIES = (
     ),
     _sac_study(
         name="dmc-states-controls",
-        title="What the value and the fixed temperature do, each alone",
+        title="Effects of the value and of the fixed temperature, apart",
         source="ours: in the paper, a bonus and a fixed temperature come together",
         tasks=(Task("dmc/hopper_stand", 200_000, (50_000, 100_000, 150_000)),),
         methods=(

@@ -38,7 +38,7 @@ STUDIES = (
     Study(
         name="metaworld",
         title="DrQ-v2 on six Meta-World tasks",
-        source="Section 5.2, Meta-World",
+        source="Figure 6, Section 5.2, Meta-World",
         agent="drqv2",
         tasks=tasks_of("metaworld", _METAWORLD_TASKS, 250_000),
         methods=(NONE, SE, VCSE),
@@ -63,7 +63,7 @@ STUDIES = (
     ),
     Study(
         name="metaworld-remedies",
-        title="Against saturation on Door Open, a trial",
+        title="Remedies for saturation on Door Open, a trial",
         source="ours: which remedy and which reading are worth a study",
         agent="drqv2",
         tasks=tasks_of("metaworld", ("door-open",), 100_000),
@@ -90,7 +90,7 @@ STUDIES = (
     ),
     Study(
         name="metaworld-clean",
-        title="DrQ-v2 on Door Open, as new work should have it",
+        title="DrQ-v2 on Door Open, clean reading, with a remedy for saturation",
         source="ours: Section 5.2, Meta-World, with the clean reading and a remedy for saturation",
         agent="drqv2",
         tasks=(Task("metaworld/door-open", 150_000, (50_000, 100_000)),),
@@ -114,7 +114,7 @@ STUDIES = (
     Study(
         name="metaworld-mwm",
         title="Masked World Models on four Meta-World tasks",
-        source="appendix, model-based agents",
+        source="Figure 12, appendix, model-based agents",
         agent="mwm",
         tasks=tasks_of("metaworld", _MWM_TASKS, 500_000),
         methods=(NONE, SE, VCSE),
@@ -132,7 +132,7 @@ STUDIES = (
     ),
     Study(
         name="metaworld-mwm-controls",
-        title="What the value does in Masked World Models",
+        title="Masked World Models with the value left out",
         source="ours: the bonus of VCSE with the value left out and all else equal",
         agent="mwm",
         tasks=(Task("metaworld/drawer-open", 250_000, (100_000,)),),

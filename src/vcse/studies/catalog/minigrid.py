@@ -70,7 +70,7 @@ PAPER_STUDIES = (
     _a2c_study(
         name="minigrid",
         title="A2C on six MiniGrid tasks",
-        source="Section 5.1, first figure of the experiments",
+        source="Figure 2, Section 5.1",
         tasks=_MINIGRID_TASKS,
         methods=(NONE, SE, VCSE),
         seeds=16,
@@ -101,7 +101,7 @@ PAPER_STUDIES = (
     _a2c_study(
         name="minigrid-beta-se",
         title="State entropy with other weights",
-        source="Section 5.1, the figure on the weight of SE",
+        source="Figure 4, Section 5.1, on the weight of SE",
         tasks=_CROSSING,
         methods=(NONE, weighted("se", 0.05), weighted("se", 0.005), weighted("se", 0.0005), VCSE),
         seeds=8,
@@ -120,7 +120,7 @@ PAPER_STUDIES = (
     _a2c_study(
         name="minigrid-beta-vcse",
         title="VCSE with other weights",
-        source="appendix, the figure on the weight of VCSE",
+        source="Figure 16, appendix, on the weight of VCSE",
         tasks=_CROSSING,
         methods=(NONE, weighted("vcse", 0.05), weighted("vcse", 0.005), weighted("vcse", 0.0005)),
         seeds=8,
@@ -135,8 +135,8 @@ PAPER_STUDIES = (
     ),
     _a2c_study(
         name="minigrid-k",
-        title="VCSE with other neighbours",
-        source="appendix, the figure on k",
+        title="VCSE with k = 3, 5 and 7",
+        source="Figure 14, appendix, on k",
         tasks=_CROSSING,
         methods=tuple(
             Method(f"vcse-k{k}", "vcse", f"the {ordinal} neighbour", settings={"k": k}, label=f"VCSE, k = {k}")
@@ -157,7 +157,7 @@ PAPER_STUDIES = (
     _a2c_study(
         name="minigrid-values",
         title="The critic's value against exact policy evaluation",
-        source="Section 5.3, the first of three ablations",
+        source="Figure 7a, Section 5.3, the first of three ablations",
         tasks=(Task(f"minigrid-table/{SIMPLE_CROSSING}", 500_000, (250_000,)),),
         methods=(
             _of_positions("none", "no bonus"),
@@ -203,7 +203,7 @@ PAPER_STUDIES = (
     _a2c_study(
         name="minigrid-heatmap",
         title="Where the agents go",
-        source="Section 5.3, the heat map",
+        source="Figure 8, Section 5.3, the heat map",
         tasks=(Task(f"minigrid-table/{SIMPLE_CROSSING}-map{CROSSED_MAP}", 100_000),),
         methods=(NONE, SE, VCSE, MATCHED),
         seeds=8,
@@ -221,8 +221,8 @@ PAPER_STUDIES = (
     ),
     _a2c_study(
         name="minigrid-full",
-        title="A2C on whole maps",
-        source="appendix, fully observable MiniGrid",
+        title="A2C on fully observable MiniGrid",
+        source="Figure 18, appendix, fully observable MiniGrid",
         tasks=(
             Task("minigrid-full/LavaGapS7", 200_000, (100_000,)),
             Task("minigrid-full/Empty-16x16", 250_000, (100_000,)),
@@ -249,7 +249,7 @@ PAPER_STUDIES = (
 OWN_STUDIES = (
     _a2c_study(
         name="minigrid-readings",
-        title="The paper's text, the released code, and the textbook",
+        title="The paper's text, the released code and the textbook",
         source="ours: the paper's text and the released code differ",
         tasks=tuple(
             task for task in _MINIGRID_TASKS if task.name.endswith(("LavaGapS7", "DoorKey-6x6", SIMPLE_CROSSING))
@@ -304,7 +304,7 @@ OWN_STUDIES = (
     ),
     _a2c_study(
         name="minigrid-controls",
-        title="What conditioning on the value does, and nothing else",
+        title="VCSE against the same bonus without the value",
         source="ours: the paper has no such control",
         tasks=_SHORT_TASKS,
         methods=(

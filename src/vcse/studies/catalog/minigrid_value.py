@@ -57,7 +57,7 @@ _SECONDARY = (
 STUDY = Study(
     name="minigrid-value",
     title="What the value adds, at equal mean and scale",
-    source="ours, pre-registered: docs/minigrid-value.md",
+    source="ours, pre-registered: docs/explanation/minigrid-value.md",
     agent="a2c",
     metric="success_rate",
     tasks=tuple(map(_task, PAPER_STUDIES[0].tasks)),
@@ -121,7 +121,7 @@ STUDY = Study(
     first_seed=FIRST_SEED,
     claims=(*_PRIMARY, *_SECONDARY),
     notes=(
-        "Question, arms, outcomes and what would count as what are in docs/minigrid-value.md, written before any of "
-        "these runs.",
+        "Question, arms, outcomes and what would count as what are in docs/explanation/minigrid-value.md, written "
+        "before any of these runs.",
     ),
 )
