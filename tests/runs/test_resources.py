@@ -69,7 +69,7 @@ def test_processes_that_have_no_memory_are_refused_wherever_their_replays_lie(fr
     assert find_room([SMALL] * 4, OUT, device="cpu", jobs=2).place == "disk"
     with pytest.raises(
         ValueError,
-        match=r"for 3 runs at once in 3 processes, 4\.5 GB are needed in the memory of the host besides the",
+        match=r"for 3 runs at once in 3 processes, 4\.5 GB are needed in the memory of the host beside the",
     ):
         find_room([SMALL] * 4, OUT, device="cpu", jobs=3)
 
