@@ -74,6 +74,14 @@ DRQV2_PLAYED = f"{DRQV2_SIZES} --eval-every-frames 0 --eval-episodes 1"  # evalu
 DRQV2_SHORT = f"{DRQV2_SIZES} --eval-every-frames 60 --eval-episodes 0 --seed-frames 40"
 CARTPOLE = "--task dmc-pixels/cartpole_swingup"
 DRQV2 = f"{CARTPOLE} {DRQV2_SHORT}"
+MWM_SIZES = (
+    "--rendering fast --image-size 16 --batch-size 4 --sequence-length 5 --autoencoder-batch-size 3 --horizon 4 "
+    "--hidden-units 12 --deterministic 8 --seed-frames 40 --pretraining-updates 3 --precision float32 "
+    "--set autoencoder_sequence_length=4 token_dimensions=16 encoder_blocks=1 decoder_blocks=1 model_dimensions=16 "
+    "model_blocks=1 heads=2 variables=3 classes=4 projection_size=6"
+)
+MWM_SHORT = "--sequence-sampling uniform --eval-every-frames 60 --eval-episodes 0"
+MWM = f"{CARTPOLE} --agent mwm {MWM_SIZES} {MWM_SHORT}"
 
 CASES = (
     Case("a2c-release", f"{A2C} {A2C_BONUSES} --seeds 2", 5248, is_evaluated=True),
@@ -125,6 +133,10 @@ CASES = (
     ),
     Case("drqv2-resumed", f"{DRQV2} --bonus none vcse --action-noise 0.3", 60, more_frames=120),
     Case("drqv2-begun-by-reference", f"{DRQV2} --bonus vcse", 60, more_frames=120, begun_by_reference=True),
+    Case("mwm-release", f"{MWM} {BONUSES}", 160),
+    Case("mwm-clean", f"{MWM} {BONUSES} --reading clean", 160),
+    Case("mwm-resumed", f"{MWM} --bonus none vcse", 90, more_frames=160),
+    Case("mwm-begun-by-reference", f"{MWM} --bonus vcse", 90, more_frames=160, begun_by_reference=True),
 )
 
 

@@ -16,7 +16,7 @@ READINGS = ("release", "paper", "clean", "re3", "recommended")
 Reading = Literal["release", "paper", "clean", "re3", "recommended"]
 ValueCritic = Literal["online", "target"]  # whose value VCSE conditions on, where a critic has a target
 Range = Literal["any", "count", "positive", "not negative", "share"]
-HeededBy = Literal["all", "paying", "needing values"]
+Affects = Literal["all", "any bonus", "bonuses of values"]
 
 S = TypeVar("S", bound="AgentSettings")
 
@@ -28,8 +28,8 @@ class About:
     help: str
     range: Range = "any"
     unit: str = ""  # frames or count: may be written as 100k or 1M
-    heeded_by: HeededBy = "all"  # which bonuses make a difference to it; for others it is not recorded
-    heeded_with: str = ""  # a setting with which it matters whatever the bonus
+    affects: Affects = "all"  # with which bonuses it has an effect; for others it is not recorded
+    affects_with: str = ""  # a setting with which it has an effect whatever the bonus
     otherwise: str = ""  # what it is if it is not given, where that follows from the reading or the task
     is_option: bool = True  # has an option of its own on the command line; else --set sets it
     metavar: str = ""  # how the help writes its value, where the type alone would not say it

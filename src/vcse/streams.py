@@ -22,7 +22,7 @@ Purpose = Literal[
     "autoencoder",
     "latent states",
     "acting",
-    "value order",
+    "value permutation",
 ]
 _PURPOSES: dict[Purpose, int] = {name: number for number, name in enumerate(get_args(Purpose), start=1)}
 
@@ -47,9 +47,9 @@ def episode_seed(seed: int, begin: int) -> int:
     return episode_seeds(numbers(seed, "episodes", begin), 1)[0]
 
 
-def torch_seed(seed: int, purpose: Purpose) -> int:
-    """Return what seeds a generator of PyTorch."""
-    return int(numbers(seed, purpose).integers(2**62))
+def torch_seed(seed: int, purpose: Purpose, index: int = 0) -> int:
+    """Return the seed of a generator of PyTorch; with an index, the one of a moment in the run."""
+    return int(numbers(seed, purpose, index).integers(2**62))
 
 
 def torch_generator(seed: int, purpose: Purpose) -> torch.Generator:

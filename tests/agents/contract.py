@@ -153,10 +153,11 @@ class SACKind(CohortKind):
         return agent.act(batch.observations, torch.cat([self.noise(seed)[:, 0] for seed in seeds]))
 
     def policy(self, agent):
-        return agent.actor
+        return list(agent.actor.parameters())
 
     def extrinsic(self, agent):
-        return [each[agent.twin_rows :] for each in agent.critic if len(each) > agent.twin_rows]
+        rows = agent.critic.extrinsic_rows
+        return [each[rows] for each in agent.critic.parameters() if len(each) > rows.start]
 
 
 class DrQv2Kind:
@@ -211,12 +212,12 @@ class DrQv2Kind:
         return agent.act(self.material(seed).observations, self.noise(seed)[0], step=2 * agent.updates)
 
     def policy(self, agent):
-        return [*agent.encoder.parameters(), *agent.actor.trunk.parameters(), *agent.actor.head]
+        return [*agent.encoder.parameters(), *agent.actor.parameters()]
 
     def extrinsic(self, agent):
         if agent.extrinsic_critic is None:
             return []
-        return [*agent.extrinsic_critic.trunk.parameters(), *agent.extrinsic_critic.head]
+        return list(agent.extrinsic_critic.parameters())
 
     def state(self, agent):
         return agent.state_dict()
@@ -287,7 +288,7 @@ class MWMKind:
 
     def act(self, agent, seeds):
         [seed] = seeds
-        return agent.act(self.images(seed), agent.acting.memory(4), *self.uniforms(seed))[0]
+        return agent.act(self.images(seed), agent.acting_policy.initial_state(4), *self.uniforms(seed))[0]
 
     def policy(self, agent):
         return list(agent.policy.parameters())

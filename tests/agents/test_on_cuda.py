@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 
 import pytest
@@ -9,9 +10,9 @@ from vcse.agents.drqv2.agent import NOISE_SAMPLES, SHIFT_SAMPLES, DrQv2, DrQv2Sp
 from vcse.agents.drqv2.settings import drqv2_settings
 from vcse.agents.sac.agent import ACTION_SAMPLES, SAC, SACSpec
 from vcse.agents.sac.settings import SACSettings
-from vcse.agents.value_order import ValueOrder
+from vcse.agents.value_permutation import ValuePermutation
 from vcse.bonuses.registry import BonusChoice
-from vcse.nets.perceptrons import Perceptrons
+from vcse.nets.mlp import StackedMLP
 from vcse.nets.random_shift import SHIFTS
 from vcse.replay.images import ImageBatch
 from vcse.replay.rollouts import Rollout
@@ -65,7 +66,7 @@ def test_captured_updates_and_actions_are_those_of_an_eager_agent(name):
     learners = len(configs)
     eager, captured = (A2C(SPEC, configs, range(learners), device="cuda") for _ in range(2))
     memory = make_rollout(0, learners, next_observations=eager.needs_next_observations)
-    orders = ValueOrder([config.values for config in configs], range(learners), 16 * 8, torch.device("cuda"))
+    orders = ValuePermutation([config.values for config in configs], range(learners), 16 * 8, torch.device("cuda"))
     for seed in range(UPDATES):
         order = orders.of_update(seed)
         fresh = make_rollout(seed, learners, next_observations=eager.needs_next_observations)
@@ -74,8 +75,8 @@ def test_captured_updates_and_actions_are_those_of_an_eager_agent(name):
                 mine.copy_(theirs)
         if seed == EAGER_UPDATES:
             captured.capture(memory, order)
-        metrics = captured.update(memory, order=order).metrics
-        expected = eager.update(fresh, order=order).metrics
+        metrics = captured.update(memory, value_permutation=order).metrics
+        expected = eager.update(fresh, value_permutation=order).metrics
         for key in expected:
             torch.testing.assert_close(metrics[key], expected[key], rtol=1e-4, atol=1e-5, msg=f"{key}, update {seed}")
         uniforms = torch.rand(learners, 16, generator=torch.Generator().manual_seed(seed)).cuda()
@@ -128,7 +129,7 @@ def test_captured_sac_is_an_eager_one_and_both_are_that_of_the_cpu(name):
     on_cpu = SAC(SAC_SPEC, configs, range(learners))
     memory, memory_noise = make_batch(0, learners)
     orders, plain_orders = (
-        ValueOrder([config.values for config in configs], range(learners), 128, torch.device(device))
+        ValuePermutation([config.values for config in configs], range(learners), 128, torch.device(device))
         for device in ("cuda", "cpu")
     )
     for seed in range(UPDATES):
@@ -154,29 +155,27 @@ def test_captured_sac_is_an_eager_one_and_both_are_that_of_the_cpu(name):
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("inputs", [19, 200])
 def test_networks_and_their_gradients_are_those_of_the_cpu(inputs, outputs):
-    net = Perceptrons(inputs, 96, outputs)
-    layers = [each.requires_grad_() for each in net.initial([torch.Generator().manual_seed(seed) for seed in range(5)])]
+    net = StackedMLP(inputs, 96, outputs, [torch.Generator().manual_seed(seed) for seed in range(5)])
     inputs = torch.randn(5, 33, inputs, generator=torch.Generator().manual_seed(9)).requires_grad_()
-    on_device = [each.detach().cuda().requires_grad_() for each in (inputs, *layers)]
-    expected = net(layers, inputs)
-    found = net(on_device[1:], on_device[0])
+    on_device, inputs_on_device = copy.deepcopy(net).cuda(), inputs.detach().cuda().requires_grad_()
+    expected, found = net(inputs), on_device(inputs_on_device)
     torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
-    gradients = torch.autograd.grad(expected.square().sum(), [inputs, *layers])
-    for mine, theirs in zip(torch.autograd.grad(found.square().sum(), on_device), gradients, strict=True):
+    gradients = torch.autograd.grad(expected.square().sum(), [inputs, *net.layers])
+    found_gradients = torch.autograd.grad(found.square().sum(), [inputs_on_device, *on_device.layers])
+    for mine, theirs in zip(found_gradients, gradients, strict=True):
         torch.testing.assert_close(mine.cpu(), theirs, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(54, 1), (50, 4), (1024, 1)])
 def test_networks_as_large_as_those_that_are_trained_are_those_of_the_cpu(inputs, outputs):
     # Of several tiles in each direction, as those of other tests are not.
-    net = Perceptrons(inputs, 1024, outputs)
-    drawn = net.initial([torch.Generator().manual_seed(seed) for seed in range(2)])
+    made = StackedMLP(inputs, 1024, outputs, [torch.Generator().manual_seed(seed) for seed in range(2)])
     seen = torch.randn(2, 256, inputs, generator=torch.Generator().manual_seed(9))
     weights, found = torch.randn(2, 256, outputs, generator=torch.Generator().manual_seed(10)), []
     for device in ("cpu", "cuda"):
-        parts = [each.to(device).requires_grad_() for each in (seen.clone(), *(each.clone() for each in drawn))]
-        given = net(parts[1:], parts[0])
-        gradients = torch.autograd.grad((given * weights.to(device)).sum(), parts)
+        net, own = copy.deepcopy(made).to(device), seen.to(device).clone().requires_grad_()
+        given = net(own)
+        gradients = torch.autograd.grad((given * weights.to(device)).sum(), [own, *net.layers])
         found.append([each.detach().cpu() for each in (given, *gradients)])
     for mine, theirs in zip(found[1], found[0], strict=True):
         assert (mine - theirs).norm() < 1e-3 * theirs.norm()
@@ -184,11 +183,10 @@ def test_networks_as_large_as_those_that_are_trained_are_those_of_the_cpu(inputs
 
 @pytest.mark.parametrize("where", range(7))
 def test_a_nan_that_goes_in_comes_out(where):
-    net = Perceptrons(19, 96, 1)
-    layers = net.initial([torch.Generator().manual_seed(0)])
-    parts = [torch.randn(1, 33, 19, generator=torch.Generator().manual_seed(9)), *layers]
-    parts[where].view(-1)[0] = float("nan")
-    assert net([each.cuda() for each in parts[1:]], parts[0].cuda()).isnan().any()
+    net = StackedMLP(19, 96, 1, [torch.Generator().manual_seed(0)])
+    inputs = torch.randn(1, 33, 19, generator=torch.Generator().manual_seed(9))
+    [inputs, *(each.data for each in net.layers)][where].view(-1)[0] = float("nan")
+    assert net.cuda()(inputs.cuda()).isnan().any()
 
 
 IMAGES = 24

@@ -145,7 +145,7 @@ def test_the_operations_of_an_update_are_those_that_are_counted(bonus):
     found = {}
     for name, call in (
         ("autoencoder", lambda: agent._update_autoencoder(of_autoencoder)),
-        ("model", lambda: agent.learn_model(batch)),
+        ("model", lambda: agent.update_world_model(batch)),
         ("all else", lambda: agent._update(batch)),
     ):
         with Counted() as counted:

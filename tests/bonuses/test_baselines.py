@@ -197,7 +197,7 @@ def test_learners_of_a_stack_have_the_networks_of_their_own_seeds():
 def test_a_bonus_for_other_rollouts_than_there_are_is_refused():
     counts = EpisodicCounts(environments=2, learners=1)
     choices = [BonusChoice("none", "paper", 1)]
-    given = partial(StackedBonus.given, counts, choices, agent="a2c", dimensions=5)
+    given = partial(StackedBonus.for_agent, counts, choices, agent="a2c", dimensions=5)
     told = "EpisodicCounts was made with environments=2, but batches are rollouts of 3: make it with environments=3"
     with pytest.raises(ValueError, match=told):
         given(CONTEXT)

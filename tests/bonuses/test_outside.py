@@ -65,7 +65,7 @@ def test_a_registered_bonus_is_known_by_its_name(rare):
     assert bonus_names()[-1] == "rare-actions"
     entry = bonus_entry("rare-actions")
     assert entry.needs == {"actions", "next_features"}
-    assert (entry.heeds, entry.pays, entry.help) == (frozenset(), True, "rare actions")
+    assert (entry.uses, entry.pays, entry.help) == (frozenset(), True, "rare actions")
     assert (rare.pays, rare.needs_values, rare.memory_capacity) == (True, False, None)
     assert isinstance(make_bonus(rare, learners=2, dimensions=4), RareActions)
     assert BonusChoice(**json.loads(json.dumps(dataclasses.asdict(rare)))) == rare
@@ -94,8 +94,8 @@ def test_a_name_stands_for_one_bonus(rare):
             register_bonus("rare-actions", make, kind=kind)
     with pytest.raises(ValueError, match="bonus 'other' is made by a function: pass kind"):
         register_bonus("other", make_rare_actions)
-    with pytest.raises(ValueError, match="heeds must name fields of a BonusChoice, got offset"):
-        register_bonus("other", RareActions, heeds=["log_offset", "offset"])
+    with pytest.raises(ValueError, match="uses must name fields of a BonusChoice, got offset"):
+        register_bonus("other", RareActions, uses=["log_offset", "offset"])
     with pytest.raises(ValueError, match=f"one of {', '.join(bonus_names())}, got 'other'"):
         bonus_entry("other")
 

@@ -267,7 +267,7 @@ def test_doctor_says_what_to_install_where_what_mujoco_gl_names_is_not_here(caps
     assert main(["doctor", "--json"]) == 1
     row = json.loads(capsys.readouterr().out)[-1]
     assert (row["what"], row["status"], row["remedy"]) == ("extra dmc", "broken", "unset MUJOCO_GL")
-    assert "MUJOCO_GL=osmesa draws with OSMesa, which is not here: apt install libosmesa6" in row["found"]
+    assert "MUJOCO_GL=osmesa renders with OSMesa, which is not here: apt install libosmesa6" in row["found"]
 
 
 @pytest.mark.parametrize(("named", "remedy"), [("nonsense", "unset MUJOCO_GL"), ("", "pip install --force-reinstall")])

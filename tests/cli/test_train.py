@@ -108,8 +108,8 @@ def test_the_help_says_what_an_option_is_if_it_is_not_given(capsys):
     told = " ".join(capsys.readouterr().out.replace("│", " ").split())
     default = "in a2c 0.02 in recommended, else 0.005; in sac 0.02 in recommended, else 0.1; in drqv2 0.1; in mwm 1.0"
     assert f"--beta FLOAT Weight of the bonus. (default: {default})" in told
-    about = "Of each of the two hidden layers of every network. In mwm: Of each of the four hidden layers of actor, "
-    about += "critics and rewards. (default: in sac 256 for gymnasium/..., else 1024; in drqv2 1024; in mwm 512)"
+    about = "Units of each of the two hidden layers of every network. In mwm: Units of each hidden layer of "
+    about += "actor, critics and rewards. (default: in sac 256 for gymnasium/..., else 1024; in drqv2 1024; in mwm 512)"
     assert f"--hidden-units INT {about}" in told
     about = "Transitions of an update. In mwm: Sequences of an update of the world model. (default: in sac 256 for "
     assert f"{about}gymnasium/..., else 1024; in drqv2 256, and 512 for walkers; in mwm 50)" in told

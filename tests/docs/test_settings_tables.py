@@ -14,8 +14,8 @@ from settings_tables import settings_table
 
 def test_a_row_has_default_range_and_words():
     table = settings_table(agent_entry("sac").settings).splitlines()
-    assert "| `--updates-per-step` | `1.0` | 0 or more | Updates of every step; 0.5 is one at every other. |" in table
-    units = "Of each of the two hidden layers of every network."
+    assert "| `--updates-per-step` | `1.0` | 0 or more | Updates per step; 0.5 is one at every other step. |" in table
+    units = "Units of each of the two hidden layers of every network."
     assert f"| `--hidden-units` | 256 for gymnasium/..., else 1024 | 1 or more | {units} |" in table
     [critic] = [row for row in table if row.startswith("| `--value-critic` |")]
     assert "| `online`, `target` |" in critic

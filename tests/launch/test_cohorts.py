@@ -268,7 +268,7 @@ def test_of_tasks_whose_mission_chooses_the_goal_it_is_said_that_nobody_is_shown
     warn_of([make_config(task, seed=seed) for task in tasks for seed in range(2)])
     (first,) = capsys.readouterr().err.splitlines()
     assert first.startswith("vcse: warning, minigrid-Fetch-5x5-N2/vcse/seed0 and 1 other: which thing is the goal ")
-    assert first.endswith("said by the mission alone, which is not shown to the agent: it can but guess")
+    assert first.endswith("given by the mission alone, which the agent does not observe: it can only guess")
 
 
 def test_a_cohort_that_has_nothing_to_say_is_not_noted(tmp_path):

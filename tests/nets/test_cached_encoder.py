@@ -6,13 +6,10 @@ from vcse.nets.cached_encoder import CachedEncoder
 from vcse.nets.encoders import GridEncoder
 from vcse.streams import torch_generator
 
-ENCODER = GridEncoder(7, 7, 3)
-
 
 def make(seeds):
-    stack = ENCODER.initial([torch_generator(seed, "random encoder") for seed in seeds])
-    prepared = ENCODER.prepare(ENCODER.layout.pieces(stack))
-    return CachedEncoder(ENCODER, prepared, len(seeds)), prepared
+    encoder = GridEncoder(7, 7, 3, [torch_generator(seed, "random encoder") for seed in seeds]).requires_grad_(False)
+    return CachedEncoder(encoder, len(seeds)), encoder
 
 
 def views(learners, count, *, different, seed=0):
@@ -25,10 +22,10 @@ def views(learners, count, *, different, seed=0):
 
 @pytest.mark.parametrize("different", [1, 20, 200])
 def test_features_are_those_of_the_encoder(different):
-    remembering, prepared = make([0, 1, 2])
+    remembering, encoder = make([0, 1, 2])
     for seed in range(4):
         observations = views(3, 64, different=different, seed=seed % 2)
-        torch.testing.assert_close(remembering(observations), ENCODER(prepared, observations), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(remembering(observations), encoder(observations), rtol=1e-5, atol=1e-5)
 
 
 def test_what_is_known_is_not_encoded_again(monkeypatch):
@@ -62,19 +59,19 @@ def test_a_restart_goes_on_with_the_same_bits():
 
 
 def test_nothing_can_be_saved_and_loaded_too():
-    empty, prepared = make([0])
+    empty, encoder = make([0])
     other, _ = make([0])
     other.load_learner_state(0, empty.learner_state(0))
     observations = views(1, 5, different=5)
-    torch.testing.assert_close(other(observations), ENCODER(prepared, observations), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(other(observations), encoder(observations), rtol=1e-5, atol=1e-5)
 
 
 def test_a_learner_that_remembers_too_much_starts_anew(monkeypatch):
-    monkeypatch.setattr(cached_encoder, "MOST_REMEMBERED", 100)
-    remembering, prepared = make([0, 1])
+    monkeypatch.setattr(cached_encoder, "MOST_CACHED", 100)
+    remembering, encoder = make([0, 1])
     for seed in range(5):
         observations = views(2, 64, different=1000, seed=seed)
-        torch.testing.assert_close(remembering(observations), ENCODER(prepared, observations), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(remembering(observations), encoder(observations), rtol=1e-5, atol=1e-5)
         assert all(len(places) <= 100 for places in remembering.places)
 
 

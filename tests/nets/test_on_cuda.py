@@ -5,7 +5,7 @@ import torch
 
 from vcse.agents.drqv2.networks import FEATURES, ImageEncoder
 from vcse.nets.cuda.wide_linear import wide_linear
-from vcse.nets.random_shift import SHIFTS, shifted
+from vcse.nets.random_shift import SHIFTS, shift_images
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -22,17 +22,17 @@ def images(count, channels=9, height=84, width=84):
 def test_every_shift_is_that_of_the_cpu(channels, height, width):
     shifts = torch.cartesian_prod(torch.arange(SHIFTS), torch.arange(SHIFTS))
     shown = images(len(shifts), channels, height, width)
-    moved = shifted(shown.cuda(), shifts.cuda())
+    moved = shift_images(shown.cuda(), shifts.cuda())
     assert moved.dtype == torch.uint8
-    assert torch.equal(moved.cpu(), shifted(shown, shifts))
+    assert torch.equal(moved.cpu(), shift_images(shown, shifts))
     assert moved.stride(1) == 1
 
 
 def test_a_part_of_a_batch_is_shifted_where_it_lies():
     shown, shifts = images(12).cuda(), torch.randint(SHIFTS, (3, 12, 2), generator=generator()).cuda()
-    part = shifted(shown[5:], shifts[1, 5:])
-    assert torch.equal(part, shifted(shown, shifts[1])[5:])
-    assert torch.equal(shifted(shown[::2], shifts[1, ::2]), shifted(shown, shifts[1])[::2])
+    part = shift_images(shown[5:], shifts[1, 5:])
+    assert torch.equal(part, shift_images(shown, shifts[1])[5:])
+    assert torch.equal(shift_images(shown[::2], shifts[1, ::2]), shift_images(shown, shifts[1])[::2])
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_part_of_a_batch_is_shifted_where_it_lies():
 )
 def test_features_and_gradients_of_an_encoder_are_those_of_the_cpu(count, precision, arithmetic, near):
     before = torch.get_float32_matmul_precision()
-    shown = shifted(images(count), torch.full((count, 2), SHIFTS // 2))
+    shown = shift_images(images(count), torch.full((count, 2), SHIFTS // 2))
     weights = torch.randn(count, FEATURES, generator=generator(1))
     found = []
     for device, on in (("cpu", "float32"), ("cuda", precision)):

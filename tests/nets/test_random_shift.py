@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from vcse.nets.random_shift import PAD, SHIFTS, shifted
+from vcse.nets.random_shift import PAD, SHIFTS, shift_images
 
 
 def images(count, channels=9, side=84, seed=0):
@@ -41,32 +41,32 @@ def sampled_on_a_grid(shown, shifts):
 @pytest.mark.parametrize("side", [84, 7])
 def test_every_shift_is_a_window_of_the_padded_image(side):
     shown, shifts = images(SHIFTS**2, side=side), all_shifts()
-    moved = shifted(shown, shifts)
+    moved = shift_images(shown, shifts)
     assert moved.dtype == torch.uint8
     assert torch.equal(moved, padded_and_cut(shown, shifts))
 
 
 def test_images_that_are_no_squares_are_shifted_too():
     shown = images(SHIFTS**2)[:, :, :10, :23]
-    assert torch.equal(shifted(shown, all_shifts()), padded_and_cut(shown, all_shifts()))
+    assert torch.equal(shift_images(shown, all_shifts()), padded_and_cut(shown, all_shifts()))
 
 
 def test_the_formula_of_drqv2_gives_the_same_within_rounding():
     shown, shifts = images(SHIFTS**2, channels=3), all_shifts()
-    difference = (sampled_on_a_grid(shown, shifts) - shifted(shown, shifts)).abs()
+    difference = (sampled_on_a_grid(shown, shifts) - shift_images(shown, shifts)).abs()
     assert difference.max() < 0.02  # of 255; centres of pixels are rounded, and their neighbours count a little
 
 
 def test_the_shift_in_the_middle_leaves_images_alone():
     shown = images(5)
     assert (PAD, SHIFTS) == (4, 9)
-    assert torch.equal(shifted(shown, torch.full((5, 2), PAD)), shown)
+    assert torch.equal(shift_images(shown, torch.full((5, 2), PAD)), shown)
 
 
 def test_rows_come_first_and_the_border_is_repeated():
     shown = torch.zeros(2, 1, 84, 84, dtype=torch.uint8)
     shown[:, 0, 10, 20], shown[:, 0, 0] = 255, 7
-    down, right = shifted(shown, torch.tensor([[1, 4], [4, 1]]))  # windows that begin 3 pixels before the image
+    down, right = shift_images(shown, torch.tensor([[1, 4], [4, 1]]))  # windows that begin 3 pixels before the image
     assert down[0, 13, 20] == right[0, 10, 23] == 255
     assert (down[0, :4] == 7).all()
     assert (right[0, 0] == 7).all()
@@ -76,8 +76,8 @@ def test_rows_come_first_and_the_border_is_repeated():
 def test_all_channels_of_a_image_move_together_and_each_image_by_itself():
     one = images(1, channels=1)
     shown, shifts = one.expand(4, 9, 84, 84), torch.tensor([[0, 0], [8, 3], [4, 4], [8, 3]])
-    moved = shifted(shown, shifts)
+    moved = shift_images(shown, shifts)
     assert (moved == moved[:, :1]).all()
     assert torch.equal(moved[1], moved[3])
     assert not torch.equal(moved[0], moved[1])
-    assert torch.equal(shifted(shown[1:2], shifts[1:2])[0], moved[1])
+    assert torch.equal(shift_images(shown[1:2], shifts[1:2])[0], moved[1])

@@ -123,7 +123,7 @@ register_bonus("distance", lambda choice, *, learners, **unused: Distance(learne
 class ClimberSettings(AgentSettings):
     """Settings of a climber; each is an option of `vcse train`."""
 
-    beta: float = setting(0.1, "Weight of the bonus.", range="not negative", heeded_by="paying")
+    beta: float = setting(0.1, "Weight of the bonus.", range="not negative", affects="any bonus")
     step_size: float = setting(0.5, "Spread of the weights that are tried around the best.", range="positive")
 
 
@@ -169,7 +169,7 @@ class ClimberCohort:
     def step(self) -> None:
         self.act(act(self.tried, self.observation))
         self.frame += 1
-        self.episodes.take(slice(None), self.last.rewards, self.last.ended)
+        self.episodes.add(slice(None), self.last.rewards, self.last.ended)
         if self.last.ended[0]:
             self.learn()
             self.begin()

@@ -60,7 +60,10 @@ def set_actor_bias(run, *biases):
     """Give the actions of a policy fixed preferences."""
     frame, state = small.newest_state(run)
     [policies] = load_policies([run])
-    policies.agent.layout.pieces(state["agent"]["parameters"][None])["actor.output.bias"].copy_(torch.tensor(biases))
+    agent, [row] = policies.agent, policies.agent.parameters
+    row.copy_(state["agent"]["parameters"])
+    agent.actor.output.bias.data.copy_(torch.tensor([biases]))  # a view of the row
+    state["agent"]["parameters"].copy_(row)
     checkpoint.save(run / "checkpoint", frame, state)
 
 
@@ -142,7 +145,7 @@ def test_an_exported_policy_is_a_finished_run_that_cannot_go_on(tmp_path, walk, 
     assert vcse.load_policy(tmp_path).frame == 288
     assert main(["resume", str(tmp_path), "--device", "cpu", "--quiet"]) == 0
     assert main(["resume", str(tmp_path), "--frames", "1000", "--device", "cpu", "--quiet"]) == 1
-    assert "it cannot go on to 1,000" in capsys.readouterr().err
+    assert "it cannot be extended to 1,000" in capsys.readouterr().err
 
 
 def test_of_an_unfinished_run_the_frames_are_those_that_it_had(tmp_path, walk):

@@ -28,7 +28,7 @@ def make_run(out, *, task="minigrid/LavaGapS5", bonus="vcse", seed=0, frames=(12
     for frame in frames:
         with torch.no_grad():
             agent.parameters += 0.01  # other than those that the seed gives
-        agent._prepare()
+        agent.encoder.cache_matrices()
         directory.save_checkpoint(frame, {"agent": agent.learner_state(0)})
     directory.close()
     return directory.path, agent

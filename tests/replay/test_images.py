@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vcse.nets.cuda.graphs import Captured
+from vcse.nets.cuda.graphs import CUDAGraph
 from vcse.replay.images import STACK, Between, Chosen, ImageReplay, image_bytes, stacked_slots
 from vcse.replay.storage import step_record
 from vcse.replay.transitions import distinct_places, uniforms_for
@@ -24,7 +24,7 @@ def make_replay(capacity=20, n_step=3, **changes):
         "n_step": n_step,
         "discount": DISCOUNT,
         "device": "cpu",
-        "gives_next": True,
+        "with_one_step": True,
     }
     return ImageReplay(**{**settings, **changes})
 
@@ -254,7 +254,7 @@ def test_nothing_led_to_the_first_frame_of_an_episode_whatever_lay_in_its_place(
 
 
 def test_steps_between_are_given_where_they_are_wanted():
-    replay, lived = make_replay(30, 3, gives_between=True), Lived(60, seed=1)
+    replay, lived = make_replay(30, 3, with_between=True), Lived(60, seed=1)
     for _ in lived.add_to(replay):
         pass
     expected = lived.transitions(60, stacked_slots(30, MOST_STEPS), 3)
@@ -274,13 +274,13 @@ def test_steps_between_are_given_where_they_are_wanted():
 
 
 def test_what_is_seen_after_one_step_is_left_out_where_it_is_not_wanted():
-    replay = make_replay(30, gives_next=False)
+    replay = make_replay(30, with_one_step=False)
     for _ in Lived(30).add_to(replay):
         pass
     assert replay.sample(torch.arange(replay.size)).one_step_observations is None
 
 
-@pytest.mark.parametrize("settings", [{"gives_between": True, "n_step": 1}, {"gives_between": False, "n_step": 3}])
+@pytest.mark.parametrize("settings", [{"with_between": True, "n_step": 1}, {"with_between": False, "n_step": 3}])
 def test_steps_between_are_left_out_otherwise(settings):
     replay = make_replay(30, **settings)
     for _ in Lived(30).add_to(replay):
@@ -306,8 +306,8 @@ def test_room_for_nothing_is_refused(name):
 def test_a_batch_on_a_gpu_is_that_of_the_host(storage):
     lived = Lived(60)
     host, device = (
-        make_replay(gives_between=True),
-        make_replay(gives_between=True, device="cuda", storage_device=storage),
+        make_replay(with_between=True),
+        make_replay(with_between=True, device="cuda", storage_device=storage),
     )
     for replay in (host, device):
         for _ in lived.add_to(replay):
@@ -317,7 +317,7 @@ def test_a_batch_on_a_gpu_is_that_of_the_host(storage):
     mine, theirs = device.sample(places), host.sample(places)
     batches = [mine, device.gather(chosen)]
     if storage == "cuda":
-        batches.append(Captured(lambda: device.gather(chosen))())
+        batches.append(CUDAGraph(lambda: device.gather(chosen))())
     for batch in batches:
         for there, here in zip((*batch[:-1], *batch.between), (*theirs[:-1], *theirs.between), strict=True):
             assert there.is_cuda

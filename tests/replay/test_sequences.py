@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from vcse.nets.cuda.graphs import Captured
+from vcse.nets.cuda.graphs import CUDAGraph
 from vcse.replay.sequences import ChosenSequences, SequenceReplay, sequence_bytes
 from vcse.replay.storage import image_slots, step_record
 
@@ -365,7 +365,7 @@ def test_a_batch_on_a_gpu_is_that_of_the_host(storage):
     chosen = ChosenSequences(*(each.cuda() for each in device.choose(uniforms, 3)))
     batches = [device.sample(uniforms, 3), device.gather(chosen)]
     if storage == "cuda":
-        batches.append(Captured(lambda: device.gather(chosen))())
+        batches.append(CUDAGraph(lambda: device.gather(chosen))())
     for batch in batches:
         for there, here in zip(batch, host.sample(uniforms, 3), strict=True):
             assert there.is_cuda

@@ -47,7 +47,8 @@ def test_replays_that_fit_nowhere_are_refused_with_numbers_and_what_to_change(fr
     with pytest.raises(
         ValueError,
         match=r"for the replays of 4 runs at once in 4 processes, 40\.0 GB are needed, but there is room for 18\.0 GB "
-        r"in the memory of the host and 20\.0 GB on disk, beside their files: train fewer at once \(--jobs, --seeds\)",
+        r"in the memory of the host and 20\.0 GB on disk, in addition to their files: train fewer at once "
+        r"\(--jobs, --seeds\)",
     ):
         find_room([LARGE] * 4, OUT, device="cpu", jobs=4)
     assert find_room([LARGE] * 4, OUT, device="cpu", jobs=3).place == "disk"
@@ -95,14 +96,14 @@ def test_what_is_dropped_when_a_run_is_done_is_needed_for_those_at_once_alone(fr
     with pytest.raises(ValueError, match=r"the files of 3 runs will need 60\.0 GB on disk, but 50\.0 GB are free in "):
         find_room([dropping] * 9, OUT, device="cuda", jobs=3)
     free |= {"cpu": 5 * GB, "disk": 29 * GB}
-    with pytest.raises(ValueError, match=r" and 9\.0 GB on disk, beside their files: "):
+    with pytest.raises(ValueError, match=r" and 9\.0 GB on disk, in addition to their files: "):
         find_room([dropping], OUT, device="cpu", jobs=1)
     assert together([dropping, SMALL]).until_done == 19 * GB
 
 
 def test_a_replay_on_disk_and_the_files_share_it(free):
     free |= {"cpu": 5 * GB, "disk": 29 * GB}
-    with pytest.raises(ValueError, match=r"10\.0 GB are needed, .* and 9\.0 GB on disk, beside their files: "):
+    with pytest.raises(ValueError, match=r"10\.0 GB are needed, .* and 9\.0 GB on disk, in addition to their files: "):
         find_room([LARGE], OUT, device="cpu", jobs=1)
     free["disk"] = 30 * GB
     assert find_room([LARGE], OUT, device="cpu", jobs=1).describe() == (

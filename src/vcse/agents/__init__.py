@@ -62,7 +62,7 @@ def agent_entry(name: str) -> AgentEntry:
 
 
 def agents_for(task: str) -> tuple[str, ...]:
-    """Return the agents that can train on a task; the first is the one that does if nothing else is said."""
+    """Return the agents that can train on a task; the first is the default."""
     check_task(task)
     family = task.partition("/")[0]
     if not isinstance(families()[family].shows, tuple):

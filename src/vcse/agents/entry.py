@@ -1,4 +1,4 @@
-"""What the program must know of an agent beside how it learns."""
+"""What the program must know of an agent, other than how it learns."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from vcse.runs.checkpoint import Checkpoint
 from vcse.runs.cohort import Cohort
 from vcse.runs.config import RunConfig
 from vcse.runs.evaluation import Evaluation
-from vcse.runs.remarks import Judge
+from vcse.runs.remarks import FindProblem
 from vcse.runs.resources import Needs
 from vcse.settings import AgentSettings
 
@@ -28,14 +28,14 @@ class Schedule(NamedTuple):
 
 
 class Film(NamedTuple):
-    """How films of a policy are made if nothing else is said."""
+    """How films of a policy are made by default."""
 
     episodes: int
     sampled: bool
     frames_per_second: int
 
 
-# Of an agent that does not say more of itself.
+# Defaults of an agent.
 USUAL_SCHEDULE = Schedule(row_every_frames=10_000, eval_every_frames=10_000, eval_episodes=10)
 USUAL_FILM = Film(episodes=1, sampled=False, frames_per_second=12)
 USUAL_FRAMES_PER_S = 1_000
@@ -51,7 +51,7 @@ class Saved(NamedTuple):
 
 
 class Policies(NamedTuple):
-    """Policies that fit one agent, a learner each. Those of one task stand side by side."""
+    """Policies that fit one agent, a learner each. Those of one task are adjacent."""
 
     agent: Any  # what `Player.load` returned
     configs: list[RunConfig]
@@ -71,7 +71,7 @@ class Player(Protocol):
     """How the trained policies of an agent are loaded and played."""
 
     def in_common(self, saved: Saved) -> tuple[Hashable, ...]:
-        """Return what runs must have in common to be loaded together, beside frame and episodes of an evaluation."""
+        """Return what runs must have in common to be loaded together, besides frame and episodes of an evaluation."""
 
     def load(self, group: Sequence[Saved], device: str) -> Any:
         """Return an agent with the policies of runs, and nothing that only training needs."""
@@ -112,21 +112,21 @@ class AgentEntry:
     settings_for: Callable[..., AgentSettings]  # a bonus, a reading, task=, and deviations that are named
     cohort: Callable[..., Cohort]
     player: Player
-    gives: frozenset[str] = frozenset()  # what a bonus may need beside features: values, rewards, actions, ...
+    gives: frozenset[str] = frozenset()  # inputs of a bonus besides features: values, rewards, actions, ...
     in_common: Callable[[RunConfig], tuple[Hashable, ...]] = lambda config: (config.name,)  # of runs of one cohort
     expected_seconds: Callable[[RunConfig, str], float] = lambda config, device: config.frames / USUAL_FRAMES_PER_S
     needs: Callable[[RunConfig], Needs] = lambda config: Needs(working=0, replay=0, files=0)  # of memory and disk
-    schedule: Schedule = USUAL_SCHEDULE  # if nothing else is said
+    schedule: Schedule = USUAL_SCHEDULE  # by default
     policy: tuple[str, ...] = ()  # what of the state under "agent" in a checkpoint is needed to act
     film: Film = USUAL_FILM
     recent_episodes: int = USUAL_RECENT_EPISODES  # of which the training curve shows the mean
-    logs: tuple[str, ...] = ()  # files of a run that grow with it, without which it cannot go on
+    logs: tuple[str, ...] = ()  # files of a run that grow with it, without which it cannot be resumed
     least_runs: int = 1  # of a process: fewer are not worth the seconds that it takes to start
     most_runs: Mapping[str, int] = field(
         default_factory=lambda: {"cpu": 1, "cuda": 1}
     )  # of a cohort: more gain nothing
     on_gpu: Arithmetic = EXACT  # in training and evaluation; neighbours are exact either way
-    image_size: int = 84  # of what it sees, where that are images and its settings do not say
+    image_size: int = 84  # of what it sees, where these are images and no setting has it
     stacked_images: int = 1  # that it sees at once
     action_repeat: int = 1  # frames for which it plays an action
     ends_at_goal: bool = False  # episodes end before their time limit, and those of successes first
@@ -134,9 +134,9 @@ class AgentEntry:
     needs_time_limits: bool = False  # learns only where nothing but the time limit ends an episode
     observes_too: tuple[ObservationKind, ...] = ()  # in tasks of families that show several, if the actions are its own
     check: Callable[[RunConfig], None] = lambda config: None  # refuses settings that do not go with the task
-    warning: Callable[[RunConfig], str] = lambda config: ""  # why hardly anybody wants a run; empty where all is well
+    warning: Callable[[RunConfig], str] = lambda config: ""  # why a run may be useless; empty where all is well
     imagine: Imagine | None = None  # what its world model predicts of an episode, where it has one
-    remark: Judge | None = None  # what the rows of a run show to be wrong with it; empty where all is well
+    remark: FindProblem | None = None  # what the rows of a run show to be wrong with it; empty where all is well
 
     def making(self, config: RunConfig) -> Making:
         """Return how the environments of a run are made."""

@@ -46,7 +46,7 @@ def make_images(
 
 
 def replay_episode(environment: Environments, seed: int, actions: Float[ndarray, "t a"]) -> UInt8[Tensor, "c h w"]:
-    """Bring one environment to where it was, and return the image that it shows there.
+    """Replay the episode of one environment, and return the last image.
 
     It cannot be saved, but the same actions from the same seed lead to the same state.
     """

@@ -50,20 +50,20 @@ class Lockstep(Generic[S]):
         self.eager_updates = 0
         self.timer = Timer()
 
-    def keep_account(
-        self, paid: Int[Tensor, " p"], *, environments: int = 1, recent: int = USUAL_RECENT_EPISODES
+    def count_episodes(
+        self, with_bonus: Int[Tensor, " p"], *, environments: int = 1, recent: int = USUAL_RECENT_EPISODES
     ) -> None:
-        """Begin to count episodes and updates.
+        """Start counting episodes and bonuses.
 
         Args:
-            paid: Which learners have a bonus.
+            with_bonus: The learners with a bonus.
             environments: Of each run.
             recent: Episodes of which rows show the mean.
         """
         learners = len(self.configs)
         self.episodes = Episodes(learners, environments, recent=recent, by_return=not self.spec.is_foreign)
-        self.bonus_mean = BonusMean(learners, paid)
-        self.latest = LatestMetrics(learners, paid)
+        self.bonus_mean = BonusMean(learners, with_bonus)
+        self.latest = LatestMetrics(learners, with_bonus)
 
     @property
     def frame(self) -> int:
@@ -71,7 +71,7 @@ class Lockstep(Generic[S]):
         raise NotImplementedError
 
     def check_replayed(self, learner: int, shown: Tensor, kept: Tensor, *, other_cause: str = "") -> None:
-        """Refuse to go on where the environments of a run, brought to where they were, do not show what they did."""
+        """Refuse to resume where the environments of a run, replayed to where they were, show something else."""
         foreign_task = self.configs[learner].task if self.spec.is_foreign else ""
         path = self.directories[learner].path
         check_replayed(path, shown, kept, other_cause=other_cause, foreign_task=foreign_task)
@@ -81,14 +81,14 @@ class Lockstep(Generic[S]):
         return ""
 
     def check_finite(self) -> None:
-        """Refuse to write down what has become NaN, so that the last checkpoint is still good."""
+        """Refuse to save what has become NaN, so that the last checkpoint is still good."""
         for name in (each for each in self.must_be_finite if each in self.output.metrics):
             numbers = self.output.metrics[name].reshape(-1).tolist()
             check_finite(name.removesuffix("_norm"), numbers, self.names, frame=self.frame)
 
     def status(self, frames: int, frames_per_s: float) -> Status:
         """Return where the cohort is on its way to so many frames."""
-        shows_success = self.knows_success and not self.spec.is_foreign  # which may say nothing of it
+        shows_success = self.knows_success and not self.spec.is_foreign  # which may not report it
         score = self.episodes.success_rate if shows_success else self.episodes.return_mean
         return Status(
             self.frame,

@@ -8,7 +8,7 @@ from vcse.bonuses.stacked import StackedOutput
 
 
 class UpdateOutput(NamedTuple):
-    """Numbers to log, and the bonus that was paid; both are overwritten by the next update."""
+    """Numbers to log, and the bonus of the batch; both are overwritten by the next update."""
 
     metrics: dict[str, Tensor]
-    bonus: StackedOutput | None  # of the learners that are paid one; None where nobody is
+    bonus: StackedOutput | None  # of the learners that have one; None if none has

@@ -1,4 +1,4 @@
-"""How policies play whose actions are continuous: drawn with noise, or the mean."""
+"""How policies with continuous actions play: with sampled actions, or their mean."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -70,7 +70,7 @@ class ContinuousPlayer(ABC):
     ) -> list[Evaluation]:
         """Play an episode in each environment, of which every run has as many, side by side.
 
-        Where episodes begin and which actions are drawn depends on the run's seed and the frame alone.
+        Where episodes begin and which actions are sampled depends on the run's seed and the frame alone.
         """
         episodes = environments.count // len(configs)
         generators = [numbers(config.seed, "evaluation", frame) for config in configs]
@@ -81,8 +81,8 @@ class ContinuousPlayer(ABC):
             noise = None
             if sampled:
                 shape = (episodes, agent.spec.action_size)
-                drawn = [each.standard_normal(shape, dtype=np.float32) for each in generators]
-                noise = torch.from_numpy(np.stack(drawn))
+                rows = [each.standard_normal(shape, dtype=np.float32) for each in generators]
+                noise = torch.from_numpy(np.stack(rows))
             shown = torch.from_numpy(observations).view(len(configs), episodes, *observations.shape[1:])
             actions: np.ndarray = choose(shown, noise).flatten(0, 1).cpu().numpy()
             return actions

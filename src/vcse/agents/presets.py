@@ -10,7 +10,7 @@ from vcse.bonuses.scaling import ScalingName
 from vcse.settings import AgentSettings, Reading, described
 
 S = TypeVar("S", bound=AgentSettings)
-# Settings of the bonus that every agent takes beside those of its own.
+# Settings of the bonus that every agent accepts in addition to its own.
 OF_BONUS = ("k", "log_offset", "value_normalization", "scaling")
 # What SE is divided by where there is a replay: the paper has a running mean, which the release gets wrong.
 NORMALIZER_OF_SE: dict[str, NormalizerName | None] = {
@@ -23,21 +23,21 @@ RECOMMENDED_BETA = 0.02  # one standard deviation of a bonus, in units of the ta
 
 
 class Preset(NamedTuple):
-    """What a reading says of a bonus and of the settings of its agent; what it does not name has its default."""
+    """A reading's choices for a bonus and for the settings of its agent; the others have their defaults."""
 
     bonus_reading: str  # of the bare functions: paper, clean, release-a2c, ...
     k: int
     settings: Mapping[str, Any]
-    normalizer: NormalizerName | None = None  # what the reward of SE is divided by; None: as the reading says
-    log_offset: float | None = None  # of those who heed it; None: as the reading says
-    scaling: ScalingName = "raw"  # with which mean and scale bonuses pay
+    normalizer: NormalizerName | None = None  # what the reward of SE is divided by; None: as in the reading
+    log_offset: float | None = None  # of bonuses that use it; None: as in the reading
+    scaling: ScalingName = "raw"  # mean and scale of the reward
 
 
 def of_reading(reading: Reading, *, release: str) -> dict[str, Any]:
-    """Return what a reading says of every bonus, whatever the agent: fields of a `Preset`.
+    """Return a reading's choices for every bonus, whatever the agent: fields of a `Preset`.
 
-    The recommended one is the textbook's, in which a duplicate earns log(0 + 1) = 0, and the mean of all that is paid
-    is 0 and its scale 1: so neither ending an episode nor going on with it pays.
+    The recommended one is the textbook's, in which a duplicate earns log(0 + 1) = 0, and the mean of all rewards
+    is 0 and their scale 1: so neither ending an episode nor continuing it is rewarded.
 
     Args:
         reading: As it is chosen.
@@ -49,29 +49,29 @@ def of_reading(reading: Reading, *, release: str) -> dict[str, Any]:
 
 
 def with_deviations(settings: type[S], preset: Preset, bonus: str, deviations: Mapping[str, Any]) -> S:
-    """Return a preset with deviations; those that the bonus does not heed are not recorded.
+    """Return a preset with deviations; those that do not affect the bonus are not recorded.
 
-    Otherwise a run without a bonus would count as another run, whatever is asked of the bonuses beside it.
+    Otherwise a run without a bonus would count as a different run, depending on settings of other bonuses.
 
     Args:
         settings: The class.
-        preset: What a reading says.
+        preset: A reading's choices.
         bonus: Its name.
-        deviations: By name; None is as the reading says.
+        deviations: By name; None is as in the reading.
     """
     known = [field.name for field in dataclasses.fields(settings) if field.name != "bonus"]
     for name in deviations:
         if name not in known and name not in OF_BONUS:
             raise ValueError(f"setting {name!r} does not exist; there are {', '.join([*OF_BONUS, *known])}")
     named = {name: value for name, value in deviations.items() if value is not None}
-    beside = [name for name, value in named.items() if value]
-    named = {name: value for name, value in named.items() if heeds(bonus, name, settings, beside=beside)}
+    others = [name for name, value in named.items() if value]
+    named = {name: value for name, value in named.items() if has_effect(bonus, name, settings, others=others)}
     entry = bonus_entry(bonus)
     choice = BonusChoice(
         name=bonus,
         reading=preset.bonus_reading,
         k=named.pop("k", preset.k if entry.has_neighbors else 1),
-        log_offset=named.pop("log_offset", preset.log_offset if "log_offset" in entry.heeds else None),
+        log_offset=named.pop("log_offset", preset.log_offset if "log_offset" in entry.uses else None),
         value_normalization=named.pop("value_normalization", "batch"),
         normalizer=preset.normalizer,
         scaling=named.pop("scaling", preset.scaling if entry.pays else "raw"),
@@ -82,7 +82,7 @@ def with_deviations(settings: type[S], preset: Preset, bonus: str, deviations: M
 def plain_settings(settings: type[S], *, k: int) -> Callable[..., S]:
     """Return `settings_for` of an agent whose settings do not follow from the reading, only how its bonus is computed.
 
-    Nothing of such an agent was released: there `release`, which is what runs have if nothing is said, is the paper's.
+    Nothing of such an agent was released: there `release`, the default of runs, is the paper's.
 
     Args:
         settings: The class.
@@ -98,18 +98,18 @@ def plain_settings(settings: type[S], *, k: int) -> Callable[..., S]:
     return settings_for
 
 
-def heeds(bonus: str, name: str, settings: type[AgentSettings], *, beside: Collection[str] = ()) -> bool:
-    """Whether a setting makes a difference with a bonus, where others are set beside it."""
+def has_effect(bonus: str, name: str, settings: type[AgentSettings], *, others: Collection[str] = ()) -> bool:
+    """Whether a setting has an effect with a bonus, where others are set too."""
     entry = bonus_entry(bonus)
     if name in ("log_offset", "value_normalization"):
-        return name in entry.heeds
+        return name in entry.uses
     if name == "k":
         return entry.pays and entry.has_neighbors
     about = described(settings).get(name)
-    if about is not None and about.heeded_with in beside:
+    if about is not None and about.affects_with in others:
         return True
-    heeded_by = "paying" if name == "scaling" else "all" if about is None else about.heeded_by
-    return heeded_by == "all" or (entry.pays if heeded_by == "paying" else "values" in entry.needs)
+    affected = "any bonus" if name == "scaling" else "all" if about is None else about.affects
+    return affected == "all" or (entry.pays if affected == "any bonus" else "values" in entry.needs)
 
 
 def check_reading(agent: str, bonus: str, reading: str, readings: tuple[str, ...]) -> None:

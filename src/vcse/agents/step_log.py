@@ -19,7 +19,7 @@ class Outcome(NamedTuple):
     action: Float[Tensor, " a"]
     reward: float
     terminated: bool
-    frame: UInt8[Tensor, "c h w"]
+    image: UInt8[Tensor, "c h w"]
 
 
 class StepLog:
@@ -35,23 +35,23 @@ class StepLog:
         self.directory = directory
         self.image_shape = image_shape
         self.record = step_record(action_size)
-        self._frames: list[np.ndarray] = []  # that are not on disk yet
+        self._images: list[np.ndarray] = []  # that are not on disk yet
         self._steps: list[np.ndarray] = []
 
     def add(self, outcome: Outcome, position: int) -> None:
         """Add an image, what led to it, and its place in the episode."""
-        self._frames.append(outcome.frame.numpy())
+        self._images.append(outcome.image.numpy())
         step = (outcome.action.numpy(), outcome.reward, outcome.terminated, position)
         self._steps.append(np.array(step, dtype=self.record))
-        if len(self._frames) >= MOST_UNWRITTEN:
+        if len(self._images) >= MOST_UNWRITTEN:
             self.flush()
 
     def flush(self) -> None:
         """Write what waits."""
-        if self._frames:
-            self.directory.append_log("frames.bin", np.stack(self._frames))
+        if self._images:
+            self.directory.append_log("frames.bin", np.stack(self._images))
             self.directory.append_log("steps.bin", np.stack(self._steps))
-            self._frames, self._steps = [], []
+            self._images, self._steps = [], []
 
     def cut(self, frame: int, kept: int) -> None:
         """Drop all but so many images, and what the run wrote after a frame."""

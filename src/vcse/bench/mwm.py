@@ -22,7 +22,7 @@ from vcse.bench.training import begun, duration, speed
 from vcse.envs.interface import Rendering
 from vcse.envs.tasks import task_spec
 from vcse.launch.configs import run_configs
-from vcse.nets.cuda.graphs import Captured
+from vcse.nets.cuda.graphs import CUDAGraph
 from vcse.replay.sequences import SequenceBatch
 from vcse.runs.arithmetic import computing_with
 from vcse.runs.config import RunConfig
@@ -160,18 +160,18 @@ def _update_seconds(settings: MWMSettings, device: str, seconds: float) -> _Seco
         agent.update_autoencoder(of_autoencoder)
         agent.update(batch)
 
-    def learn_model() -> Any:
-        return agent.learn_model(batch)
+    def update_world_model() -> Any:
+        return agent.update_world_model(batch)
 
     for _ in range(WARM_UP if device == "cuda" else 1):
         update()
     if device == "cuda":
         agent.capture_autoencoder(of_autoencoder)
         agent.capture(batch)
-        learn_model = Captured(learn_model, [agent.generator])
+        update_world_model = CUDAGraph(update_world_model, [agent.generator])
     return _Seconds(
         autoencoder=duration(lambda: agent.update_autoencoder(of_autoencoder), device, seconds),
-        model=duration(learn_model, device, seconds),
+        model=duration(update_world_model, device, seconds),
         whole=duration(update, device, seconds),
     )
 

@@ -17,7 +17,7 @@ from vcse.agents.sac.agent import ACTION_SAMPLES, SAC, SACSpec
 from vcse.agents.sac.cohort import SACCohort
 from vcse.agents.sac.settings import SACSettings, sac_settings
 from vcse.bench.training import begun, duration, speed
-from vcse.nets.cuda.graphs import Captured
+from vcse.nets.cuda.graphs import CUDAGraph
 from vcse.replay.transitions import Batch
 from vcse.runs.arithmetic import computing_with
 from vcse.runs.config import RunConfig
@@ -118,7 +118,7 @@ def _update_seconds(case: Case, device: str, seconds: float) -> tuple[float, flo
     if not config.has_bonus:
         return update_s, 0.0
     pay: Callable[[], Any] = torch.no_grad()(lambda: agent.weighted_bonus(batch, values))
-    return update_s, duration(Captured(pay) if device == "cuda" else pay, device, seconds)
+    return update_s, duration(CUDAGraph(pay) if device == "cuda" else pay, device, seconds)
 
 
 def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float, dict[str, float]]:

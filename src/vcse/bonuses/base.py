@@ -81,7 +81,7 @@ class BonusBatch:
 class Bonus(nn.Module):
     """Base class of exploration bonuses.
 
-    A subclass defines `forward`, declares in class variables what it needs beside the features, and keeps all of its
+    A subclass defines `forward`, declares in class variables what it needs besides the features, and keeps all of its
     state in its `state_dict`, as tensors with a leading learner axis; what has no axis is the same for all learners.
     With `learners`, features have a leading learner axis too, and learners never see each other.
 
@@ -151,7 +151,7 @@ class Bonus(nn.Module):
         if leading == self.learner_shape:
             return
         learners = self.learner_shape[0] if self.learner_shape else None
-        wanted = ", ".join([*map(str, self.learner_shape), "points", "dimensions"])
+        expected = ", ".join([*map(str, self.learner_shape), "points", "dimensions"])
         if not leading:
             remedy = "say learners=None where there is no learner axis"
         elif len(leading) == 1:
@@ -162,7 +162,7 @@ class Bonus(nn.Module):
             remedy = "flatten the batch"
         raise ValueError(
             f"features of shape {tuple(features.shape)} do not fit a bonus with learners={learners}, "
-            f"which takes [{wanted}]: {remedy}"
+            f"which takes [{expected}]: {remedy}"
         )
 
 
@@ -230,7 +230,7 @@ class EntropyBonus(Bonus, Generic[Reading]):
     ) -> None:
         super().__init__(learners=learners, scaling=scaling)
         self.rule: Reading = rule
-        # Refused is what pays nobody, or all the same.
+        # Rewards are refused that are all zero, or all equal.
         self.k = whole_number("k", k, least=1)
         check_pays(self.k, self_in_k=rule.self_in_k)
         check_booleans(check_finite=check_finite)
@@ -258,7 +258,7 @@ class EntropyBonus(Bonus, Generic[Reading]):
 
 
 def needed_by(bonus: Bonus | type[Bonus]) -> tuple[str, ...]:
-    """Return the names of what a bonus declares to need beside the features."""
+    """Return the names of what a bonus declares to need besides the features."""
     return tuple(field.name for field in fields(BonusBatch)[1:] if getattr(bonus, f"needs_{field.name}"))
 
 
@@ -274,8 +274,8 @@ def check_order(bonus: Bonus, environments: int | None) -> None:
 
 
 def check_served(bonus: str, needs: Iterable[str], agent: str, gives: Iterable[str]) -> None:
-    """Refuse a bonus that needs what an agent cannot give, and name both."""
-    lacking = sorted(set(needs) - set(gives))
-    if lacking:
+    """Refuse a bonus that needs inputs that an agent does not have, and name both."""
+    missing = sorted(set(needs) - set(gives))
+    if missing:
         given = ", ".join(sorted(gives)) or "nothing but features"
-        raise ValueError(f"the bonus {bonus} needs {', '.join(lacking)}, but the agent {agent} gives {given}")
+        raise ValueError(f"the bonus {bonus} needs {', '.join(missing)}, but the agent {agent} gives {given}")

@@ -22,8 +22,8 @@ class EpisodicCounts(Bonus):
     """Episodic counts: 1/√N, where N is how often the episode has been in this state, this time among them.
 
     States are the same where all of their features are equal or, with `hash_bits`, where the signs of so many random
-    projections are (SimHash, Tang et al. 2017), which is for continuous states: these are hardly ever equal. An episode
-    that a batch does not end goes on in the next batch.
+    projections are (SimHash, Tang et al. 2017), which is for continuous states: these are rarely equal. An episode that
+    a batch does not end continues in the next batch.
 
     Args:
         environments: Rows are rollouts of so many environments, one after the other, each in the order of its steps.
@@ -44,7 +44,7 @@ class EpisodicCounts(Bonus):
         >>> states = torch.tensor([[0.0], [1.0], [0.0], [0.0], [1.0]])
         >>> bonus(states, episode_starts=torch.tensor([True, False, False, False, True])).reward
         tensor([1.0000, 1.0000, 0.7071, 0.5774, 1.0000])
-        >>> bonus(states[1:3], episode_starts=torch.tensor([False, True])).reward  # the last episode goes on
+        >>> bonus(states[1:3], episode_starts=torch.tensor([False, True])).reward  # the last episode continues
         tensor([0.7071, 1.0000])
     """
 
@@ -82,8 +82,8 @@ class EpisodicCounts(Bonus):
             if dimensions is None:
                 raise ValueError(f"dimensions of the features must be given with hash_bits={hash_bits}")
             shape = (whole_number("dimensions", dimensions, least=1), hash_bits)
-            drawn = [torch.randn(shape, generator=each) for each in generators_of(seed, learners)]
-            projections = torch.stack(drawn).view(*self.learner_shape, *shape)
+            sampled = [torch.randn(shape, generator=each) for each in generators_of(seed, learners)]
+            projections = torch.stack(sampled).view(*self.learner_shape, *shape)
         self.register_buffer("projections", projections)
 
     @torch.no_grad()
@@ -115,8 +115,8 @@ class EpisodicCounts(Bonus):
             given = "none" if episode_starts is None else episode_starts.dtype
             raise ValueError(f"episode_starts must be given as a tensor of True and False, got {given}")
         if episode_starts.shape != features.shape[:-1]:
-            wanted = str(tuple(features.shape[:-1]))
-            raise wrong_shape("episode_starts", episode_starts, wanted, "features", features)
+            expected = str(tuple(features.shape[:-1]))
+            raise wrong_shape("episode_starts", episode_starts, expected, "features", features)
         if features.shape[-2] % self.episodes.shape[-1]:
             raise ValueError(
                 f"a batch of {features.shape[-2]} states is no rollout of environments={self.environments}, "

@@ -21,7 +21,7 @@ Actions = Int[Tensor, "*learners n"] | Float[Tensor, "*learners n a"]
 class IntrinsicCuriosity(FeatureBonus):
     """Intrinsic Curiosity Module (ICM): half the squared error of a forward model in features that are learned.
 
-    An encoder learns features from which the action between two states can be told (the inverse model); a forward model
+    An encoder learns features that predict the action between two states (the inverse model); a forward model
     learns the features of the next state from those of the state and the action; its error ‖φ̂(s') − φ(s')‖²/2 is the
     reward. The paper's factor η is the weight of the bonus, beta. In the paper states are images, and the encoder has
     convolutions; here two layers are in their place.
@@ -133,9 +133,9 @@ class IntrinsicCuriosity(FeatureBonus):
         )
         if actions is None:
             raise ValueError(f"actions is needed by {type(self).__name__}")
-        wanted = features.shape[:-1] if self.is_discrete else (*features.shape[:-1], self.action_size)
-        if actions.shape != wanted:
-            raise wrong_shape("actions", actions, str(tuple(wanted)), "features", features)
+        expected = features.shape[:-1] if self.is_discrete else (*features.shape[:-1], self.action_size)
+        if actions.shape != expected:
+            raise wrong_shape("actions", actions, str(tuple(expected)), "features", features)
         if actions.is_floating_point() == self.is_discrete:
             kind = "whole numbers" if self.is_discrete else "floating-point numbers"
             raise ValueError(f"actions must be {kind}, as the bonus was made for, got {actions.dtype}")
@@ -173,11 +173,11 @@ class IntrinsicCuriosity(FeatureBonus):
     ) -> tuple[Float[Tensor, " l"], Float[Tensor, "l 2"]]:
         """Return the weighted loss, and the losses of both models."""
         here, there = self._encoded(pieces, states), self._encoded(pieces, next_states)
-        guesses = applied(pieces, "inverse", torch.cat((here, there), -1), MODEL_ACTIVATIONS)
+        predicted = applied(pieces, "inverse", torch.cat((here, there), -1), MODEL_ACTIVATIONS)
         if self.is_discrete:
-            off = cross_entropy(guesses.mT, actions.argmax(-1), reduction="none")
+            off = cross_entropy(predicted.mT, actions.argmax(-1), reduction="none")
         else:
-            off = (guesses - actions).square().sum(-1) / 2
+            off = (predicted - actions).square().sum(-1) / 2
         inverse = off.mean(-1)
         if not self.forward_trains_encoder:
             here, there = here.detach(), there.detach()
@@ -189,5 +189,5 @@ class IntrinsicCuriosity(FeatureBonus):
 def _forward_error(
     pieces: Pieces, here: Float[Tensor, "l n e"], actions: Float[Tensor, "l n a"], there: Float[Tensor, "l n e"]
 ) -> Float[Tensor, "l n"]:
-    guesses = applied(pieces, "forward", torch.cat((here, actions), -1), MODEL_ACTIVATIONS)
-    return (guesses - there).square().sum(-1) / 2
+    predicted = applied(pieces, "forward", torch.cat((here, actions), -1), MODEL_ACTIVATIONS)
+    return (predicted - there).square().sum(-1) / 2

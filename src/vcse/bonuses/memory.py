@@ -115,7 +115,7 @@ class FeatureMemory(nn.Module):
 
         Where that is not known to pay, and on CUDA, all that is remembered is given, with None for the counts.
         """
-        # NumPy, by which they are told apart, has no bfloat16.
+        # NumPy, which compares them, has no bfloat16.
         if self.features.is_cuda or self.features.dtype == torch.bfloat16 or self.capacity < LEAST_CAPACITY:
             return self.pool(), None
         if self._distinct is None:
@@ -143,11 +143,11 @@ class FeatureMemory(nn.Module):
         return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def get_extra_state(self) -> Int[Tensor, ""]:
-        """Put how many features there are into the `state_dict`, which holds nothing but tensors so."""
+        """Return the number of features for the `state_dict`, as a tensor, so that it holds nothing else."""
         return torch.tensor(self.filled)
 
     def set_extra_state(self, state: Int[Tensor, ""] | int) -> None:
-        """Take it back from there; it was a number in earlier commits."""
+        """Load it from there; it was a number in earlier commits."""
         self.filled = int(state)
         self._distinct = None
 

@@ -1,4 +1,4 @@
-"""Small networks of the bonuses that learn: all parameters of a learner in one row, with Adam's averages beside it.
+"""Small networks of the bonuses that learn: all parameters of a learner in one row, and Adam's averages in others.
 
 On a CPU learners are computed one after the other, each in memory of its own: BLAS sums in another order for a stack of
 another size, and by where in memory a product begins, so that nothing else has the same bits however many there are. On

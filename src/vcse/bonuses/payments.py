@@ -15,7 +15,7 @@ WARM_UP_BATCHES = 3  # that must look alike, so that one odd batch is no alarm
 
 
 class BonusWarning(UserWarning):
-    """A bonus that pays nobody, pays for ending episodes, or does not heed the value."""
+    """A bonus that is 0 throughout, rewards the end of episodes, or does not depend on the value."""
 
 
 class PaymentMonitor:
@@ -39,7 +39,7 @@ class PaymentMonitor:
         self._rewards, self._batches = 0.0, 0  # sum of mean sizes
 
     def __call__(self, output: BonusOutput, *, rewards: Tensor | None = None) -> None:
-        """Look at one batch and warn of what three in a row have in common. Waits for the device on CUDA.
+        """Check one batch, and warn of what three in a row have in common. Waits for the device on CUDA.
 
         Args:
             output: What the bonus returned.
@@ -66,7 +66,7 @@ class PaymentMonitor:
             if zero > MOST_ZERO_RADII:
                 found["radii are zero"] = (
                     f"{zero:.0%} of the states have their k-th neighbour at distance 0: they are duplicates, and the "
-                    "bonus tells none of them from the others. Take a larger k or batch, or features that differ more; "
+                    "bonus does not tell them apart. Take a larger k or batch, or features that differ more; "
                     "where a duplicate earns log(1e-5), take log_offset=1.0 too"
                 )
         paid, size = (self.beta * each.float().mean().item() for each in (output.reward, output.reward.abs()))

@@ -81,7 +81,7 @@ def make_normalizer(name: NormalizerName | None, *, learners: int | None) -> Nor
 def chosen_value_normalizer(
     given: ValueNormalizer | None, reading: str | ConditionalReading, *, argument: str
 ) -> ValueNormalizer:
-    """Return the normaliser of values, or of what stands for them, that was passed, or else the reading's."""
+    """Return the normaliser of values, or of what replaces them, that was passed, or else the reading's."""
     if given is not None:
         check_instance(argument, given, ValueNormalizer)
         return given

@@ -73,7 +73,7 @@ class BonusChoice:
 
 @dataclass(frozen=True)
 class BonusContext:
-    """What an agent tells of itself to bonuses that must know it before they are made.
+    """What bonuses may have to know of an agent before they are made.
 
     Example:
         >>> from vcse.bonuses import BonusChoice, BonusContext, make_bonus
@@ -105,7 +105,7 @@ class BonusEntry:
     name: str
     make: Callable[..., Bonus]
     needs: frozenset[str]
-    heeds: frozenset[str]
+    uses: frozenset[str]
     memory_capacity: Callable[[BonusChoice], int | None]
     pays: bool
     help: str
@@ -122,7 +122,7 @@ def register_bonus(
     make: Callable[..., Bonus],
     *,
     kind: type[Bonus] | None = None,
-    heeds: Iterable[str] = (),
+    uses: Iterable[str] = (),
     memory_capacity: Callable[[BonusChoice], int | None] = lambda choice: None,
     pays: bool = True,
     help: str = "",
@@ -137,8 +137,8 @@ def register_bonus(
             bonus: a function, or a class of bonuses whose constructor takes these arguments.
         kind: The class of the bonuses that `make` builds, which says what they need. May be left out where `make` is
             that class.
-        heeds: The fields of a `BonusChoice` beside name, reading and k that change the bonus: log_offset, ...
-        memory_capacity: Tells how many features the bonus of a `BonusChoice` remembers; None where it has no memory.
+        uses: The fields of a `BonusChoice` besides name, reading and k that change the bonus: log_offset, ...
+        memory_capacity: Returns how many features the bonus of a `BonusChoice` keeps; None where it has no memory.
         pays: Whether it pays anything; only the baseline does not.
         help: What it is, in one line.
         has_neighbors: Whether the k of a `BonusChoice` changes the bonus.
@@ -155,15 +155,15 @@ def register_bonus(
     kind = make if kind is None and isinstance(make, type) else kind
     if kind is None:
         raise ValueError(f"bonus {name!r} is made by a function: pass kind, the class of the bonus that it makes")
-    heeded = frozenset(heeds)
-    unknown = heeded - {field.name for field in fields(BonusChoice)}
+    used = frozenset(uses)
+    unknown = used - {field.name for field in fields(BonusChoice)}
     if unknown:
-        raise ValueError(f"heeds must name fields of a BonusChoice, got {', '.join(sorted(unknown))}")
+        raise ValueError(f"uses must name fields of a BonusChoice, got {', '.join(sorted(unknown))}")
     entry = BonusEntry(
         name,
         make,
         needs=frozenset(needed_by(kind)),
-        heeds=heeded,
+        uses=used,
         memory_capacity=memory_capacity,
         pays=pays,
         help=help,
@@ -183,7 +183,7 @@ def bonus_names() -> tuple[str, ...]:
 
 
 def bonus_entry(name: str) -> BonusEntry:
-    """Look a registered bonus up by its name; plug-ins are asked for one that is not known yet."""
+    """Return a registered bonus by its name; plug-ins are loaded for one that is not known yet."""
     if name not in _ENTRIES and name not in bonus_names():
         names = bonus_names()
         raise ValueError(f"bonus must be one of {', '.join(names)}, got {name!r}{did_you_mean(name, names)}")
@@ -213,8 +213,8 @@ def make_bonus(
         'ValueConditionalStateEntropy'
     """
     entry = bonus_entry(choice.name)
-    told = {"context": context or BonusContext()} if entry.takes_context else {}
-    return entry.make(choice, learners=learners, dimensions=dimensions, check_finite=check_finite, **told)
+    options = {"context": context or BonusContext()} if entry.takes_context else {}
+    return entry.make(choice, learners=learners, dimensions=dimensions, check_finite=check_finite, **options)
 
 
 def _none(choice: BonusChoice, *, learners: int, **unused: Any) -> NoBonus:
@@ -240,7 +240,7 @@ def _se(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bo
 
 
 def _like_vcse(choice: BonusChoice, learners: int, check_finite: bool) -> dict[str, Any]:
-    """Return what VCSE and the bonuses that are made like it are told."""
+    """Return the arguments of VCSE and of the bonuses that are made like it."""
     formula = {"k": choice.k, "reading": choice.reading, "log_offset": choice.log_offset}
     return {**formula, "learners": learners, "scaling": choice.scaling, "check_finite": check_finite}
 
@@ -250,13 +250,13 @@ def _condition(choice: BonusChoice, learners: int) -> RunningStandardized | None
 
 
 def _vcse(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bool) -> ValueConditionalStateEntropy:
-    told = _like_vcse(choice, learners, check_finite)
-    return ValueConditionalStateEntropy(value_normalizer=_condition(choice, learners), **told)
+    options = _like_vcse(choice, learners, check_finite)
+    return ValueConditionalStateEntropy(value_normalizer=_condition(choice, learners), **options)
 
 
 def _rcse(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bool) -> RewardConditionalStateEntropy:
-    told = _like_vcse(choice, learners, check_finite)
-    return RewardConditionalStateEntropy(reward_normalizer=_condition(choice, learners), **told)
+    options = _like_vcse(choice, learners, check_finite)
+    return RewardConditionalStateEntropy(reward_normalizer=_condition(choice, learners), **options)
 
 
 def _se_matched(choice: BonusChoice, *, learners: int, dimensions: int, check_finite: bool) -> MatchedStateEntropy:
@@ -307,14 +307,14 @@ def _counts(
 
 _CONDITIONAL = ("log_offset", "value_normalization")
 register_bonus("none", _none, kind=NoBonus, pays=False, help="no bonus")
-register_bonus("se", _se, kind=StateEntropy, heeds=["normalizer"], memory_capacity=_se_memory, help="state entropy")
+register_bonus("se", _se, kind=StateEntropy, uses=["normalizer"], memory_capacity=_se_memory, help="state entropy")
 register_bonus(
-    "vcse", _vcse, kind=ValueConditionalStateEntropy, heeds=_CONDITIONAL, help="value-conditional state entropy"
+    "vcse", _vcse, kind=ValueConditionalStateEntropy, uses=_CONDITIONAL, help="value-conditional state entropy"
 )
 register_bonus(
-    "rcse", _rcse, kind=RewardConditionalStateEntropy, heeds=_CONDITIONAL, help="reward-conditional state entropy"
+    "rcse", _rcse, kind=RewardConditionalStateEntropy, uses=_CONDITIONAL, help="reward-conditional state entropy"
 )
-register_bonus("se-matched", _se_matched, kind=MatchedStateEntropy, heeds=["log_offset"], help="VCSE without the value")
+register_bonus("se-matched", _se_matched, kind=MatchedStateEntropy, uses=["log_offset"], help="VCSE without the value")
 _BASELINE: dict[str, Any] = {"has_neighbors": False, "takes_context": True}
 register_bonus("rnd", _rnd, kind=RandomNetworkDistillation, help="random network distillation", **_BASELINE)
 register_bonus("icm", _icm, kind=IntrinsicCuriosity, help="intrinsic curiosity module", **_BASELINE)

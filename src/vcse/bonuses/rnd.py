@@ -1,4 +1,4 @@
-"""Random Network Distillation (Burda et al. 2018): how badly a network tells what a random one makes of a state."""
+"""Random Network Distillation (Burda et al. 2018): the error of a network that predicts the output of a random one."""
 
 from collections.abc import Sequence
 from typing import Literal, get_args
@@ -33,14 +33,14 @@ class RandomNetworkDistillation(FeatureBonus):
     Inputs are standardised with running moments of all batches so far, the present one among them, and clipped to ±5.
     The predictor learns when `learn` is called. In the paper observations are images, and both networks begin with
     convolutions; here features pass through one layer in their place, and the predictor has two layers more than the
-    target, as there. That intrinsic rewards have a critic of their own, and go on beyond the end of an episode, is the
-    paper's agent, not its bonus.
+    target, as there. That intrinsic rewards have a critic of their own, and continue beyond the end of an episode,
+    belongs to the paper's agent, not to its bonus.
 
     Args:
         dimensions: Of the features.
         environments: Rows are rollouts of so many environments, one after the other: the error is divided by the
-            standard deviation, over all that was seen, of its discounted sum, which goes on from rollout to rollout, as
-            in the paper. None: rows have no order, and it is divided by its own standard deviation.
+            standard deviation, over all batches so far, of its discounted sum, which continues from rollout to rollout,
+            as in the paper. None: rows have no order, and it is divided by its own standard deviation.
         state: Whose error is paid: that of the "next" state, as in the paper, or that of the "present" one.
         normalize_inputs: Standardise and clip features; the paper does.
         normalize_reward: Divide the error; the paper does.
@@ -180,8 +180,8 @@ class RandomNetworkDistillation(FeatureBonus):
 def _squared_error(
     pieces: Pieces, inputs: Float[Tensor, "l n d"], targets: Float[Tensor, "l n o"]
 ) -> Float[Tensor, "l n"]:
-    guesses = applied(pieces, "predictor", inputs, PREDICTOR_ACTIVATIONS)
-    return (guesses - targets).square().mean(-1)
+    predicted = applied(pieces, "predictor", inputs, PREDICTOR_ACTIVATIONS)
+    return (predicted - targets).square().mean(-1)
 
 
 def _loss(

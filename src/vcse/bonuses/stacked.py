@@ -46,7 +46,7 @@ class StackedBonus(nn.Module):
     """
 
     __call__: Callable[..., StackedOutput]  # nn.Module says Any
-    places: Members  # of the learners, when those of all parts stand one after the other
+    places: Members  # of the learners, in the concatenation of all parts
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class StackedBonus(nn.Module):
         return stacked
 
     @classmethod
-    def given(
+    def for_agent(
         cls,
         bonus: Bonus | None,
         choices: Sequence[BonusChoice],
@@ -93,7 +93,7 @@ class StackedBonus(nn.Module):
         dimensions: int,
         check_finite: bool = True,
     ) -> "StackedBonus":
-        """Stack a ready-made bonus for all learners, or else those that they choose, if an agent can serve them.
+        """Stack a ready-made bonus for all learners, or else those that they choose, if an agent has their inputs.
 
         Args:
             bonus: Made with as many learners as there are; None: the choices are.
@@ -134,7 +134,7 @@ class StackedBonus(nn.Module):
         return frozenset(name for part in self.parts for name in needed_by(part))
 
     def needs_of(self, learner: int) -> tuple[str, ...]:
-        """Return what the bonus of one learner needs beside the features."""
+        """Return what the bonus of one learner needs besides the features."""
         return needed_by(self._place(learner)[0])
 
     @property
@@ -155,6 +155,13 @@ class StackedBonus(nn.Module):
         ]
         rewards = [output.reward for _, output in outputs]
         return StackedOutput(rewards[0] if self.is_one else torch.cat(rewards)[self.places], outputs)
+
+    def compute_and_learn(self, features: Float[Tensor, "l n d"], **others: Tensor | None) -> StackedOutput:
+        """Compute each learner's reward; then train the bonuses that learn on the same batch."""
+        output = self(features, **others)
+        if self.learns:
+            self.learn(BonusBatch(features, **others))
+        return output
 
     def learn(self, batch: BonusBatch) -> dict[str, Float[Tensor, " l"]]:
         """Train the bonuses that learn, and return the numbers to log; NaN where a learner's has no such number."""

@@ -12,7 +12,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes
 
 from vcse.agents import agent_entry, readable_runs
-from vcse.agents.presets import OF_BONUS, heeds
+from vcse.agents.presets import OF_BONUS, has_effect
 from vcse.bonuses.registry import ValueNormalization, bonus_entry, bonus_names
 from vcse.bonuses.scaling import ScalingName
 from vcse.cli.dry_run import say_what_would_run
@@ -201,7 +201,7 @@ def _configs(runs: Runs, environments: Mapping[str, Any], of_agents: Mapping[str
                     **of_agents,
                 )
                 configs += found
-    _check_heeded((*of_bonus, *of_agents), configs, runs.bonus)
+    _check_effect((*of_bonus, *of_agents), configs, runs.bonus)
     return configs
 
 
@@ -322,11 +322,13 @@ def _check_names(runs: Runs) -> None:
         )
 
 
-def _check_heeded(options: Collection[str], configs: Sequence[RunConfig], bonus: Sequence[str]) -> None:
-    """Refuse options that none of the bonuses heeds."""
+def _check_effect(options: Collection[str], configs: Sequence[RunConfig], bonus: Sequence[str]) -> None:
+    """Refuse options that have no effect with any of the bonuses."""
     classes = {agent_entry(config.agent).settings for config in configs}
     for option in options:
-        heeding = [name for name in bonus_names() if any(heeds(name, option, each, beside=options) for each in classes)]
-        if not set(bonus) & set(heeding):
-            whom = f"the bonus {heeding[0]}" if len(heeding) == 1 else f"the bonuses {', '.join(heeding)}"
+        affected = [
+            name for name in bonus_names() if any(has_effect(name, option, each, others=options) for each in classes)
+        ]
+        if not set(bonus) & set(affected):
+            whom = f"the bonus {affected[0]}" if len(affected) == 1 else f"the bonuses {', '.join(affected)}"
             raise ValueError(f"{flag(option)} is for {whom}, got --bonus {' '.join(bonus)}")

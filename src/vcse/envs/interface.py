@@ -16,8 +16,8 @@ Rendering = Literal["faithful", "light", "fast"]
 Mission = Literal["constant", "names", "chooses"]
 
 NOT_DETERMINISTIC = (
-    "it is not deterministic, and a run of it that was stopped cannot go on: it must draw all its random numbers from "
-    "self.np_random, which reset(seed=...) seeds, and keep nothing from one episode to the next"
+    "it is not deterministic, and a run of it that was stopped cannot be resumed: it must sample all random numbers "
+    "from self.np_random, which reset(seed=...) seeds, and keep nothing from one episode to the next"
 )
 
 
@@ -36,7 +36,7 @@ class Step(NamedTuple):
     positions: Positions | None = None  # of the agent on the map, at `observations`, where there is a map
     next_positions: Positions | None = None  # at `next_observations`
     success: Bool[np.ndarray, " n"] | None = None  # the goal was reached, where tasks say so themselves
-    success_said: Bool[np.ndarray, " n"] | None = None  # whether they did, where that is not known before
+    success_reported: Bool[np.ndarray, " n"] | None = None  # whether they did, where that is not known before
 
     @property
     def ended(self) -> Bool[np.ndarray, " n"]:
@@ -84,7 +84,7 @@ class SeededEpisodes(Protocol):
         """Return which episode each environment plays, the first being 0, and how many steps of it are taken."""
 
     def restore(self, progress: Int[np.ndarray, "n 2"], actions: Int[np.ndarray, "n t"]) -> Observations:
-        """Go back to such a progress, by the last of all actions that each environment was ever told."""
+        """Go back to such a progress, by the last of all actions that each environment ever took."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,11 @@ class TaskSpec:
     action_size: int = 0  # numbers of an action, where it is continuous; each is between -1 and 1
     has_success: bool = False  # tasks say themselves whether the goal is reached; else a return above 0 is success
     rewards_only_the_goal: bool = False  # conditioning on the reward says nothing there
-    mission: Mission = "constant"  # what a text that is not shown says beside the observation
+    mission: Mission = "constant"  # what a text, which agents do not observe, adds to the observation
     shows: ObservationKind | None = None  # where the tasks of the family differ in that
-    # Somebody else's: it is not known before whether it says what success is, and whether it is deterministic.
+    # From elsewhere: it is not known before whether it reports success, and whether it is deterministic.
     is_foreign: bool = False
-    warning: str = ""  # why a run of it may not be what one wants; empty where all is well
+    warning: str = ""  # why a run of it may not be as intended; empty where all is well
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Family:
     resets_itself: bool = False  # environments begin new episodes by themselves
     backend: Callable[[str, str], str] = lambda name, asked: ""  # what simulates a task, by its name and what is asked
     has_goal_marker: bool = False
-    has_discrete_actions: bool | None = None  # of all its tasks; None: they differ, or what it shows tells
+    has_discrete_actions: bool | None = None  # of all its tasks; None: they differ, or it follows from what it shows
     listed: str = ""  # what a listing says in the place of names that are too many
 
     @property

@@ -15,4 +15,4 @@ class Moment(NamedTuple):
     episode: int  # the first is 1
     step: int  # steps taken so far
     return_so_far: float
-    outcome: Outcome  # empty while the episode goes on; over: there was no goal to reach
+    outcome: Outcome  # empty while the episode continues; over: there was no goal to reach

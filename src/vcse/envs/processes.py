@@ -28,10 +28,10 @@ from vcse.envs.interface import Step
 MOST_SEED = 2**32 - 1
 
 _LEAVE_ALONE = -1  # in place of a seed
-# Columns of what comes of an action, beside what is seen.
+# Columns of the outcome of an action, other than the observation.
 _ENDS = (("reward", np.float32), ("terminated", np.bool_), ("truncated", np.bool_), ("success", np.int8))
 _RESET, _STEP, _DONE, _FAILED = b"r", b"s", b"d", b"f"  # what processes say to each other
-_PATIENCE_SECONDS = 5.0  # with a worker that was told to end
+_PATIENCE_SECONDS = 5.0  # with a worker that was asked to end
 _SPIN_SECONDS = 0.05  # after which those sleep too that wait without sleeping
 
 
@@ -44,12 +44,12 @@ class Environment(Protocol):
         """Columns of the table that are known once the environment is built."""
 
     def begin(self, seed: int) -> Any:
-        """Begin an episode, and give what is seen."""
+        """Begin an episode, and return what is seen."""
 
     def step(self, action: Float[np.ndarray, " a"]) -> tuple[Any, float, bool, bool, int]:
         """Act, and give what is seen, the reward, and whether that was the end, the time limit, and the goal.
 
-        Of the goal, -1 means that nothing is said of it.
+        Of the goal, -1 means that it is not reported.
         """
 
     def close(self) -> None:
@@ -68,8 +68,8 @@ class Batch:
         constants: Columns that environments fill in once.
         processes: That simulate. With 1 it is this one, unless always_workers; with more, each is a new one.
         always_workers: Simulate in a new process also where it is the only one.
-        spins: Wait for each other without sleeping, for a while. Whoever sleeps wakes up late, on a core that has
-            slowed down and has other things in its cache: on a virtual machine a step took 1.31 ms in place of 0.78.
+        spins: Wait for each other without sleeping, for a while. A process that sleeps wakes up late, on a core that
+            has slowed down and has other things in its cache: on a virtual machine a step took 1.31 ms, not 0.78.
     """
 
     def __init__(
@@ -161,8 +161,8 @@ class Batch:
         seen, rewards, terminated, truncated, success = (self._table[column].copy() for column in self._outcome)
         if self.has_success is False:
             return Step(seen, seen, rewards, terminated, truncated)
-        said = success >= 0 if self.has_success is None else None
-        return Step(seen, seen, rewards, terminated, truncated, success=success > 0, success_said=said)
+        reported = success >= 0 if self.has_success is None else None
+        return Step(seen, seen, rewards, terminated, truncated, success=success > 0, success_reported=reported)
 
     def _check_is_free(self, what: str) -> None:
         if self._is_closed:
@@ -230,7 +230,7 @@ class _InThisProcess:
         self._ordered = what
 
     def wait(self) -> None:
-        """Do what was ordered."""
+        """Execute the commands."""
         do = self._reset if self._ordered == _RESET else self._step
         for place, environment in self._environments.items():
             try:
@@ -293,7 +293,7 @@ class _InWorkers:
             self._awaited.append(worker)
 
     def wait(self) -> None:
-        """Wait until every worker has answered, then tell of the first failure."""
+        """Wait until every worker has answered, then raise the first failure."""
         failures = []
         while self._awaited:
             worker = self._awaited[0]
@@ -326,7 +326,7 @@ class _Worker:
 
 
 def _end(workers: list[_Worker]) -> None:
-    """End the workers: they do so by themselves when nobody is left to talk to."""
+    """End the workers: they do so by themselves when the connection is closed."""
     for worker in workers:
         worker.connection.close()
     for worker in workers:
@@ -352,8 +352,8 @@ def _signals_held_back() -> Iterator[None]:
 
 
 def _work(connection: Connection, plan: _Plan, places: range, memory: Any, spins: bool) -> None:
-    """Simulate some environments until the process that wants them closes the connection, or ends in any way."""
-    # Ctrl-C, and whoever ends a whole group, reach all processes: the one that waits decides, and hangs up.
+    """Simulate some environments until the process that uses them closes the connection, or ends in any way."""
+    # Ctrl-C, and signals to a whole group, reach all processes: the main one decides, and closes the connection.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     simulators: _InThisProcess | None = None
@@ -365,7 +365,7 @@ def _work(connection: Connection, plan: _Plan, places: range, memory: Any, spins
                     simulators = _InThisProcess(plan, np.frombuffer(memory, dtype=plan.row), places)
                 else:
                     simulators.wait()
-            except Exception as error:  # whatever it is, it is told
+            except Exception as error:  # whatever it is, it is reported
                 failure = str(error) or type(error).__name__
             os.write(connection.fileno(), _FAILED if failure else _DONE)
             if failure:
@@ -383,7 +383,7 @@ def _read(connection: Connection, *, spins: bool) -> bytes:
         asking, latest = select.poll(), time.monotonic() + _SPIN_SECONDS
         asking.register(connection.fileno(), select.POLLIN)
         while not asking.poll(0) and time.monotonic() < latest:
-            os.sched_yield()  # to whoever has no core
+            os.sched_yield()  # to processes without a core
     word = os.read(connection.fileno(), 1)
     if not word:
         raise EOFError

@@ -66,7 +66,7 @@ def family_of(task: str) -> Family:
 
 
 def check_task(task: str) -> None:
-    """Refuse a task that does not exist, and say which do."""
+    """Refuse a task that does not exist, and list those that do."""
     family_of(task)
 
 
@@ -92,7 +92,7 @@ def known_tasks(family: str) -> tuple[str, ...]:
     """Return the names of all tasks of a family, with it.
 
     Of minigrid-full these are all of minigrid that the minigrid package can build here, though some maps are too small
-    for it; of minigrid-table they are without the maps that may stand at the end of a name.
+    for it; of minigrid-table they are without the maps that may be at the end of a name.
     """
     return tuple(f"{family}/{name}" for name in families()[family].tasks())
 
@@ -109,7 +109,7 @@ def observation_kind(task: str) -> ObservationKind:
 
 
 def is_rendered(task: str) -> bool:
-    """Return whether a task shows images that its family draws, in a quality and on a device that one may choose."""
+    """Return whether a task shows images that its family renders, in a quality and on a device that one may choose."""
     return families()[task.partition("/")[0]].shows == "image"
 
 
@@ -128,12 +128,12 @@ def marker_of(task: str, asked: bool | None = None) -> bool | None:
 
 
 def task_spec(task: str) -> TaskSpec:
-    """Look a task up."""
+    """Return the spec of a task."""
     return family_of(task).spec(task.partition("/")[2])
 
 
 def task_warning(task: str) -> str:
-    """Return why a run of a task may not be what one wants; empty where all is well, and where tasks are all known."""
+    """Return why a run of a task may not be as intended; empty where all is well, and where tasks are all known."""
     return task_spec(task).warning if isinstance(family_of(task).shows, tuple) else ""
 
 

@@ -1,8 +1,8 @@
 """Features of an encoder that is never trained, computed once for each different observation.
 
-In a grid world the same few hundred observations come again and again: on a CPU, looking one up takes a fraction of the
-time of encoding it. New ones are encoded in blocks of one size, so that the bits of a learner's features depend neither
-on the other learners nor on how many are new, and what is remembered is part of a checkpoint.
+In a grid world the same few hundred observations occur again and again: on a CPU, looking one up takes a fraction of
+the time of encoding it. New ones are encoded in blocks of one size, so that the bits of a learner's features depend
+neither on the other learners nor on how many are new, and the cache is part of a checkpoint.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,24 +14,21 @@ from torch import Tensor
 
 from vcse.estimators.neighbors.rows import row_bytes, rows_at
 from vcse.nets.encoders import GridEncoder
-from vcse.nets.stacked import Pieces
 
 BLOCK = 16  # observations that are encoded together
-MOST_REMEMBERED = 2048  # by a learner, which then starts anew
+MOST_CACHED = 2048  # for a learner; then its cache is cleared
 
 
 class CachedEncoder:
-    """An encoder with fixed parameters that remembers what it has encoded, for each learner.
+    """An encoder with fixed parameters and a cache of features for each learner.
 
     Args:
         encoder: What encodes.
-        prepared: Its parameters, in the form that is applied; a learner each.
         learners: How many there are.
     """
 
-    def __init__(self, encoder: GridEncoder, prepared: Pieces, learners: int) -> None:
+    def __init__(self, encoder: GridEncoder, learners: int) -> None:
         self.encoder = encoder
-        self.prepared = prepared
         self.places: list[dict[bytes, int]] = [{} for _ in range(learners)]
         self.table = torch.zeros(learners, 256, encoder.features)
 
@@ -39,7 +36,7 @@ class CachedEncoder:
     def __call__(
         self, observations: UInt8[Tensor, "m n h w c"], learners: Int[Tensor, " m"] | None = None
     ) -> Float[Tensor, "m n f"]:
-        """Look features up, and encode what is new.
+        """Return features from the cache, and encode what is new.
 
         Args:
             observations: Of each learner.
@@ -51,7 +48,7 @@ class CachedEncoder:
         who = range(len(self.places)) if learners is None else learners.tolist()
         fresh: list[list[int]] = []
         for row, learner in enumerate(who):
-            if len(self.places[learner]) > MOST_REMEMBERED - count:
+            if len(self.places[learner]) > MOST_CACHED - count:
                 self.places[learner].clear()
             places[row], new = self._look_up(self.places[learner], rows[row])
             fresh.append(new)
@@ -61,7 +58,7 @@ class CachedEncoder:
         return rows_at(self.table, found) if learners is None else self.table[learners.unsqueeze(-1), found]
 
     def learner_state(self, learner: int) -> dict[str, Tensor]:
-        """Return what is remembered of one learner, in the order in which it was met."""
+        """Return one learner's cache, in the order in which it was filled."""
         known = b"".join(self.places[learner])  # a dictionary keeps its order
         return {
             "observations": torch.frombuffer(bytearray(known), dtype=torch.uint8) if known else torch.empty(0),
@@ -69,7 +66,7 @@ class CachedEncoder:
         }
 
     def load_learner_state(self, learner: int, state: Mapping[str, Tensor]) -> None:
-        """Take it back."""
+        """Load what `learner_state` returned."""
         count = len(state["features"])
         known = state["observations"].numpy().tobytes() if count else b""
         size = len(known) // max(count, 1)
@@ -107,9 +104,7 @@ class CachedEncoder:
                 new = fresh[row][start : start + BLOCK]
                 block[number, : len(new)] = observations[row, new]
             learners = [who[row] for row in some]
-            everyone = learners == list(range(len(self.places)))
-            prepared = {name: piece if everyone else piece[learners] for name, piece in self.prepared.items()}
-            features = self.encoder(prepared, block)
+            features = self.encoder(block, None if learners == list(range(len(self.places))) else learners)
             for number, row in enumerate(some):
                 new = fresh[row][start : start + BLOCK]
                 self.table[who[row], places[row, new]] = features[number, : len(new)]

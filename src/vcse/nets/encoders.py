@@ -7,10 +7,10 @@ are one batched product. Channels come last.
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Shaped, UInt8
 from torch import Tensor, nn
 
-from vcse.nets.stacked import Layout, Pieces, Stack, product, uniform_fan_in
+from vcse.nets.stacked import Learners, StackedLayer, product
 
 CHANNELS = (16, 32, 64)
 KERNEL = 2
@@ -18,62 +18,91 @@ WIDEST_BAND = 9  # cells of a row that are multiplied as one
 CPU_TILE = 1 << 19  # numbers of the largest layer that exist at once
 
 
-class GridEncoder:
+class Encoder(nn.Module):
+    """An encoder of one kind of observation, with parameters for each learner.
+
+    Attributes:
+        features: How many there are of each observation.
+    """
+
+    features: int
+
+    def cache_matrices(self) -> None:
+        """Prepare for calls without gradients, until parameters change; then it must be called again."""
+
+    def forward(
+        self, observations: Shaped[Tensor, "m n ..."], learners: Learners | None = None
+    ) -> Float[Tensor, "m n f"]:
+        """Encode the observations of all learners, or of those that are given."""
+        raise NotImplementedError
+
+
+class GridEncoder(Encoder):
     """The trunk of A2C on MiniGrid.
 
     Convolution 2x2 to 16 channels, max-pooling 2x2, convolutions 2x2 to 32 and 64, each with ReLU: a view of 7x7
     cells becomes 64 features; larger maps leave several places, whose features are put side by side.
     """
 
-    def __init__(self, height: int, width: int, channels: int) -> None:
+    def __init__(self, height: int, width: int, channels: int, generators: Sequence[torch.Generator]) -> None:
+        super().__init__()
         self.width = width
         self.places = tuple((side - 1) // 2 - 2 for side in (height, width))
         if min(self.places) < 1:
             raise ValueError(f"the encoder needs an image of at least 7x7 cells, got {height}x{width}")
         self.features = self.places[0] * self.places[1] * CHANNELS[-1]
-        shapes: dict[str, tuple[int, ...]] = {}
-        for number, (before, after) in enumerate(zip((channels, *CHANNELS), CHANNELS, strict=False), start=1):
-            shapes[f"conv{number}.weight"] = (KERNEL * KERNEL * before, after)
-            shapes[f"conv{number}.bias"] = (after,)
-        self.layout = Layout(shapes)
+        self.convolutions = nn.ModuleList(
+            StackedLayer.uniform((KERNEL * KERNEL * before, after), after, KERNEL * KERNEL * before, generators)
+            for before, after in zip((channels, *CHANNELS), CHANNELS, strict=False)
+        )
+        self._cached: list[Float[Tensor, "l _ _"]] | None = None
 
-    def initial(self, generators: Sequence[torch.Generator]) -> Stack:
-        """Sample the parameters of each learner from its own generator, as PyTorch initialises convolutions."""
-        shapes = self.layout.shapes
-        fan_in = {name: shapes[name.replace("bias", "weight")][0] for name in shapes}
-        rows = [
-            torch.cat([uniform_fan_in(shape, fan_in[name], generator).flatten() for name, shape in shapes.items()])
-            for generator in generators
-        ]
-        return torch.stack(rows)
+    @torch.no_grad()
+    def cache_matrices(self) -> None:
+        """Keep the band matrices of the convolutions for calls without gradients, until the parameters change."""
+        matrices = self._band_matrices()
+        self._cached = self._cached or matrices
+        for mine, each in zip(self._cached, matrices, strict=True):  # in place: a CUDA graph may read them
+            mine.copy_(each)
 
-    def prepare(self, pieces: Pieces) -> dict[str, Float[Tensor, "l ..."]]:
-        """Return the parameters in the form that is applied; worth keeping where they are applied many times."""
-        prepared = {name: piece for name, piece in pieces.items() if name.endswith("bias")}
+    def _band_matrices(self) -> list[Float[Tensor, "l _ _"]]:
         pooled = (self.width - 1) // 2
-        for name, width in (("conv1", self.width), ("conv2", pooled), ("conv3", pooled - 1)):
-            prepared[f"{name}.band"] = _band(pieces[f"{name}.weight"], width)
-        return prepared
+        widths = (self.width, pooled, pooled - 1)
+        weights = [layer.get_parameter("weight") for layer in self.convolutions]
+        return [_band(weight, width) for weight, width in zip(weights, widths, strict=True)]
 
-    def __call__(self, prepared: Pieces, observations: UInt8[Tensor, "l n h w c"]) -> Float[Tensor, "l n f"]:
+    def forward(
+        self, observations: UInt8[Tensor, "m n h w c"], learners: Learners | None = None
+    ) -> Float[Tensor, "m n f"]:
         """Encode raw cells, not scaled."""
-        learners, n, height, width, _ = observations.shape
+        bands = self._band_matrices() if torch.is_grad_enabled() or self._cached is None else self._cached
+        biases: list[Tensor] = [layer.get_parameter("bias") for layer in self.convolutions]
+        if learners is not None:
+            bands, biases = [each[learners] for each in bands], [each[learners] for each in biases]
+        count, n, height, width, _ = observations.shape
         some = max(1, CPU_TILE // (n * height * width * CHANNELS[0]))
-        if observations.is_cuda or prepared["conv1.band"].requires_grad or some >= learners:
-            return self._encode(prepared, observations)
+        if observations.is_cuda or bands[0].requires_grad or some >= count:
+            return self._encode(observations, bands, biases)
         # On a CPU most of the time is spent on memory: a few learners at a time stay in the cache.
         encoded = []
-        for start in range(0, learners, some):
+        for start in range(0, count, some):
             these = slice(start, start + some)
-            encoded.append(self._encode({name: piece[these] for name, piece in prepared.items()}, observations[these]))
+            encoded.append(
+                self._encode(observations[these], [each[these] for each in bands], [each[these] for each in biases])
+            )
         return torch.cat(encoded)
 
-    def _encode(self, prepared: Pieces, observations: UInt8[Tensor, "l n h w c"]) -> Float[Tensor, "l n f"]:
+    @staticmethod
+    def _encode(
+        observations: UInt8[Tensor, "m n h w c"],
+        bands: Sequence[Float[Tensor, "m _ _"]],
+        biases: Sequence[Float[Tensor, "m _"]],
+    ) -> Float[Tensor, "m n f"]:
         # Adding a bias and ReLU come after the maximum, which they cannot change, on a quarter of the numbers.
-        hidden = _pool(_convolve(observations.float(), prepared["conv1.band"]))
-        hidden = _biased_relu(hidden, prepared["conv1.bias"])
-        hidden = _biased_relu(_convolve(hidden, prepared["conv2.band"]), prepared["conv2.bias"])
-        return _biased_relu(_convolve(hidden, prepared["conv3.band"]), prepared["conv3.bias"]).flatten(2)
+        hidden = _biased_relu(_pool(_convolve(observations.float(), bands[0])), biases[0])
+        for band, bias in zip(bands[1:], biases[1:], strict=True):
+            hidden = _biased_relu(_convolve(hidden, band), bias)
+        return hidden.flatten(2)
 
 
 def _biased_relu(hidden: Float[Tensor, "l n h w c"], bias: Float[Tensor, "l c"]) -> Float[Tensor, "l n h w c"]:

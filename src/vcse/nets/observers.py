@@ -1,16 +1,16 @@
-"""What turns observations of any kind into features, for many learners at once: an agent's trunk, by what it sees."""
+"""Encoders of other observations than grids, for many learners at once, and an agent's encoder by what it observes."""
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import torch
-from jaxtyping import Float, Shaped, UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from vcse.nets.encoders import GridEncoder
-from vcse.nets.stacked import Layout, Pieces, Stack, linear, uniform_fan_in
+from vcse.nets.encoders import Encoder, GridEncoder
+from vcse.nets.stacked import Learners, StackedLayer
 
-Seen = Literal["grid", "state", "image"]
+ObservationKind = Literal["grid", "state", "image"]
 
 IMAGE_FEATURES = 128
 LARGE_SIDE = 36  # pixels: from there on images lose more in the first layers
@@ -19,89 +19,45 @@ SMALL_LAYERS = ((16, 3, 2), (32, 3, 1))
 VECTOR_HIDDEN_UNITS, VECTOR_FEATURES = 256, 64
 
 
-@runtime_checkable
-class Encoder(Protocol):
-    """An encoder of one kind of observation; its parameters are rows of learners."""
-
-    @property
-    def features(self) -> int:
-        """How many there are of each observation."""
-
-    @property
-    def layout(self) -> Layout:
-        """Which piece of a row is which parameter."""
-
-    def initial(self, generators: Sequence[torch.Generator]) -> Stack:
-        """Sample the parameters of each learner from its own generator."""
-
-    def prepare(self, pieces: Pieces) -> dict[str, Float[Tensor, "l ..."]]:
-        """Return the parameters in the form that is applied."""
-
-    def __call__(self, prepared: Pieces, observations: Shaped[Tensor, "l n ..."]) -> Float[Tensor, "l n f"]:
-        """Encode."""
-
-
-class Untouched:
-    """States as they are: their heads are deep enough. There are no parameters.
+class IdentityEncoder(Encoder):
+    """States as they are: the networks after it are deep enough. There are no parameters.
 
     Args:
         size: Numbers of a state.
     """
 
     def __init__(self, size: int) -> None:
+        super().__init__()
         self.features = size
-        self.layout = Layout({})
 
-    def initial(self, generators: Sequence[torch.Generator]) -> Stack:
-        """Sample nothing."""
-        return torch.zeros(len(generators), 0)
-
-    def prepare(self, pieces: Pieces) -> dict[str, Float[Tensor, "l ..."]]:
-        """Return nothing."""
-        del pieces
-        return {}
-
-    def __call__(self, prepared: Pieces, observations: Float[Tensor, "l n d"]) -> Float[Tensor, "l n d"]:
+    def forward(self, observations: Float[Tensor, "m n d"], learners: Learners | None = None) -> Float[Tensor, "m n d"]:
         """Return the states."""
-        del prepared
+        del learners
         return observations
 
 
-class VectorEncoder:
+class VectorEncoder(Encoder):
     """Linear, ReLU, linear: for vectors that are too long to be their own features.
 
     Args:
         size: Numbers of a vector.
+        generators: Of the parameters, one per learner.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, generators: Sequence[torch.Generator]) -> None:
+        super().__init__()
         self.features = VECTOR_FEATURES
         units = VECTOR_HIDDEN_UNITS
-        self.layout = Layout(
-            {
-                "dense1.weight": (size, units),
-                "dense1.bias": (units,),
-                "dense2.weight": (units, VECTOR_FEATURES),
-                "dense2.bias": (VECTOR_FEATURES,),
-            }
-        )
-        self.fan_in = {"dense1": size, "dense2": units}
+        self.dense1 = StackedLayer.uniform((size, units), units, size, generators)
+        self.dense2 = StackedLayer.uniform((units, VECTOR_FEATURES), VECTOR_FEATURES, units, generators)
 
-    def initial(self, generators: Sequence[torch.Generator]) -> Stack:
-        """Sample the parameters of each learner from its own generator, as PyTorch initialises linear layers."""
-        return _initial(self.layout, self.fan_in, generators)
-
-    def prepare(self, pieces: Pieces) -> dict[str, Float[Tensor, "l ..."]]:
-        """Return the parameters as they are."""
-        return {name: pieces[name] for name in self.layout.shapes}
-
-    def __call__(self, prepared: Pieces, observations: Float[Tensor, "l n d"]) -> Float[Tensor, "l n f"]:
-        """Encode."""
-        hidden = linear(observations, prepared["dense1.weight"], prepared["dense1.bias"]).relu()
-        return linear(hidden, prepared["dense2.weight"], prepared["dense2.bias"])
+    def forward(self, observations: Float[Tensor, "m n d"], learners: Learners | None = None) -> Float[Tensor, "m n f"]:
+        """Encode vectors."""
+        features: Tensor = self.dense2(self.dense1(observations, learners).relu(), learners)
+        return features
 
 
-class ImageEncoder:
+class ImageEncoder(Encoder):
     """Two convolutions and a linear layer, each with ReLU, of images of bytes whose channels come last.
 
     A convolution is an operation of each learner's own, which gives the same bits however many there are.
@@ -110,69 +66,57 @@ class ImageEncoder:
         height: Pixels.
         width: Pixels.
         channels: Of a pixel.
+        generators: Of the parameters, one per learner.
     """
 
-    def __init__(self, height: int, width: int, channels: int) -> None:
+    def __init__(self, height: int, width: int, channels: int, generators: Sequence[torch.Generator]) -> None:
+        super().__init__()
         self.features = IMAGE_FEATURES
-        self.layers = LARGE_LAYERS if min(height, width) >= LARGE_SIDE else SMALL_LAYERS
-        shapes: dict[str, tuple[int, ...]] = {}
-        self.fan_in: dict[str, int] = {}
+        layers = LARGE_LAYERS if min(height, width) >= LARGE_SIDE else SMALL_LAYERS
+        self.strides = [stride for _, _, stride in layers]
+        self.convolutions = nn.ModuleList()
         sides, before = (height, width), channels
-        for number, (after, kernel, stride) in enumerate(self.layers, start=1):
+        for after, kernel, stride in layers:
             if min(sides) < kernel:
                 raise ValueError(f"the encoder needs an image of at least 7x7 pixels, got {height}x{width}")
             sides = ((sides[0] - kernel) // stride + 1, (sides[1] - kernel) // stride + 1)
-            shapes |= {f"conv{number}.weight": (after, before, kernel, kernel), f"conv{number}.bias": (after,)}
-            self.fan_in[f"conv{number}"] = before * kernel * kernel
+            shape, fan_in = (after, before, kernel, kernel), before * kernel * kernel
+            self.convolutions.append(StackedLayer.uniform(shape, after, fan_in, generators))
             before = after
-        self.fan_in["dense"] = sides[0] * sides[1] * before
-        shapes |= {"dense.weight": (self.fan_in["dense"], IMAGE_FEATURES), "dense.bias": (IMAGE_FEATURES,)}
-        self.layout = Layout(shapes)
+        pixels = sides[0] * sides[1] * before
+        self.dense = StackedLayer.uniform((pixels, IMAGE_FEATURES), IMAGE_FEATURES, pixels, generators)
 
-    def initial(self, generators: Sequence[torch.Generator]) -> Stack:
-        """Sample the parameters of each learner from its own generator, as PyTorch initialises such layers."""
-        return _initial(self.layout, self.fan_in, generators)
-
-    def prepare(self, pieces: Pieces) -> dict[str, Float[Tensor, "l ..."]]:
-        """Return the parameters as they are."""
-        return {name: pieces[name] for name in self.layout.shapes}
-
-    def __call__(self, prepared: Pieces, observations: UInt8[Tensor, "l n h w c"]) -> Float[Tensor, "l n f"]:
+    def forward(
+        self, observations: UInt8[Tensor, "m n h w c"], learners: Learners | None = None
+    ) -> Float[Tensor, "m n f"]:
         """Encode bytes, which are scaled to [0, 1]."""
-        flat = torch.stack([self._convolved(prepared, learner, mine) for learner, mine in enumerate(observations)])
-        return linear(flat, prepared["dense.weight"], prepared["dense.bias"]).relu()
+        parameters: list[Tensor] = list(self.convolutions.parameters())
+        if learners is not None:
+            parameters = [each[learners] for each in parameters]
+        rows = zip(observations, *parameters, strict=True)
+        flat = torch.stack([self._convolve(images, *mine) for images, *mine in rows])
+        features: Tensor = self.dense(flat, learners)
+        return features.relu()
 
-    def _convolved(
-        self, prepared: Pieces, learner: int, observations: UInt8[Tensor, "n h w c"]
-    ) -> Float[Tensor, "n d"]:
-        hidden = observations.permute(0, 3, 1, 2).contiguous().float() / 255
-        for number, (_, _, stride) in enumerate(self.layers, start=1):
+    def _convolve(self, images: UInt8[Tensor, "n h w c"], *parameters: Tensor) -> Float[Tensor, "n d"]:
+        """Apply one learner's convolutions, of which weights and biases come in turn."""
+        hidden = images.permute(0, 3, 1, 2).contiguous().float() / 255
+        for weight, bias, stride in zip(parameters[::2], parameters[1::2], self.strides, strict=True):
             # Copies lie where memory is aligned, whichever row of all learners' parameters they are of.
-            weight, bias = (prepared[f"conv{number}.{part}"][learner].clone() for part in ("weight", "bias"))
-            hidden = nn.functional.conv2d(hidden, weight, bias, stride).relu()
+            hidden = nn.functional.conv2d(hidden, weight.clone(), bias.clone(), stride).relu()
         return hidden.flatten(1)
 
 
-def trunk_for(seen: Seen, shape: tuple[int, ...]) -> Encoder:
-    """Return the trunk of an agent, whose heads begin with what it gives.
+def make_encoder(kind: ObservationKind, shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Encoder:
+    """Make the encoder of an agent.
 
     Args:
-        seen: What kind of observation it is.
-        shape: Of one.
+        kind: Of the observations.
+        shape: Of an observation.
+        generators: Of the parameters, one per learner.
     """
-    if seen == "state":
-        return Untouched(shape[0])
-    return GridEncoder(*shape) if seen == "grid" else ImageEncoder(*shape)
-
-
-def _initial(layout: Layout, fan_in: dict[str, int], generators: Sequence[torch.Generator]) -> Stack:
-    rows = [
-        torch.cat(
-            [
-                uniform_fan_in(shape, fan_in[name.partition(".")[0]], generator).flatten()
-                for name, shape in layout.shapes.items()
-            ]
-        )
-        for generator in generators
-    ]
-    return torch.stack(rows)
+    if kind == "state":
+        return IdentityEncoder(shape[0])
+    height, width, channels = shape
+    encoder = GridEncoder if kind == "grid" else ImageEncoder
+    return encoder(height, width, channels, generators)

@@ -6,8 +6,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vcse.nets.stacked import Stack
-
 ADAM_AVERAGES = 2  # that the optimiser keeps of each parameter
 
 
@@ -17,6 +15,11 @@ def make_adam(
     """Make an optimiser; on CUDA one whose step is a few kernels, and can be captured."""
     on_cuda = device.type == "cuda"
     return torch.optim.Adam(list(parameters), lr=rate, eps=epsilon, foreach=False, fused=on_cuda, capturable=on_cuda)
+
+
+def parameters_of(*modules: torch.nn.Module | None) -> list[Tensor]:
+    """Return the parameters of those modules that are not None."""
+    return [parameter for module in modules if module is not None for parameter in module.parameters()]
 
 
 def set_rate(adam: torch.optim.Adam, rate: float) -> None:
@@ -40,8 +43,23 @@ def adam_state(adam: torch.optim.Adam, parameter: Tensor) -> dict[str, Tensor]:
     return state
 
 
-def descend(loss: Float[Tensor, ""], optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    """Take a step of some optimisers down the gradient of a loss, and touch nothing else."""
+def adam_tensors(adam: torch.optim.Adam, name: str) -> dict[str, list[Tensor]]:
+    """Return the parameters of an optimiser under a name, and its averages under names that begin with it."""
+    parameters = [each for group in adam.param_groups for each in group["params"]]
+    averages = ("exp_avg", "exp_avg_sq")
+    return {name: parameters} | {
+        f"{name}.{key}": [adam_state(adam, each)[key] for each in parameters] for key in averages
+    }
+
+
+def set_adam_steps(adam: torch.optim.Adam, steps: int) -> None:
+    """Set how many steps an optimiser has taken."""
+    for state in adam.state.values():
+        state["step"].fill_(steps)
+
+
+def gradient_step(loss: Float[Tensor, ""], *optimizers: torch.optim.Optimizer) -> None:
+    """Take a step of some optimisers down the gradient of a loss; no other gradient is computed."""
     parameters = [each for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]]
     for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
         parameter.grad = gradient
@@ -50,17 +68,17 @@ def descend(loss: Float[Tensor, ""], optimizers: Sequence[torch.optim.Optimizer]
 
 
 @torch.no_grad()
-def descend_bounded(
-    loss: Float[Tensor, ""], adam: torch.optim.Adam, *, most_norm: float, decay: float, decays: Sequence[Tensor]
+def clipped_gradient_step(
+    loss: Float[Tensor, ""], adam: torch.optim.Adam, *, most_norm: float, decay: float, decayed: Sequence[Tensor]
 ) -> None:
-    """Take a step down the gradient of a loss, whose norm is bounded.
+    """Take a step down the gradient of a loss, clipped by its norm, with weight decay.
 
     Args:
         loss: A scalar.
         adam: The optimiser, with all its parameters.
         most_norm: Norm of the gradient of all parameters together, above which it is scaled down.
         decay: Share of themselves that some parameters lose before the step, whatever the learning rate.
-        decays: These parameters.
+        decayed: These parameters.
     """
     parameters = [each for group in adam.param_groups for each in group["params"]]
     with torch.enable_grad():
@@ -68,20 +86,20 @@ def descend_bounded(
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
     torch.nn.utils.clip_grad_norm_(parameters, most_norm)
-    torch._foreach_mul_(list(decays), 1 - decay)
+    torch._foreach_mul_(list(decayed), 1 - decay)
     adam.step()
 
 
-def rms_step(
-    parameters: Stack,
-    squares: Stack,
-    gradient: Stack,
+def rmsprop_step(
+    parameters: Float[Tensor, "m p"],
+    squares: Float[Tensor, "m p"],
+    gradient: Float[Tensor, "m p"],
     *,
     rate: Float[Tensor, "m 1"],
     decay: Float[Tensor, "m 1"],
     epsilon: Float[Tensor, "m 1"],
 ) -> None:
-    """Take one step of RMSprop down each learner's own gradient, which is used up.
+    """Take one step of RMSprop down each learner's own gradient, which is overwritten.
 
     Args:
         parameters: A row per learner.

@@ -1,40 +1,69 @@
-"""Parameters of many learners in one tensor.
+"""Parameters with a leading learner axis, and layers that give a learner the same bits alone and in a cohort.
 
-All parameters of a learner are one row, so that clipping, the optimiser and checkpoints are a few operations on
-one matrix however many layers there are. The layers see pieces of the rows.
+All parameters of a learner may be one row of a matrix underneath, so that clipping, the optimiser and checkpoints are a
+few operations however many layers there are.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-Stack = Float[Tensor, "l p"]  # one row of parameters per learner
-Pieces = Mapping[str, Float[Tensor, "l ..."]]  # the same by name, each with the learner axis first
+Learners = slice | Sequence[int] | Int[Tensor, " m"]  # some of a cohort
 
 ALIGNED_FLOATS = 16  # 64 bytes, where all memory that PyTorch hands out begins
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Which piece of a row is which parameter."""
+class StackedLayer(nn.Module):
+    """A linear layer for each learner; the parameters of convolutions are kept in the same form.
 
-    shapes: Mapping[str, tuple[int, ...]]
+    Args:
+        weights: Of each learner.
+        biases: Of each learner.
+    """
 
-    @property
-    def size(self) -> int:
-        """Numbers in a row."""
-        return sum(map(math.prod, self.shapes.values()))
+    def __init__(self, weights: Sequence[Float[Tensor, "..."]], biases: Sequence[Float[Tensor, " o"]]) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.stack(list(weights))), nn.Parameter(torch.stack(list(biases)))
 
-    def pieces(self, rows: Stack) -> dict[str, Float[Tensor, "l ..."]]:
-        """Return the parameters by name; gradients of all pieces come back to the rows in one operation."""
-        parts = torch.split(rows, [math.prod(shape) for shape in self.shapes.values()], dim=1)
-        named = zip(self.shapes.items(), parts, strict=True)
-        return {name: part.view(len(rows), *shape) for (name, shape), part in named}
+    @classmethod
+    def uniform(
+        cls, shape: tuple[int, ...], outputs: int, fan_in: int, generators: Sequence[torch.Generator]
+    ) -> "StackedLayer":
+        """Sample the parameters of each learner uniformly within ± 1/√fan_in, as PyTorch does by default."""
+        bound = 1 / math.sqrt(fan_in)
+        sampled = [
+            [torch.empty(size).uniform_(-bound, bound, generator=generator) for size in (shape, (outputs,))]
+            for generator in generators
+        ]
+        return cls(*zip(*sampled, strict=True))
+
+    @classmethod
+    def normal_unit_columns(cls, inputs: int, outputs: int, generators: Sequence[torch.Generator]) -> "StackedLayer":
+        """Sample normal weights, scaled so that those of each output have length 1; biases are 0."""
+        weights = [torch.empty(inputs, outputs).normal_(generator=generator) for generator in generators]
+        return cls([nn.functional.normalize(each, dim=0) for each in weights], [torch.zeros(outputs)] * len(weights))
+
+    def forward(self, inputs: Float[Tensor, "m n i"], learners: Learners | None = None) -> Float[Tensor, "m n o"]:
+        """Apply each learner's own layer to its own inputs; all learners if not given."""
+        if learners is None:
+            return linear(inputs, self.weight, self.bias)
+        return linear(inputs, self.weight[learners], self.bias[learners])
+
+
+def flatten_parameters(*modules: nn.Module) -> Float[Tensor, "l p"]:
+    """Move the parameters of modules to one matrix, a row per learner, of which they are views from now on."""
+    parameters = [parameter for module in modules for parameter in module.parameters()]
+    if not parameters:
+        return torch.zeros(0, 0)
+    rows = torch.cat([each.detach().flatten(1) for each in parameters], 1)
+    pieces = torch.split(rows, [each[0].numel() for each in parameters], 1)
+    for parameter, piece in zip(parameters, pieces, strict=True):
+        parameter.data = piece.view(parameter.shape)
+    return rows
 
 
 def linear(
@@ -64,28 +93,16 @@ def _padded(left: Float[Tensor, "l n i"], right: Float[Tensor, "l i o"]) -> Floa
     return left if extra == 0 or left.is_cuda else nn.functional.pad(left, (0, 0, 0, extra))
 
 
-def uniform_fan_in(shape: tuple[int, ...], fan_in: int, generator: torch.Generator) -> Float[Tensor, "..."]:
-    """PyTorch's default for convolutions: uniform within ± 1/√fan_in."""
-    bound = 1 / math.sqrt(fan_in)
-    return torch.empty(shape).uniform_(-bound, bound, generator=generator)
+def gather_rows(tensor: Shaped[Tensor, "l ..."], index: Int[Tensor, " m"]) -> Shaped[Tensor, "m ..."]:
+    """Return some rows of a tensor, without a copy where these are all."""
+    return tensor if len(index) == len(tensor) else tensor[index]
 
 
-def normal_unit_columns(shape: tuple[int, int], generator: torch.Generator) -> Float[Tensor, "i o"]:
-    """Normal numbers; what leads to each output unit is scaled to length 1."""
-    weight = torch.empty(shape).normal_(generator=generator)
-    return nn.functional.normalize(weight, dim=0)
-
-
-def rows_of(who: Int[Tensor, " m"], tensor: Shaped[Tensor, "l ..."]) -> Shaped[Tensor, "m ..."]:
-    """Return the rows of some learners, without a copy where these are all."""
-    return tensor if len(who) == len(tensor) else tensor[who]
-
-
-def among_all(who: Int[Tensor, " m"], rows: Shaped[Tensor, "m ..."], learners: int) -> Shaped[Tensor, "l ..."]:
-    """Return the rows of some learners with zeros for the others, without a copy where these are all."""
-    if len(who) == learners:
+def scatter_rows(rows: Shaped[Tensor, "m ..."], index: Int[Tensor, " m"], count: int) -> Shaped[Tensor, "l ..."]:
+    """Return a tensor of so many rows: some are given, the others are zeros. There is no copy where all are given."""
+    if len(index) == count:
         return rows
-    return rows.new_zeros(learners, *rows.shape[1:]).index_copy(0, who, rows)
+    return rows.new_zeros(count, *rows.shape[1:]).index_copy(0, index, rows)
 
 
 def per_learner(settings: Sequence[Any], name: str, device: torch.device) -> Float[Tensor, " l"]:
@@ -93,12 +110,12 @@ def per_learner(settings: Sequence[Any], name: str, device: torch.device) -> Flo
     return torch.tensor([float(getattr(each, name)) for each in settings], device=device)
 
 
-def indices(learners: Iterable[int], device: torch.device) -> Int[Tensor, " m"]:
-    """Return numbers of learners as a tensor."""
+def index_tensor(learners: Iterable[int], device: torch.device) -> Int[Tensor, " m"]:
+    """Return numbers of learners as a tensor, which may be empty."""
     return torch.tensor(list(learners), dtype=torch.int64, device=device)
 
 
-def place_of(learner: int, who: Int[Tensor, " m"]) -> int | None:
-    """Return the row of a learner among some; None where it is not one of them."""
-    found = (who == learner).nonzero().flatten().tolist()
+def index_of(learner: int, learners: Int[Tensor, " m"]) -> int | None:
+    """Return the place of a learner among some; None where it is not one of them."""
+    found = (learners == learner).nonzero().flatten().tolist()
     return found[0] if found else None

@@ -13,7 +13,7 @@ LEAST_STD, MOST_STD = 0.1, 1.0
 
 
 def mean_and_std(outputs: Float[Tensor, "*b two_a"]) -> tuple[Float[Tensor, "*b a"], Float[Tensor, "*b a"]]:
-    """Return mean and deviation that a network's outputs stand for; both are those before the truncation."""
+    """Return the mean and standard deviation of a network's outputs, both before the truncation."""
     mean, spread = at_least_float32(outputs).chunk(2, dim=-1)
     return mean.tanh(), LEAST_STD + (MOST_STD - LEAST_STD) * spread.sigmoid()
 

@@ -1,4 +1,4 @@
-"""Replay of images: every image of a run is kept once, and stacks and n-step returns are made when they are drawn.
+"""Replay of images: every image of a run is kept once, and stacks and n-step returns are made when they are sampled.
 
 The images may lie on a GPU. All the rest is little, and stays in the memory of the host: what a batch consists of is
 known there without waiting for the device, which then gathers the images.
@@ -28,19 +28,19 @@ class ImageBatch(NamedTuple):
     first_rewards: Float[Tensor, " n"]  # of the first step alone
     discounts: Float[Tensor, " n"]  # what the value of `next_observations` counts; 0 where nothing comes after
     next_observations: UInt8[Tensor, "n c h w"]  # n steps later
-    one_step_observations: UInt8[Tensor, "n c h w"] | None = None  # one step later, where that is wanted
-    between: "Between | None" = None  # the steps after the first, where they are wanted
+    one_step_observations: UInt8[Tensor, "n c h w"] | None = None  # one step later, if needed
+    between: "Between | None" = None  # the steps after the first, if needed
 
 
 class Chosen(NamedTuple):
     """What a batch consists of: its numbers, and where its images lie."""
 
-    slots: Int[Tensor, "s n k"]  # of stacks: now, n steps later, and what else is wanted
+    slots: Int[Tensor, "s n k"]  # of stacks: now, n steps later, and what else is needed
     actions: Float[Tensor, "n a"]
     rewards: Float[Tensor, " n"]
     first_rewards: Float[Tensor, " n"]
     discounts: Float[Tensor, " n"]
-    later_rewards: Float[Tensor, "b n"]  # of the steps after the first; none where they are not wanted
+    later_rewards: Float[Tensor, "b n"]  # of the steps after the first; none if not needed
     later_discounts: Float[Tensor, "b n"]
 
 
@@ -64,12 +64,12 @@ class ImageReplay:
         action_size: Numbers of an action.
         n_step: Steps of a transition.
         discount: Of each step.
-        device: Where batches are wanted.
+        device: Of batches.
         storage_device: Where the images lie, if not there.
         path: Of a file that holds the images instead of memory. It has no name any more once it is made, so that it
             goes with the process, however that ends.
-        gives_next: Give what is seen after one step, too.
-        gives_between: Give the steps of a transition after the first, too.
+        with_one_step: Include the observation after one step.
+        with_between: Include the steps of a transition after the first.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class ImageReplay:
         device: torch.device | str,
         storage_device: torch.device | str | None = None,
         path: Path | None = None,
-        gives_next: bool = False,
-        gives_between: bool = False,
+        with_one_step: bool = False,
+        with_between: bool = False,
     ) -> None:
-        self.gives_next = gives_next
-        self.gives_between = gives_between and n_step > 1
+        self.with_one_step = with_one_step
+        self.with_between = with_between and n_step > 1
         for name, number in (("capacity", capacity), ("n_step", n_step)):
             if number < 1:
                 raise ValueError(f"{name} must be at least 1, got {number}")
@@ -114,18 +114,18 @@ class ImageReplay:
 
     @property
     def size(self) -> int:
-        """Transitions that can be drawn."""
+        """Transitions that can be sampled."""
         return self._next_start - self._first_start
 
     def begin(self, image: UInt8[Tensor, "c h w"]) -> None:
-        """Keep the first image of an episode, which nothing led to."""
+        """Add the first image of an episode, which nothing led to."""
         slot = self.count % self.slots
         self.actions[slot] = self.rewards[slot] = self.terminated[slot] = 0
         self.position = -1
         self._add(image)
 
     def add(self, action: Float[Tensor, " a"], reward: float, terminated: bool, image: UInt8[Tensor, "c h w"]) -> None:
-        """Keep a step of the episode: what was done, and what it led to."""
+        """Add a step of the episode: an action, and what it led to."""
         slot = self.count % self.slots
         self.actions[slot] = action.numpy()
         self.rewards[slot] = reward
@@ -141,13 +141,13 @@ class ImageReplay:
             self._starts[self._next_start % self.slots] = self.count - self.n_step
             self._next_start += 1
         self.count += 1
-        # What is drawn needs the images before it too.
+        # A sample needs the images before it too.
         oldest = self.count - self.slots
         while self.size and int(self._starts[self._first_start % self.slots]) - (STACK - 1) < oldest:
             self._first_start += 1
 
     def restore(self, images: UInt8[np.ndarray, "t c h w"], steps: Shaped[np.ndarray, " t"]) -> None:
-        """Take back all images that were ever added, in order, with what led to each.
+        """Restore the replay from all images that were ever added, in order, with what led to each.
 
         Args:
             images: Of which the last are read.
@@ -173,7 +173,7 @@ class ImageReplay:
         return self.gather(self.choose(places))
 
     def choose(self, places: Int[Tensor, " n"]) -> Chosen:
-        """Look up what the transitions at these places consist of. All of that is on the host."""
+        """Return the contents of the transitions at these places, all of it on the host."""
         starts = self._starts[(self._first_start + places.numpy()) % self.slots]
         positions = self.positions[starts % self.slots]
         rewards, discounts = np.zeros(len(starts), dtype=np.float32), np.ones(len(starts), dtype=np.float32)
@@ -187,8 +187,8 @@ class ImageReplay:
             discounts = discounts * np.float32(self.discount) * (1 - self.terminated[slot])
         first = (starts + 1) % self.slots
         seen = [0, self.n_step]
-        seen += [1] if self.gives_next else []
-        seen += range(1, self.n_step) if self.gives_between else []
+        seen += [1] if self.with_one_step else []
+        seen += range(1, self.n_step) if self.with_between else []
         none: Float[np.ndarray, "0 n"] = np.zeros((0, len(starts)), dtype=np.float32)
         chosen = (
             np.stack([self._stack(starts + step, positions + step) for step in seen]),
@@ -196,13 +196,13 @@ class ImageReplay:
             rewards,
             self.rewards[first],
             discounts,
-            np.stack(later_rewards) if self.gives_between else none,
-            np.stack(later_discounts) if self.gives_between else none,
+            np.stack(later_rewards) if self.with_between else none,
+            np.stack(later_discounts) if self.with_between else none,
         )
         return Chosen(*map(torch.from_numpy, chosen))
 
     def _stack(self, index: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Int[np.ndarray, "n k"]:
-        """Return the slots of a stack at an index, oldest first; the first of an episode stands for those before it."""
+        """Return the slots of a stack at an index, oldest first; the first of an episode is repeated before it."""
         back = np.arange(STACK - 1, -1, -1)
         slots: Int[np.ndarray, "n k"] = (index[:, None] - np.minimum(back, positions[:, None])) % self.slots
         return slots
@@ -213,7 +213,7 @@ class ImageReplay:
         Where the images are there too, nothing waits for the host, so that it can be captured as a CUDA graph.
         """
         count = chosen.slots.shape[1]
-        # On the way to the host they are waited for: it would read them before they have arrived.
+        # Copies to the host are synchronous: it would read them too early otherwise.
         slots = chosen.slots.to(self._words.device, non_blocking=self._words.is_cuda)
         words = self._words.index_select(0, slots.flatten())
         channels, *sides = self.images.shape[1:]
@@ -226,13 +226,13 @@ class ImageReplay:
             first_rewards=self._on_device(chosen.first_rewards),
             discounts=self._on_device(chosen.discounts),
             next_observations=next_observations,
-            one_step_observations=others[0] if self.gives_next else None,
+            one_step_observations=others[0] if self.with_one_step else None,
             between=Between(
                 stacks[-len(chosen.later_rewards) :],
                 self._on_device(chosen.later_rewards),
                 self._on_device(chosen.later_discounts),
             )
-            if self.gives_between
+            if self.with_between
             else None,
         )
 

@@ -10,7 +10,7 @@ from torch import Tensor
 class Rollout(NamedTuple):
     """A few steps of every environment of every learner, on the learners' device.
 
-    At step t an environment shows observation t, takes action t and gives the rest of index t. One observation
+    At step t an environment has observation t, takes action t and returns the rest of index t. One observation
     more is there at the end, for the value of what comes after.
     """
 
@@ -20,7 +20,7 @@ class Rollout(NamedTuple):
     terminated: Bool[Tensor, "l n t"]
     truncated: Bool[Tensor, "l n t"]
     positions: Float[Tensor, "l n t 2"]  # of the agent on the map, at observation t
-    # What the action led to, which is not observation t + 1 where the episode ended. Only where somebody
+    # What the action led to, which is not observation t + 1 where the episode ended. Only where a learner
     # bootstraps from the time limit, or a bonus looks at it.
     next_observations: Shaped[Tensor, "l n t ..."] | None
     next_positions: Float[Tensor, "l n t 2"] | None = None  # of the agent then, where it has one
@@ -74,7 +74,7 @@ class Rollouts:
         next_observations: Shaped[Tensor, "l n ..."],
         next_positions: Int[Tensor, "l n 2"] | None = None,
     ) -> None:
-        """Keep what a step of some learners led to; all on the host."""
+        """Store what a step of some learners led to; all on the host."""
         self._host["rewards"][step, learners] = rewards
         self._host["terminated"][step, learners] = terminated
         self._host["truncated"][step, learners] = truncated
@@ -84,7 +84,7 @@ class Rollouts:
                 self._host["next_positions"][step, learners] = next_positions
 
     def keep_positions(self, learners: slice, step: int, positions: Int[Tensor, "l n 2"]) -> None:
-        """Keep where the agents stand when they take the action of a step."""
+        """Store the positions of the agents before the action of a step."""
         self._host["positions"][step, learners] = positions
 
     def complete(self) -> Rollout:

@@ -54,7 +54,7 @@ class SequenceReplay:
         most_steps: Of an episode.
         image_shape: Channels, height, width.
         action_size: Numbers of an action.
-        device: Where batches are wanted.
+        device: Of batches.
         storage_device: Where the images lie, if not there.
         path: Of a file that holds the images instead of memory. It has no name any more once it is made, so that it
             goes with the process, however that ends.
@@ -111,7 +111,7 @@ class SequenceReplay:
         return int(np.maximum(lengths - length + 1, 0).sum())
 
     def begin(self, image: UInt8[Tensor, "c h w"]) -> None:
-        """Keep the first image of an episode, which nothing led to. The episode before is complete."""
+        """Add the first image of an episode, which nothing led to. The episode before is complete."""
         slot = self.count % self.slots
         self.actions[slot] = self.rewards[slot] = 0
         self._add(image)
@@ -122,7 +122,7 @@ class SequenceReplay:
         self._is_in_progress = True
 
     def add(self, action: Float[Tensor, " a"], reward: float, image: UInt8[Tensor, "c h w"], *, ended: bool) -> None:
-        """Keep a step of the episode: what was done, and what it led to.
+        """Add a step of the episode: an action, and what it led to.
 
         Args:
             action: Action on the host.
@@ -148,7 +148,7 @@ class SequenceReplay:
             self._first_episode += int(is_gone)  # one at most, as one image at most is overwritten
 
     def restore(self, images: UInt8[np.ndarray, "t c h w"], steps: Shaped[np.ndarray, " t"]) -> None:
-        """Take back all images that were ever added, in order, with what led to each.
+        """Restore the replay from all images that were ever added, in order, with what led to each.
 
         The last episode counts as complete where its task ended, or where it has `most_steps` steps.
 
@@ -211,7 +211,7 @@ class SequenceReplay:
 
         Where the images are there too, nothing waits for the host, so that it can be captured as a CUDA graph.
         """
-        # On the way to the host they are waited for: it would read them before they have arrived.
+        # Copies to the host are synchronous: it would read them too early otherwise.
         slots = chosen.slots.to(self._words.device, non_blocking=self._words.is_cuda)
         words = self._words.index_select(0, slots.flatten())
         images = words.view(torch.uint8).view(*slots.shape, *self.images.shape[1:])

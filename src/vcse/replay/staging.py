@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 class Staging:
-    """Memory in which a tensor lies on its way to a GPU, so that nobody waits until the GPU has time for it.
+    """Memory in which a tensor lies on its way to a GPU, so that the host does not wait for the GPU.
 
     Args:
         shape: Of each tensor.
@@ -20,7 +20,7 @@ class Staging:
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def send(self, tensor: Tensor, place: Tensor) -> None:
-        """Copy a tensor to its place, without waiting until it has arrived."""
+        """Copy a tensor to its place asynchronously."""
         if not self._is_needed:
             place.copy_(tensor)
             return

@@ -1,4 +1,4 @@
-"""Replay of transitions: what every learner of a cohort lived through, and batches sampled from it."""
+"""Replay of transitions: what every learner of a cohort experienced, and batches sampled from it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -36,7 +36,7 @@ def uniforms_for(count: int) -> int:
 def distinct_places(uniforms: Float[Tensor, "l u"], size: int, count: int) -> Int[Tensor, "l n"]:
     """Choose the places of a batch among so many transitions, none of them twice, every set as likely as any other.
 
-    A transition beside its own copy would be its nearest neighbour, at distance 0. Where fewer are there than a batch
+    A transition and its own copy would be nearest neighbours, at distance 0. Where fewer are there than a batch
     holds, each is taken as often as any other, as far as that goes.
 
     Args:
@@ -60,7 +60,7 @@ def distinct_places(uniforms: Float[Tensor, "l u"], size: int, count: int) -> In
 class TransitionReplay:
     """The last transitions of every learner; the oldest make room for new ones.
 
-    A transition is one row of numbers, so that adding and drawing are one operation for all of its parts.
+    A transition is one row of numbers, so that adding and sampling are one operation for all of its parts.
 
     Args:
         learners: How many there are; all add at the same time.
@@ -68,7 +68,7 @@ class TransitionReplay:
         observation_size: Numbers of an observation.
         action_size: Numbers of an action.
         batch_size: Transitions of each learner in a batch.
-        device: Where batches are wanted.
+        device: Of batches.
         storage_device: Where the transitions lie, if not there: the memory of the host is larger.
 
     Attributes:
@@ -112,14 +112,14 @@ class TransitionReplay:
         terminated: Bool[Tensor, " l"],
         next_observations: Float[Tensor, "l d"],
     ) -> Float[Tensor, "l w"]:
-        """Keep a transition of every learner, all on the host, and give them as they are kept."""
+        """Add a transition of every learner, all on the host, and return them as they are stored."""
         rows = torch.cat((observations, actions, rewards[:, None], terminated[:, None].float(), next_observations), 1)
         self._staging.send(rows, self._rows[:, self.count % self.capacity])
         self.count += 1
         return rows
 
     def restore(self, rows: Sequence[Float[np.ndarray, "t w"]]) -> None:
-        """Take back all that each learner ever added, in order."""
+        """Restore the replay from all that each learner ever added, in order."""
         self.count = len(rows[0])
         start = self.count - self.size
         places = np.arange(start, self.count) % self.capacity

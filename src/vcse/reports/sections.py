@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vcse.agents import agent_entry, agent_names
-from vcse.agents.presets import heeds
+from vcse.agents.presets import has_effect
 from vcse.bonuses.registry import bonus_names
 from vcse.reports import figures
 from vcse.reports.external_curves import ForeignCurves
@@ -401,8 +401,8 @@ def _matters(name: str, config: Mapping[str, Any]) -> bool:
         return False
     if agent not in agent_names() or bonus not in bonus_names():
         return True
-    beside = [key.removeprefix(f"{agent}.") for key, value in config.items() if value]
-    return heeds(bonus, setting.removeprefix("bonus."), agent_entry(agent).settings, beside=beside)
+    others = [key.removeprefix(f"{agent}.") for key, value in config.items() if value]
+    return has_effect(bonus, setting.removeprefix("bonus."), agent_entry(agent).settings, others=others)
 
 
 def _shown(value: Any) -> str:

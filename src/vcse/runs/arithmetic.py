@@ -8,7 +8,7 @@ import torch
 
 
 class Arithmetic(NamedTuple):
-    """What PyTorch is told."""
+    """Settings of PyTorch."""
 
     float32_matmul_precision: Literal["high", "highest"]  # high: products of TF32 numbers, on a GPU
     cudnn_benchmark: bool  # look for the fastest convolution, once for every shape

@@ -85,7 +85,7 @@ def save(directory: Path, frame: int, state: dict[str, Any]) -> Path:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Read one checkpoint, or say what is wrong with it."""
+    """Read one checkpoint, or raise what is wrong with it."""
     content = path.read_bytes()
     start = len(MAGIC) + hashlib.sha256().digest_size
     payload = content[start:]
@@ -114,7 +114,7 @@ def frames(directory: Path) -> list[int]:
 
 
 def whole(directory: Path) -> Iterator[Checkpoint | CorruptCheckpointError]:
-    """Read the checkpoints, the newest first; what is damaged comes as an error, to be told."""
+    """Read the checkpoints, the newest first; a damaged one is yielded as an error, to be reported."""
     for frame, path in _newest_first(directory):
         try:
             yield Checkpoint(frame, load(path))
@@ -132,7 +132,7 @@ def drop_after(directory: Path, frame: int) -> None:
 
 
 def drop_unfinished(directory: Path) -> None:
-    """Remove what a process that was killed in `write_atomically` left behind; nobody else may be writing there."""
+    """Remove what a process killed in `write_atomically` left behind; no other process may be writing there."""
     for path in directory.glob(".*.tmp"):
         path.unlink(missing_ok=True)
 
@@ -142,7 +142,7 @@ def _path(directory: Path, frame: int) -> Path:
 
 
 def newest(directory: Path, *, otherwise: str, agent_needs: Sequence[str] = ()) -> Checkpoint | None:
-    """Read the newest whole checkpoint, and say which were passed over, and what is done if none is left.
+    """Read the newest whole checkpoint; warn of those passed over, and of what is done if none is left.
 
     Args:
         directory: Where they are.
@@ -152,8 +152,8 @@ def newest(directory: Path, *, otherwise: str, agent_needs: Sequence[str] = ()) 
     damaged: list[CorruptCheckpointError] = []
     for read in whole(directory):
         found = read
-        if isinstance(found, Checkpoint) and (lacking := _lacking(found.state, agent_needs)):
-            found = CorruptCheckpointError(f"{_path(directory, found.frame)} holds no {lacking}")
+        if isinstance(found, Checkpoint) and (missing := _missing(found.state, agent_needs)):
+            found = CorruptCheckpointError(f"{_path(directory, found.frame)} holds no {missing}")
         if not isinstance(found, CorruptCheckpointError):
             for each in damaged:
                 print(f"vcse: {each}; going back to frame {found.frame:,}", file=sys.stderr)
@@ -166,13 +166,13 @@ def newest(directory: Path, *, otherwise: str, agent_needs: Sequence[str] = ()) 
 
 
 def check_replayed(run: Path, shown: Tensor, kept: Tensor, *, other_cause: str = "", foreign_task: str = "") -> None:
-    """Refuse to go on where an environment, brought to where it was, does not show what its checkpoint holds.
+    """Refuse to resume where an environment, replayed to where it was, does not show what its checkpoint holds.
 
     Args:
         run: The directory that is named.
         shown: What the environment shows now.
         kept: What it showed when the checkpoint was written.
-        other_cause: A question, beside that for another version of the simulator.
+        other_cause: A question, in addition to that for another version of the simulator.
         foreign_task: The name of a task that may be not deterministic.
     """
     if torch.equal(shown, kept):
@@ -188,7 +188,7 @@ def check_replayed(run: Path, shown: Tensor, kept: Tensor, *, other_cause: str =
     )
 
 
-def _lacking(state: dict[str, Any], agent_needs: Sequence[str]) -> str:
+def _missing(state: dict[str, Any], agent_needs: Sequence[str]) -> str:
     """Name what a state does not hold of what an agent needs; empty where it holds all."""
     if not agent_needs:
         return ""

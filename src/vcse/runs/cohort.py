@@ -44,10 +44,10 @@ class Cohort(Protocol):
         """Whether policies are evaluated before they have learned anything too."""
 
     def describe(self) -> str:
-        """Return what is known only now and a user should know; nothing where there is nothing to say."""
+        """Return what a user should know and is known only now; empty if there is nothing."""
 
     def begin(self) -> None:
-        """Begin the first episodes, where no checkpoint is gone back to."""
+        """Begin the first episodes, where no checkpoint is loaded."""
 
     def step(self) -> None:
         """Act, see what the actions led to, and learn what is due.

@@ -1,4 +1,4 @@
-"""What a run is: everything that decides its numbers, as it stands in `config.json`."""
+"""What a run is: everything that decides its numbers, as in `config.json`."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class RunConfig:
     eval_episodes: int = 100
     checkpoint_every_frames: int = 50_000  # may change: no number depends on it
     rendering: Rendering | None = None  # quality of images, where the agent sees some
-    goal_marker: bool | None = None  # whether images have a dot where the goal is, where the family draws one
+    goal_marker: bool | None = None  # whether images have a dot where the goal is, where the family renders one
     visits_every_frames: int = 0  # count visits of each cell, in slices of so many frames; 0: do not count
     keep_replay: bool = True  # when it is done, to be made longer; may change: no number depends on it
 
@@ -55,7 +55,7 @@ class RunConfig:
 
     @property
     def image_quality(self) -> Rendering:
-        """How images are rendered: faithfully where nothing else is said."""
+        """How images are rendered: faithfully by default."""
         return self.rendering or "faithful"
 
     @property

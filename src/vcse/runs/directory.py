@@ -35,7 +35,7 @@ from vcse.runs.machine import describe_machine
 from vcse.settings import AgentSettings
 
 CURVES = ("train.csv", "eval.csv", "timing.csv")
-LOCK_SECONDS = 0.5  # whoever looks whether a run is being written holds it for a moment
+LOCK_SECONDS = 0.5  # a process that checks whether a run is being written holds it for a moment
 
 
 class RunDirectory:
@@ -96,7 +96,7 @@ class RunDirectory:
         self._lock.close()
 
     def newest_checkpoint(self) -> Checkpoint | None:
-        """Read the newest whole checkpoint, and say which were passed over."""
+        """Read the newest whole checkpoint, and warn of those passed over."""
         return checkpoint.newest(self.path / "checkpoint", otherwise="starting over from frame 0")
 
     def save_checkpoint(self, frame: int, state: Mapping[str, Any]) -> None:
@@ -219,15 +219,15 @@ def check_no_file(out: Path, what: str) -> None:
     """
     for path in (out, *out.parents):
         if path.is_file():
-            told = "it" if path == out else path
-            raise ValueError(f"{what} cannot be written to {out}: {told} is a file; --out names a directory")
+            file = "it" if path == out else path
+            raise ValueError(f"{what} cannot be written to {out}: {file} is a file; --out names a directory")
 
 
 def check_config(path: Path, config: RunConfig) -> RunConfig | None:
-    """Refuse a directory that holds another run than this or a longer one; gives the configuration there, if any.
+    """Refuse a directory that holds another run than this or a longer one; return the configuration there, if any.
 
     Another cadence of checkpoints makes no other run. One that has saved nothing, because its start failed, may be
-    replaced: the command that is mended would be refused otherwise.
+    replaced: otherwise the corrected command would be refused.
     """
     if not (path / "config.json").exists():
         strange = [name for name in (*CURVES, "checkpoint", "DONE") if (path / name).exists()]
@@ -273,7 +273,7 @@ def logs(path: Path) -> list[Path]:
 
 
 def check_logs(path: Path, config: RunConfig, names: Iterable[str]) -> None:
-    """Refuse to go on with a run whose logs of these names are gone."""
+    """Refuse to resume a run whose logs of these names are gone."""
     newest = max(checkpoint.frames(path / "checkpoint"), default=0)
     gone = [name for name in names if not (path / name).exists()]
     if gone and done_frame(path) < config.frames and 0 < newest < config.frames:
@@ -333,7 +333,7 @@ def run_directories(path: Path) -> list[Path]:
 
 
 def those_without_problems(paths: Iterable[Path], look: Callable[[Path], RunConfig]) -> dict[Path, RunConfig]:
-    """Look at runs; one that is refused is named and left out, and where all are, that is raised."""
+    """Check runs; one that is refused is named and left out, and where all are, that is raised."""
     found: dict[Path, RunConfig] = {}
     problems: list[ValueError] = []
     for each in paths:
@@ -375,7 +375,7 @@ def _header(path: Path) -> list[str]:
 
 
 def _with_columns(content: bytes, columns: Sequence[str]) -> bytes:
-    """Return a CSV file with more columns, in which the rows that are there say nothing."""
+    """Return a CSV file with more columns, which are empty in the existing rows."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()

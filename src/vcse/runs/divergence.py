@@ -1,4 +1,4 @@
-"""Runs whose numbers are no longer finite: found by the loops, given up by whoever trains them beside others."""
+"""Runs whose numbers are no longer finite: found by the loops, and dropped from their cohorts."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ class Diverged(NamedTuple):
 
 
 class DivergedError(RuntimeError):
-    """Numbers of some runs are no longer finite. Whoever trained beside them can go on without them.
+    """Numbers of some runs are no longer finite. The rest of the cohort can continue without them.
 
     Args:
         runs: What is not finite, by name.
@@ -28,12 +28,12 @@ class DivergedError(RuntimeError):
         alike: dict[Diverged, list[str]] = {}
         for run, how in self.runs.items():
             alike.setdefault(how, []).append(run)
-        told = (f"the {what} of {', '.join(runs)} is not finite at frame {at:,}" for (what, at), runs in alike.items())
-        return "; ".join(told)
+        parts = (f"the {what} of {', '.join(runs)} is not finite at frame {at:,}" for (what, at), runs in alike.items())
+        return "; ".join(parts)
 
 
 def check_finite(what: str, numbers: Sequence[float], runs: Sequence[str], *, frame: int) -> None:
-    """Refuse to go on with runs, at a frame, whose number is not finite."""
+    """Refuse to continue runs, at a frame, whose number is not finite."""
     bad = [run for run, number in zip(runs, numbers, strict=True) if not math.isfinite(number)]
     if bad:
         raise DivergedError(dict.fromkeys(bad, Diverged(what, frame)))

@@ -23,7 +23,7 @@ class Evaluation(NamedTuple):
 
     @property
     def success_rate(self) -> float:
-        """Share of episodes that reached the goal; NaN where nobody says what that is."""
+        """Share of episodes that reached the goal; NaN where the task does not report it."""
         if self.successes is None and not self.by_return:
             return float("nan")
         reached = [each > 0 for each in self.returns] if self.successes is None else self.successes
@@ -62,8 +62,8 @@ def play_episodes(
         returns += step.rewards * running
         lengths += running
         if step.success is not None:
-            says_success |= step.success_said is None or bool(step.success_said.any())
-            by_return, succeeded = step.success_said is None, succeeded | (step.success & running)
+            says_success |= step.success_reported is None or bool(step.success_reported.any())
+            by_return, succeeded = step.success_reported is None, succeeded | (step.success & running)
         running &= ~step.ended
         # Where an episode is over before the others, another is played that does not count.
         again = [seed if over and running.any() else None for seed, over in zip(seeds, step.ended, strict=True)]

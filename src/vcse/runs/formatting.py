@@ -1,4 +1,4 @@
-"""Numbers as people say them, for lines on a terminal and on pages."""
+"""Numbers as people write them, for lines on a terminal and on pages."""
 
 import math
 
@@ -9,7 +9,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a time as people say it."""
+    """Write a time as people do."""
     if math.isinf(seconds):
         return "unknown time"
     if seconds < 90:
@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Write so many bytes as people say it: 12 MB, 3.4 GB."""
+    """Write a number of bytes as people do: 12 MB, 3.4 GB."""
     for unit, bytes_each in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if count >= bytes_each:
             number = count / bytes_each

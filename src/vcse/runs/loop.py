@@ -23,9 +23,9 @@ def train(
     Args:
         cohort: The runs.
         frames: Of each.
-        report: Is told where they are.
+        report: Called with their status.
         should_stop: Asked before every step.
-        take_rows: Is given a row of train.csv for every run, once it is written.
+        take_rows: Called with a row of train.csv for every run, once it is written.
     """
     config = cohort.directories[0].config  # all runs of a cohort have the same intervals
 

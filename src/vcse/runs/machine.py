@@ -1,4 +1,4 @@
-"""On what, with what and how exactly a run is made, as it stands in `meta.json`."""
+"""The machine, the versions and the arithmetic of a run, as in `meta.json`."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""What a row says of training since the last one: episodes, how many and how the last hundred went; the mean bonus."""
+"""Metrics of a row: the number of episodes, the mean of the last hundred or so, and the mean bonus."""
 
 import math
 from collections import deque
@@ -30,13 +30,13 @@ SHOWN_OF_BONUS = (*BONUS_COLUMNS, *REWARD_COLUMNS)
 
 
 class Episodes:
-    """What the training episodes of every learner gave: counts, and returns and success of the last hundred or so.
+    """Training episodes of every learner: how many, and returns and success of the last hundred or so.
 
     Args:
         learners: How many there are.
         environments: Of each learner.
         recent: Episodes of which means are shown.
-        by_return: A return above 0 is success where tasks do not say themselves whether the goal was reached.
+        by_return: A return above 0 is success where tasks do not report whether the goal was reached.
     """
 
     def __init__(self, learners: int, environments: int, *, recent: int, by_return: bool = True) -> None:
@@ -44,36 +44,36 @@ class Episodes:
         self.recent: list[deque[float]] = [deque(maxlen=recent) for _ in range(learners)]
         self.running = np.zeros((learners, environments))
         self.by_return = by_return
-        # Where tasks say themselves whether the goal was reached.
+        # Where tasks report whether the goal was reached.
         self.successes: list[deque[bool]] = [deque(maxlen=recent) for _ in range(learners)]
         self.succeeded = np.zeros((learners, environments), dtype=np.bool_)  # the running ones
-        self.says_success = [False] * learners  # where that is not known before: one of them has
+        self.reports_success = [False] * learners  # where that is not known before: one of them has
 
-    def take(
+    def add(
         self,
         learners: slice,
         rewards: Float[np.ndarray, " n"],
         ended: Bool[np.ndarray, " n"],
         success: Bool[np.ndarray, " n"] | None = None,
-        success_said: Bool[np.ndarray, " n"] | None = None,
+        success_reported: Bool[np.ndarray, " n"] | None = None,
     ) -> None:
-        """Take a step of some learners in, whose environments stand side by side.
+        """Add a step of some learners, whose environments are in one order with them.
 
         Args:
             learners: Which.
             rewards: Of the step.
             ended: Whether it was the last of its episode.
-            success: Whether it reached the goal, at which an episode need not end; None where tasks do not say.
-            success_said: Whether the task said so; None where that is known before.
+            success: Whether it reached the goal, at which an episode need not end; None where tasks do not report it.
+            success_reported: Whether the task reported it; None where all tasks do.
         """
         start, _, _ = learners.indices(len(self.finished))
         running, succeeded = self.running[learners], self.succeeded[learners]
         running += rewards.reshape(running.shape)
         if success is not None:
             succeeded |= success.reshape(succeeded.shape)
-        if success_said is not None and success_said.any():
-            for learner in np.flatnonzero(success_said.reshape(running.shape).any(1)):
-                self.says_success[start + int(learner)] = True
+        if success_reported is not None and success_reported.any():
+            for learner in np.flatnonzero(success_reported.reshape(running.shape).any(1)):
+                self.reports_success[start + int(learner)] = True
         for place in np.flatnonzero(ended):
             learner, environment = divmod(int(place), running.shape[1])
             self.finished[start + learner] += 1
@@ -89,8 +89,8 @@ class Episodes:
         return math.fsum(recent) / len(recent) if recent else math.nan
 
     def success_rate(self, learner: int) -> float:
-        """Share of the last episodes that reached the goal; NaN where nobody says what that is."""
-        if not self.by_return and not self.says_success[learner]:
+        """Share of the last episodes that reached the goal; NaN where the task does not report it."""
+        if not self.by_return and not self.reports_success[learner]:
             return math.nan
         reached: Sequence[bool] = self.successes[learner]
         if self.by_return and not reached:
@@ -113,24 +113,24 @@ class Episodes:
         return {"finished": self.finished[learner], "recent": list(self.recent[learner]), "running": running}
 
     def load_learner_state(self, learner: int, state: dict[str, Any]) -> None:
-        """Take one learner's part back."""
+        """Load one learner's part."""
         self.finished[learner] = state["finished"]
         self.recent[learner] = deque(state["recent"], maxlen=self.recent[learner].maxlen)
         self.running[learner] = state["running"].numpy()
 
     def success_state(self, learner: int) -> dict[str, Any]:
-        """Return what tasks said of success to one learner: in its running episodes, or one, and in the last."""
+        """Return what tasks reported of success to one learner: in its running episodes, or one, and in the last."""
         succeeded = self.succeeded[learner].tolist()
         return {
             "has_succeeded": succeeded[0] if len(succeeded) == 1 else succeeded,
             "successes": list(self.successes[learner]),
-            **({} if self.by_return else {"says_success": self.says_success[learner]}),
+            **({} if self.by_return else {"says_success": self.reports_success[learner]}),
         }
 
     def load_success_state(self, learner: int, state: dict[str, Any]) -> None:
-        """Take back what tasks said of success to one learner."""
+        """Load what `success_state` returned."""
         self.succeeded[learner] = state["has_succeeded"]
-        self.says_success[learner] = state.get("says_success", False)
+        self.reports_success[learner] = state.get("says_success", False)
         self.successes[learner] = deque(state["successes"], maxlen=self.successes[learner].maxlen)
 
 
@@ -139,11 +139,11 @@ class LatestMetrics:
 
     Args:
         learners: How many.
-        paid: Which of them have a bonus.
+        with_bonus: The learners that have a bonus.
     """
 
-    def __init__(self, learners: int, paid: Int[Tensor, " p"]) -> None:
-        self.paid = paid
+    def __init__(self, learners: int, with_bonus: Int[Tensor, " p"]) -> None:
+        self.with_bonus = with_bonus
         self.loaded: list[dict[str, float]] = [{} for _ in range(learners)]
 
     def of(self, metrics: Mapping[str, Tensor], bonus: StackedOutput | None) -> list[dict[str, float]]:
@@ -155,7 +155,7 @@ class LatestMetrics:
             for learner, number in enumerate(shown.reshape(-1).tolist()):
                 latest[learner][name] = number
         for name, shown in ({} if bonus is None else bonus.diagnostics()).items():
-            for learner, number in zip(self.paid.tolist(), shown.tolist(), strict=True):
+            for learner, number in zip(self.with_bonus.tolist(), shown.tolist(), strict=True):
                 if name in SHOWN_OF_BONUS and not math.isnan(number):
                     latest[learner][name] = number
         return latest
@@ -166,19 +166,19 @@ class BonusMean:
 
     Args:
         learners: How many.
-        paid: Which of them have a bonus; the mean of the others is 0.
+        with_bonus: The learners that have a bonus; the mean of the others is 0.
     """
 
-    def __init__(self, learners: int, paid: Int[Tensor, " p"]) -> None:
-        self.paid = paid
-        self.sum = torch.zeros(learners, device=paid.device)
+    def __init__(self, learners: int, with_bonus: Int[Tensor, " p"]) -> None:
+        self.with_bonus = with_bonus
+        self.sum = torch.zeros(learners, device=with_bonus.device)
         self.updates = 0
         self.of_last_row = [math.nan] * learners
 
-    def take(self, bonus: StackedOutput | None) -> None:
-        """Take an update in: the bonus of those who are paid one, or None where nobody is."""
+    def add(self, bonus: StackedOutput | None) -> None:
+        """Add an update: the bonus of the learners that have one; None if there is none."""
         if bonus is not None:
-            self.sum.index_add_(0, self.paid, bonus.reward.mean(-1))
+            self.sum.index_add_(0, self.with_bonus, bonus.reward.mean(-1))
         self.updates += 1
 
     def of_row(self) -> list[float]:
@@ -193,6 +193,6 @@ class BonusMean:
         return {"bonus_sum": float(self.sum[learner]), "bonus_updates": self.updates}
 
     def load_learner_state(self, learner: int, state: dict[str, Any]) -> None:
-        """Take one learner's part back; all had as many updates."""
+        """Load one learner's part; all had as many updates."""
         self.sum[learner] = state["bonus_sum"]
         self.updates = state["bonus_updates"]

@@ -34,7 +34,7 @@ class ActionNoiseStream:
     Args:
         seeds: Of the runs.
         action_size: Numbers of an action.
-        device: Where policies choose. A GPU can copy the noise while the host goes on.
+        device: Where policies choose. A GPU can copy the noise while the host continues.
     """
 
     def __init__(self, seeds: Sequence[int], action_size: int, device: torch.device) -> None:
@@ -75,7 +75,7 @@ class UpdateNoiseStream:
     Args:
         seeds: Of the runs.
         shape: Of the noise of one learner: samples, batch size, size of an action.
-        device: Where they are wanted.
+        device: Of the noise.
         threads: That sample ahead where the device is a GPU.
     """
 

@@ -178,7 +178,7 @@ class _Pace:
         self.learns = True
 
     def take(self, now: float, status: Status) -> float:
-        """Take a report in, and give the frames per second of one run over the last reports."""
+        """Add a report, and return the frames per second of one run over the last reports."""
         is_other = self.reports and status.frame < self.reports[-1][1]  # runs, from their start
         if is_other or status.learns != self.learns:
             self.reports.clear()

@@ -1,4 +1,4 @@
-"""What the rows of a run show to be wrong with it, said once while it trains."""
+"""Problems that the rows of a run show, reported once while it trains."""
 
 import csv
 import math
@@ -9,7 +9,7 @@ from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
 
 Row = Mapping[str, Any]
-Judge = Callable[[RunConfig, Sequence[Row]], str]
+FindProblem = Callable[[RunConfig, Sequence[Row]], str]
 
 
 class Remark(str):
@@ -19,34 +19,36 @@ class Remark(str):
 
 
 class Remarks:
-    """Judges the rows of runs as they come, and says once of each run what is wrong.
+    """Looks for problems in the rows of runs, and reports the first of each run.
 
-    Rows from before a restart count; what they showed was said then.
+    Rows from before a restart count; what they showed was reported then.
 
     Args:
         directories: Of the runs.
-        judge: Returns a text about a run and all its rows so far; empty where all is well. None says nothing.
-        note: Says it.
+        find_problem: Returns a text about a run and all its rows so far; empty where all is well. None: no reports.
+        note: Called with each report.
     """
 
-    def __init__(self, directories: Sequence[RunDirectory], judge: Judge | None, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, directories: Sequence[RunDirectory], find_problem: FindProblem | None, note: Callable[[str], None]
+    ) -> None:
         self._configs = [directory.config for directory in directories]
-        self._judge, self._note = judge, note
-        self._rows = [[] if judge is None else _read_rows(directory) for directory in directories]
+        self._find_problem, self._note = find_problem, note
+        self._rows = [[] if find_problem is None else _read_rows(directory) for directory in directories]
         self._is_said = [
-            judge is None or any(judge(config, rows[:end]) for end in range(1, len(rows) + 1))
+            find_problem is None or any(find_problem(config, rows[:end]) for end in range(1, len(rows) + 1))
             for config, rows in zip(self._configs, self._rows, strict=True)
         ]
 
     def take(self, rows: Sequence[Row]) -> None:
-        """Take the next row of every run in."""
+        """Add the next row of every run."""
         for run, row in enumerate(rows):
-            if self._judge is None or self._is_said[run]:
+            if self._find_problem is None or self._is_said[run]:
                 continue
             self._rows[run].append(row)
-            if said := self._judge(self._configs[run], self._rows[run]):
+            if problem := self._find_problem(self._configs[run], self._rows[run]):
                 self._is_said[run] = True
-                self._note(Remark(f"{self._configs[run].name}: {said}"))
+                self._note(Remark(f"{self._configs[run].name}: {problem}"))
 
 
 def _read_rows(directory: RunDirectory) -> list[Row]:

@@ -23,7 +23,7 @@ class Needs(NamedTuple):
     working: int  # memory where the networks live: of these, of a batch, and of a checkpoint while it is written
     replay: int  # memory there, or of the host
     files: int  # on disk, at the end
-    until_done: int = 0  # on disk beside them, as long as the runs are trained
+    until_done: int = 0  # more on disk, as long as the runs are trained
     may_use_disk: bool = False  # where memory is too small, the replay may be a file
     runs: int = 1
 
@@ -53,13 +53,13 @@ class Room(NamedTuple):
     def of_files(self) -> str:
         """Return what all files take, with a warning where there is no room for them."""
         when = "at most" if self.at_once.until_done else "at the end"
-        said = f"files: {size(self.all_files)} more on disk {when}, where {size(self.free_disk)} are free"
+        text = f"files: {size(self.all_files)} more on disk {when}, where {size(self.free_disk)} are free"
         if self.all_files <= self.free_disk:
-            return said
-        said += "\nwarning: that is too little for all runs; the last will stop, and can be resumed once there is room"
+            return text
+        text += "\nwarning: that is too little for all runs; the last will stop, and can be resumed once there is room"
         if self.at_once.replay and not self.at_once.until_done:
-            said += "; with --no-keep-replay they leave far less behind"
-        return said
+            text += "; with --no-keep-replay they leave far less behind"
+        return text
 
     def describe(self) -> str:
         """Return what replays and files take; empty where there is no replay, and room for the files."""
@@ -105,7 +105,7 @@ def find_room(cohorts: Sequence[Needs], directory: Path, *, device: str, jobs: i
                 f"{size(there)} are free: train fewer at once (--jobs, --seeds), smaller networks, or with a smaller "
                 "--batch-size"
             )
-    # Beside what is taken there; None where the system does not say what is free.
+    # In addition to what is taken there; None where the system does not report what is free.
     left = {place: None if there is None else int(MOST_SHARE * there) - taken[place] for place, there in free.items()}
     found = next((place for place, room in left.items() if room is None or at_once.replay <= room), None)
     files = at_once.files + at_once.until_done
@@ -115,7 +115,7 @@ def find_room(cohorts: Sequence[Needs], directory: Path, *, device: str, jobs: i
     if found is None:
         most = [f"{size(max(0, room))} {PLACES[place]}" for place, room in left.items() if room is not None]
         if at_once.may_use_disk:
-            most.append(f"{size(free_on_disk(directory) - files)} on disk, beside their files")
+            most.append(f"{size(free_on_disk(directory) - files)} on disk, in addition to their files")
         raise ValueError(
             f"for the replays of {_of(at_once, jobs)}, {size(at_once.replay)} are needed, but there is room for "
             f"{' and '.join(most)}: train fewer at once (--jobs, --seeds), shorter ones (--frames), or with a smaller "
@@ -137,7 +137,7 @@ def check_files(needs: Needs, directory: Path, *, place: str) -> None:
 
 
 def free_bytes(device: str) -> int | None:
-    """Return the memory that is free; None where the system does not say."""
+    """Return the memory that is free; None where the system does not report it."""
     if device == "cuda":
         return torch.cuda.mem_get_info()[0]
     meminfo = Path("/proc/meminfo")

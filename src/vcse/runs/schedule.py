@@ -19,8 +19,8 @@ def nothing_learned(frames: int, updated: int, seed_frames: int) -> str:
     )
 
 
-def few_transitions(kept: int, drawn: int) -> str:
+def few_transitions(kept: int, sampled: int) -> str:
     """Return a warning for a run whose replay never holds a whole batch of distinct transitions; else empty."""
-    if kept >= drawn:
+    if kept >= sampled:
         return ""
-    return f"every batch of {drawn:,} holds transitions more than once: there are never more than {max(kept, 0):,}"
+    return f"every batch of {sampled:,} holds transitions more than once: there are never more than {max(kept, 0):,}"

@@ -1,4 +1,4 @@
-"""What is raised where training was asked to stop; by itself, so that whoever catches it loads nothing else."""
+"""What is raised where training was asked to stop; in a module of its own, so that catching it imports nothing."""
 
 import signal
 

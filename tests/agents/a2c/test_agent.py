@@ -42,30 +42,37 @@ def stack(rollouts):
     return Rollout(*(None if each[0] is None else torch.cat(each) for each in zip(*rollouts, strict=True)))
 
 
+def names_of(module, name):
+    """Return a module's parameters by names without dots."""
+    return {f"{name}_{key.replace('.', '_')}": each for key, each in module.named_parameters()}
+
+
+def named(agent):
+    """Return all parameters of an agent by name."""
+    parts = {"encoder": agent.encoder, "actor": agent.actor, "critic": agent.critic}
+    parts |= {} if agent.extrinsic_critic is None else {"extrinsic_critic": agent.extrinsic_critic}
+    return {key: each for name, module in parts.items() for key, each in names_of(module, name).items()}
+
+
 class PlainA2C(nn.Module):
     """One learner in plain PyTorch, written from the description of the algorithm, without a learner axis."""
 
     def __init__(self, agent, learner):
         super().__init__()
-        self.pieces = nn.ParameterDict()
-        named = agent.layout.pieces(agent.parameters)
-        if agent.extrinsic_parameters is not None:
-            named = named | agent.extrinsic_critic.layout.pieces(agent.extrinsic_parameters)
-        for name, piece in named.items():
-            self.pieces[name.replace(".", "_")] = nn.Parameter(piece[learner].detach().clone())
+        self.pieces = nn.ParameterDict({name: each[learner].detach().clone() for name, each in named(agent).items()})
 
     def encode(self, observations, pieces):
         hidden = observations.flatten(0, -4).permute(0, 3, 1, 2).float()
-        for number in (1, 2, 3):
-            weight = pieces[f"conv{number}_weight"]
+        for number in (0, 1, 2):
+            weight = pieces[f"encoder_convolutions_{number}_weight"]
             kernel = weight.view(2, 2, -1, weight.shape[-1]).permute(3, 2, 0, 1)
-            hidden = nn.functional.conv2d(hidden, kernel, pieces[f"conv{number}_bias"]).relu()
-            if number == 1:
+            hidden = nn.functional.conv2d(hidden, kernel, pieces[f"encoder_convolutions_{number}_bias"]).relu()
+            if number == 0:
                 hidden = nn.functional.max_pool2d(hidden, 2)
         return hidden.flatten(1).view(*observations.shape[:-3], -1)
 
     def head(self, name, features):
-        hidden = features @ self.pieces[f"{name}_hidden_weight"] + self.pieces[f"{name}_hidden_bias"]
+        hidden = features @ self.pieces[f"{name}_hidden_0_weight"] + self.pieces[f"{name}_hidden_0_bias"]
         return hidden.tanh() @ self.pieces[f"{name}_output_weight"] + self.pieces[f"{name}_output_bias"]
 
     def loss(self, rollout, config, random_pieces):
@@ -135,8 +142,7 @@ def test_three_updates_are_those_of_a_plain_learner_with_pytorchs_own_optimiser(
     plain = PlainA2C(agent, 0)
     random_pieces = None
     if agent.random_encoder is not None:
-        pieces = agent.encoder.layout.pieces(agent.random_encoder.parameters)
-        random_pieces = {name.replace(".", "_"): piece[0] for name, piece in pieces.items()}
+        random_pieces = {name: each[0] for name, each in names_of(agent.random_encoder.encoder, "encoder").items()}
     optimizer = torch.optim.RMSprop(plain.parameters(), lr=1e-3, alpha=0.99, eps=1e-8)
     for seed in range(3):
         rollout = make_rollout(seed, next_observations=config.time_limit == "bootstraps")
@@ -146,13 +152,8 @@ def test_three_updates_are_those_of_a_plain_learner_with_pytorchs_own_optimiser(
         loss.backward()
         nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
         optimizer.step()
-    found = agent.layout.pieces(agent.parameters)
-    if agent.extrinsic_parameters is not None:
-        found = found | agent.extrinsic_critic.layout.pieces(agent.extrinsic_parameters)
     # RMSprop's first steps are nearly signs of the gradient: parameters whose gradient is rounding noise may differ.
-    off = torch.cat(
-        [(plain.pieces[name.replace(".", "_")] - piece[0]).abs().flatten() for name, piece in found.items()]
-    )
+    off = torch.cat([(plain.pieces[name] - each[0]).abs().flatten() for name, each in named(agent).items()])
     assert off.quantile(0.99) < 2e-5
     assert off.mean() < 2e-5
 
@@ -220,11 +221,11 @@ def test_the_extrinsic_critic_sends_no_gradient_to_anybody_else():
 
 def test_an_update_moves_every_layer_but_not_the_random_encoder():
     agent = A2C(SPEC, [VCSE], [0])
-    before = agent.layout.pieces(agent.parameters.detach().clone())
+    before = {name: each.detach().clone() for name, each in named(agent).items()}
     encoder = agent.random_encoder.parameters.clone()
     agent.update(make_rollout(0))
-    for name, piece in agent.layout.pieces(agent.parameters.detach()).items():
-        assert not torch.equal(piece, before[name]), name
+    for name, each in named(agent).items():
+        assert not torch.equal(each, before[name]), name
     assert torch.equal(agent.random_encoder.parameters, encoder)
 
 

@@ -116,7 +116,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_and_names_it(make_cohort, t
 
 
 def test_runs_of_one_task_must_stand_side_by_side(make_cohort):
-    with pytest.raises(ValueError, match="runs of one task must stand side by side"):
+    with pytest.raises(ValueError, match="runs of one task must be adjacent"):
         make_cohort(make_config(EMPTY), make_config(LAVA), make_config(EMPTY, seed=1))
 
 

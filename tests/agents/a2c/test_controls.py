@@ -11,7 +11,7 @@ from runs.small import EMPTY, LAVA, Interrupting, assert_same_run, make_config, 
 
 from vcse.agents.a2c.agent import A2C
 from vcse.agents.a2c.settings import a2c_settings
-from vcse.agents.value_order import ValueOrder
+from vcse.agents.value_permutation import ValuePermutation
 from vcse.launch.cohorts import StoppedError
 
 FROZEN = dataclasses.replace(VCSE, values="frozen")
@@ -27,13 +27,13 @@ def conditions(agent, rollout, orders):
 
     agent.weighted_bonus = keep
     for order in orders:
-        agent.update(rollout, order=order)
+        agent.update(rollout, value_permutation=order)
     return seen
 
 
 def test_the_bonus_sees_permuted_values_of_the_same_learner():
     rollout = make_rollout(0, learners=2)
-    order = ValueOrder(["permuted", "network"], [0, 1], 128, torch.device("cpu"))
+    order = ValuePermutation(["permuted", "network"], [0, 1], 128, torch.device("cpu"))
     [own] = conditions(A2C(SPEC, [VCSE, VCSE], [0, 1]), rollout, [None])
     [permuted] = conditions(A2C(SPEC, [VCSE, VCSE], [0, 1]), rollout, [order.of_update(0)])
     assert torch.equal(permuted[0].sort().values, own[0].sort().values)

@@ -24,16 +24,16 @@ class PlainDrQv2:
     def __init__(self, agent, config):
         self.config = config
         self.encoder = copy.deepcopy(agent.encoder)
-        head = self.head(agent.actor.head, 0)
+        head = self.head(agent.actor.head.layers, 0)
         if config.actor_normalization:
             head.insert(len(head) - 1, UnitLength())
         self.pre_activation = nn.Sequential(copy.deepcopy(agent.actor.trunk), head)
         self.actor = nn.Sequential(self.pre_activation, nn.Tanh())
-        self.critic = self.twins(agent.critic.trunk, agent.critic.head)
+        self.critic = self.twins(agent.critic.trunk, agent.critic.head.layers)
         self.targets = copy.deepcopy(self.critic)
         self.extrinsic = self.extrinsic_targets = self.curiosity = None
         if agent.extrinsic_critic is not None:
-            self.extrinsic = self.twins(agent.extrinsic_critic.trunk, agent.extrinsic_critic.head)
+            self.extrinsic = self.twins(agent.extrinsic_critic.trunk, agent.extrinsic_critic.head.layers)
             self.extrinsic_targets = copy.deepcopy(self.extrinsic)
         if agent.curiosity is not None:
             self.curiosity = copy.deepcopy(agent.curiosity)
@@ -225,7 +225,7 @@ def gradients_of(agent):
     def of(parameters):
         return [each.grad.cpu() for each in parameters]
 
-    actor, critic = of(agent.actor.head), of(agent.critic.head)
+    actor, critic = of(agent.actor.head.layers), of(agent.critic.head.layers)
     return {
         "encoder": of(agent.encoder.parameters()),
         "actor": [*of(agent.actor.trunk.parameters()), *of_head(actor, 0)],

@@ -33,7 +33,7 @@ def check_against_plain(config, *, at_border=False):
     agent = DrQv2(KIND.spec, config, 3)
     if at_border:
         with torch.no_grad():
-            agent.actor.head[4].mul_(20)
+            agent.actor.head.layers[4].mul_(20)
     plain = PlainDrQv2(agent, config)
     steps_between = config.n_step - 1 if config.return_injection == "every_step" else 0
     for seed in range(3):
@@ -46,13 +46,16 @@ def check_against_plain(config, *, at_border=False):
             torch.testing.assert_close(metrics[name], number.detach(), rtol=1e-3, atol=1e-5, msg=f"{name}, {seed}")
     stacks = {
         "encoder": (plain.encoder, list(agent.encoder.parameters())),
-        "actor": (plain.actor, [*agent.actor.trunk.parameters(), *of_head(agent.actor.head, 0)]),
-        "critic": (plain.critic, of_twins(agent.critic.trunk, agent.critic.head)),
-        "targets": (plain.targets, of_twins(agent.target_critic.trunk, agent.target_critic.head)),
+        "actor": (plain.actor, [*agent.actor.trunk.parameters(), *of_head(agent.actor.head.layers, 0)]),
+        "critic": (plain.critic, of_twins(agent.critic.trunk, agent.critic.head.layers)),
+        "targets": (plain.targets, of_twins(agent.target_critic.trunk, agent.target_critic.head.layers)),
     }
     if plain.extrinsic is not None:
-        stacks["extrinsic"] = (plain.extrinsic, of_twins(agent.extrinsic_critic.trunk, agent.extrinsic_critic.head))
-        slow = of_twins(agent.extrinsic_target_critic.trunk, agent.extrinsic_target_critic.head)
+        stacks["extrinsic"] = (
+            plain.extrinsic,
+            of_twins(agent.extrinsic_critic.trunk, agent.extrinsic_critic.head.layers),
+        )
+        slow = of_twins(agent.extrinsic_target_critic.trunk, agent.extrinsic_target_critic.head.layers)
         stacks["extrinsic targets"] = (plain.extrinsic_targets, slow)
     if plain.curiosity is not None:
         stacks["curiosity"] = (plain.curiosity, list(agent.curiosity.parameters()))
@@ -121,8 +124,8 @@ def test_actions_that_are_cut_off_at_the_border_pass_their_gradient_on():
     config = dataclasses.replace(NONE, **FAST, action_noise=(1.0, 1.0, 1))
     agent = DrQv2(KIND.spec, config, 3)
     with torch.no_grad():
-        agent.actor.head[4].mul_(20)
-    agent.adopt()
+        agent.actor.head.layers[4].mul_(20)
+    agent.update_acting_policy()
     assert (KIND.act(agent, [0]).abs() == 1 - 1e-6).any()
     for name, each in check_against_plain(config, at_border=True).items():
         assert each.double().mean() < 1e-5, name
@@ -143,8 +146,8 @@ def none_equal(some, others):
 def parts(agent):
     found = {
         "encoder": agent.encoder.parameters(),
-        "actor": [*agent.actor.trunk.parameters(), *agent.actor.head],
-        "critic": [*agent.critic.trunk.parameters(), *agent.critic.head],
+        "actor": [*agent.actor.trunk.parameters(), *agent.actor.head.layers],
+        "critic": [*agent.critic.trunk.parameters(), *agent.critic.head.layers],
         "extrinsic": KIND.extrinsic(agent),
         "curiosity": [] if agent.curiosity is None else agent.curiosity.parameters(),
     }
@@ -166,9 +169,9 @@ def test_an_update_moves_every_layer_of_all_that_was_built(config):
 def test_plain_drqv2_has_no_network_that_only_a_bonus_needs():
     agent = KIND.make([NONE], [0])
     assert (agent.curiosity, agent.extrinsic_critic, agent.extrinsic_target_critic) == (None, None, None)
-    assert set(agent.adams) == {"encoder", "actor", "critic"}
-    assert set(KIND.make([SE], [0]).adams) == {"encoder", "actor", "critic", "curiosity"}
-    assert set(KIND.make([VCSE], [0]).adams) == {"encoder", "actor", "critic", "curiosity", "extrinsic_critic"}
+    assert set(agent.optimizers) == {"encoder", "actor", "critic"}
+    assert set(KIND.make([SE], [0]).optimizers) == {"encoder", "actor", "critic", "curiosity"}
+    assert set(KIND.make([VCSE], [0]).optimizers) == {"encoder", "actor", "critic", "curiosity", "extrinsic_critic"}
 
 
 @pytest.mark.parametrize("config", [SE, VCSE, RCSE], ids=["se", "vcse", "rcse"])
@@ -198,8 +201,8 @@ def test_the_extrinsic_critic_is_a_target_of_the_tasks_rewards_alone():
     """Its losses do not depend on the bonus, as long as the encoder does not."""
     agents = [KIND.make([dataclasses.replace(VCSE, beta=beta)], [0]) for beta in (0.0, 10.0)]
     for agent in agents:
-        agent.adams["encoder"].param_groups[0]["lr"] = 0.0
-        agent.adams["actor"].param_groups[0]["lr"] = 0.0
+        agent.optimizers["encoder"].param_groups[0]["lr"] = 0.0
+        agent.optimizers["actor"].param_groups[0]["lr"] = 0.0
     for update in range(3):
         losses = [KIND.update(agent, [update]) for agent in agents]
         assert torch.equal(*(each["extrinsic_critic_loss"] for each in losses))
@@ -212,10 +215,10 @@ def test_targets_go_a_hundredth_of_the_way_to_the_critics_at_every_update():
     assert VCSE.target_rate == 0.01
 
     def pairs():
-        slow = [*agent.target_critic.trunk.parameters(), *agent.target_critic.head]
-        slow += [*agent.extrinsic_target_critic.trunk.parameters(), *agent.extrinsic_target_critic.head]
-        fast = [*agent.critic.trunk.parameters(), *agent.critic.head]
-        fast += [*agent.extrinsic_critic.trunk.parameters(), *agent.extrinsic_critic.head]
+        slow = [*agent.target_critic.trunk.parameters(), *agent.target_critic.head.layers]
+        slow += [*agent.extrinsic_target_critic.trunk.parameters(), *agent.extrinsic_target_critic.head.layers]
+        fast = [*agent.critic.trunk.parameters(), *agent.critic.head.layers]
+        fast += [*agent.extrinsic_critic.trunk.parameters(), *agent.extrinsic_critic.head.layers]
         return snapshot(slow), snapshot(fast)
 
     assert all_equal(*pairs())
@@ -280,8 +283,8 @@ def test_without_noise_actions_are_the_mean_and_otherwise_as_noisy_as_the_schedu
 def test_a_policy_at_the_end_of_its_range_is_told():
     agent = KIND.make([KIND.config("none")], [0])
     with torch.no_grad():
-        agent.actor.head[-1].copy_(torch.tensor([9.0, *[0.0] * (agent.spec.action_size - 1)]))  # the last biases
-        agent.actor.head[-2].zero_()
+        agent.actor.head.layers[-1].copy_(torch.tensor([9.0, *[0.0] * (agent.spec.action_size - 1)]))  # the last biases
+        agent.actor.head.layers[-2].zero_()
     metrics = agent.update(KIND.material(0), KIND.noise(0), KIND.shifts(0), step=0).metrics
     assert metrics["saturated_share"].item() == pytest.approx(1 / agent.spec.action_size)
 
@@ -290,11 +293,11 @@ def test_a_policy_at_the_end_of_its_range_is_told():
 def test_a_penalty_on_the_pre_activation_moves_a_policy_that_has_no_other_gradient(penalty):
     agent = KIND.make([KIND.config("none", pre_activation_penalty=penalty)], [0])
     with torch.no_grad():
-        agent.actor.head[-1].fill_(12.0)  # the last biases: its tanh is 1, and passes nothing on
+        agent.actor.head.layers[-1].fill_(12.0)  # the last biases: its tanh is 1, and passes nothing on
     before = snapshot(agent.actor.parameters())
     metrics = agent.update(KIND.material(0), KIND.noise(0), KIND.shifts(0), step=0).metrics
     assert metrics["saturated_share"] == 1
-    after = agent.actor.parameters()
+    after = list(agent.actor.parameters())
     assert all_equal(before, after) == (penalty == 0)
     if penalty:
         torch.testing.assert_close(after[-1], before[-1] - NONE.learning_rate)  # Adam's first step
@@ -309,7 +312,7 @@ def test_the_weight_of_the_bonus_decays():
 
 
 def learn(agent, seed):
-    agent.learn(KIND.material(seed), KIND.noise(seed), KIND.shifts(seed), step=2 * seed)
+    agent.update_networks(KIND.material(seed), KIND.noise(seed), KIND.shifts(seed), step=2 * seed)
 
 
 def test_what_was_learned_is_acted_on_once_it_is_adopted():
@@ -318,7 +321,7 @@ def test_what_was_learned_is_acted_on_once_it_is_adopted():
     before = agent.act(images, None)
     learn(agent, 0)
     assert torch.equal(agent.act(images, None), before)
-    agent.adopt()
+    agent.update_acting_policy()
     assert not torch.equal(agent.act(images, None), before)
     KIND.update(other, [0])
     assert_same_state(agent.state_dict(), other.state_dict())
@@ -332,7 +335,7 @@ def test_saved_before_what_was_learned_is_adopted_a_learner_goes_on_the_same():
     images = KIND.material(3).observations
     assert torch.equal(other.act(images, None), agent.act(images, None))
     for each in (agent, other):
-        each.adopt()
+        each.update_acting_policy()
         learn(each, 2)
     assert_same_state(other.state_dict(), agent.state_dict())
     assert torch.equal(other.act(images, None), agent.act(images, None))

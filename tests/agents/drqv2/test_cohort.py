@@ -41,7 +41,7 @@ from vcse.agents.drqv2.cohort import DrQv2Cohort, warning
 from vcse.agents.drqv2.costs import needs
 from vcse.agents.drqv2.player import DrQv2Player
 from vcse.agents.drqv2.settings import IMAGE_SHAPE, DrQv2Settings
-from vcse.agents.drqv2.transfer import Delivery
+from vcse.agents.drqv2.transfer import BatchTransfer
 from vcse.cli import main
 from vcse.envs.processes import Batch
 from vcse.launch.cohorts import StoppedError, needs_of
@@ -212,7 +212,7 @@ def test_an_action_follows_from_what_is_seen_and_from_all_updates_before_it_and_
     cohort = DrQv2Cohort([directory])
     agent, replay, updates = cohort.agent, cohort.replay, {"made": 0, "acted on": 0}
     acted, seen, sent, learned_at = [], [], [], []
-    act, learn, adopt, send = agent.act, agent.learn, agent.adopt, cohort.environment.send
+    act, learn, adopt, send = agent.act, agent.update_networks, agent.update_acting_policy, cohort.environment.send
 
     def acting(observation, noise, *, step):
         seen.append(observation[0].clone())
@@ -238,8 +238,8 @@ def test_an_action_follows_from_what_is_seen_and_from_all_updates_before_it_and_
 
     for owner, name, replacement in (
         (agent, "act", acting),
-        (agent, "learn", learning),
-        (agent, "adopt", adopting),
+        (agent, "update_networks", learning),
+        (agent, "update_acting_policy", adopting),
         (cohort.environment, "send", sending),
     ):
         monkeypatch.setattr(owner, name, replacement)
@@ -273,15 +273,15 @@ def noting(names, name, function):
 def test_whether_an_update_is_begun_before_or_after_the_simulator_a_run_is_the_same(tmp_path, monkeypatch, every):
     config = make_config("vcse", settings={"steps_per_update": every})
     order = []
-    monkeypatch.setattr(Delivery, "is_instant", True)
-    for owner, name in ((DrQv2, "act"), (DrQv2, "learn"), (Batch, "send")):
+    monkeypatch.setattr(BatchTransfer, "is_asynchronous", True)
+    for owner, name in ((DrQv2, "act"), (DrQv2, "update_networks"), (Batch, "send")):
         monkeypatch.setattr(owner, name, noting(order, name, getattr(owner, name)))
     for busy in (False, True):
         order.clear()
         monkeypatch.setattr(SideStream, "is_busy", busy)
         train([config], tmp_path / str(busy))
         _, *before = (
-            order[place - 1] for place, name in enumerate(order) if name == "learn"
+            order[place - 1] for place, name in enumerate(order) if name == "update_networks"
         )  # the first acts at random
         # At every step an update is adopted, which the next one must not be in the way of.
         assert set(before) == ({"act"} if busy and every == 2 else {"send"})
@@ -534,7 +534,7 @@ def test_images_do_not_wait_in_memory_for_the_end_of_a_long_row(done, tmp_path, 
     cohort.begin()
     while cohort.frame < FRAMES:
         cohort.step()
-        assert len(cohort.log._frames) < 7
+        assert len(cohort.log._images) < 7
     loop.save(cohort)
     cohort.close()
     directory.close()
@@ -578,7 +578,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_names_it_and_keeps_the_checkpoi
     directory = RunDirectory(tmp_path / config.name, config)
     cohort = DrQv2Cohort([directory])
     with torch.no_grad():
-        cohort.agent.critic.head[0][0] = math.nan
+        cohort.agent.critic.head.layers[0][0] = math.nan
     message = "the critic_loss of dmc-pixels-pendulum_swingup/vcse/seed4 is not finite at frame 40"
     with pytest.raises(RuntimeError, match=message):
         loop.train(cohort, FRAMES, report=lambda status: None, should_stop=lambda: False)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vcse.agents.drqv2.networks import FEATURES, Actor, Curiosity, ImageEncoder, Trunk
+from vcse.agents.drqv2.networks import FEATURES, Actor, CuriosityModule, ImageEncoder, Trunk
 
 
 def generator(seed=0):
@@ -93,22 +93,22 @@ class TestTrunk:
 
 class TestActor:
     def make(self, *, normalized=False):
-        return Actor(6, 16, 2, generator(), torch.device("cpu"), normalized=normalized)
+        return Actor(6, 16, 2, generator(), normalized=normalized)
 
     def test_actions_are_the_tanh_of_the_pre_activation(self):
         actor, features = self.make(), torch.randn(4, FEATURES, generator=generator(1))
-        torch.testing.assert_close(actor(features), actor.pre_activation(features).tanh())
+        torch.testing.assert_close(actor(features), actor.pre_tanh(features).tanh())
 
     def test_a_normalized_actor_is_as_far_from_its_bias_as_its_last_weights_are_long_at_most(self):
         features = torch.randn(4, FEATURES, generator=generator(1))
         plain, normalized = self.make(), self.make(normalized=True)
         for actor in (plain, normalized):
             with torch.no_grad():
-                actor.head[2].mul_(1000)  # of the last hidden layer
-                actor.head[-1].fill_(0.3)
-        lengths = normalized.head[4][0].norm(dim=0)
-        assert ((normalized.pre_activation(features) - 0.3).abs() <= lengths * (1 + 1e-5)).all()
-        assert ((plain.pre_activation(features) - 0.3).abs() > 10 * lengths).any()
+                actor.head.layers[2].mul_(1000)  # of the last hidden layer
+                actor.head.layers[-1].fill_(0.3)
+        lengths = normalized.head.layers[4][0].norm(dim=0)
+        assert ((normalized.pre_tanh(features) - 0.3).abs() <= lengths * (1 + 1e-5)).all()
+        assert ((plain.pre_tanh(features) - 0.3).abs() > 10 * lengths).any()
 
     def test_it_begins_with_the_same_parameters_either_way(self):
         for mine, theirs in zip(self.make().parameters(), self.make(normalized=True).parameters(), strict=True):
@@ -117,7 +117,7 @@ class TestActor:
 
 class TestCuriosity:
     def make(self):
-        return Curiosity(4, 2, 16, generator())
+        return CuriosityModule(4, 16, 2, generator())
 
     def material(self, count=6):
         drawn = generator(1)

@@ -31,7 +31,7 @@ def taken(kind, *batches):
     """Return a scale that has seen batches of first rewards and returns."""
     scale = RewardScale(kind, GAMMA, CPU)
     for first, returns in batches:
-        scale.take(first, returns)
+        scale.update(first, returns)
     return scale
 
 
@@ -43,16 +43,16 @@ def test_rewards_and_returns_are_divided_by_the_running_mean_of_their_size(kind)
         sized = first if kind == "mean" else returns
         size = 0.99 * size + 0.01 * sum(abs(each) for each in sized.tolist()) / 5
     scale = taken(kind, *batches)
-    assert scale.size.item() == pytest.approx(size, rel=1e-6)
+    assert scale.magnitude.item() == pytest.approx(size, rel=1e-6)
     first, returns = batches[-1]
-    torch.testing.assert_close(scale.scaled(first), first / size)
-    torch.testing.assert_close(scale.returns(returns, torch.full((5,), GAMMA**N)), returns / size)
+    torch.testing.assert_close(scale.scale(first), first / size)
+    torch.testing.assert_close(scale.scale_returns(returns, torch.full((5,), GAMMA**N)), returns / size)
 
 
 def test_without_a_normalization_rewards_are_as_they_were():
     _, first, returns, discounts = some_returns()
     scale = taken("none", (first, returns))
-    assert (scale.size, scale.scaled(first), scale.returns(returns, discounts)) == (1.0, first, returns)
+    assert (scale.magnitude, scale.scale(first), scale.scale_returns(returns, discounts)) == (1.0, first, returns)
 
 
 def test_centred_returns_are_sums_of_centred_rewards_whatever_their_length():
@@ -61,11 +61,11 @@ def test_centred_returns_are_sums_of_centred_rewards_whatever_their_length():
     scale = taken("centered", (earlier, earlier), (first, returns))
     size = 0.99 * (0.99 + 0.01 * earlier.abs().mean().item()) + 0.01 * first.abs().mean().item()
     mean = (0.99 * earlier.mean().item() + first.mean().item()) / 1.99
-    assert (scale.size.item(), scale.mean.item()) == (pytest.approx(size), pytest.approx(mean))
+    assert (scale.magnitude.item(), scale.mean.item()) == (pytest.approx(size), pytest.approx(mean))
     expected = [summed([(each - mean) / size for each in row]) for row in rewards]
     # After its end the task pays nothing, which is less than the mean, for ever.
     expected[3] += GAMMA**2 * summed([(0 - mean) / size] * 400)
-    torch.testing.assert_close(scale.returns(returns, discounts), torch.tensor(expected))
+    torch.testing.assert_close(scale.scale_returns(returns, discounts), torch.tensor(expected))
 
 
 @pytest.mark.parametrize("constant", [2.5, -2.5, 0.01, 0.0])
@@ -75,8 +75,8 @@ def test_centred_returns_of_a_constant_reward_are_zero_from_the_first_update(con
     returns = constant * (1 - discounts) / (1 - GAMMA)
     scale = RewardScale("centered", GAMMA, CPU)
     for _ in range(3):
-        scale.take(first, returns)
-        torch.testing.assert_close(scale.returns(returns, discounts), torch.zeros(4), rtol=0, atol=1e-6)
+        scale.update(first, returns)
+        torch.testing.assert_close(scale.scale_returns(returns, discounts), torch.zeros(4), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("constant", [3.0, -3.0])
@@ -85,11 +85,14 @@ def test_a_constant_in_every_reward_changes_nothing_but_the_scale_of_centred_ret
     _, more_first, more_returns, _ = some_returns(constant)
     alive = discounts > 0  # a task that is over does not pay the constant any more
     plain, shifted = taken("centered", (first, returns)), taken("centered", (more_first, more_returns))
-    found = (each.size * each.returns(paid, discounts) for each, paid in ((plain, returns), (shifted, more_returns)))
+    found = (
+        each.magnitude * each.scale_returns(paid, discounts)
+        for each, paid in ((plain, returns), (shifted, more_returns))
+    )
     one, other = (each[alive] for each in found)
     torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
-    assert shifted.size > plain.size
-    assert not torch.allclose(plain.returns(returns, discounts), returns)
+    assert shifted.magnitude > plain.magnitude
+    assert not torch.allclose(plain.scale_returns(returns, discounts), returns)
 
 
 def solved(rewards, follows, ends, target):
@@ -113,9 +116,9 @@ def test_where_episodes_end_early_centring_moves_all_values_alike_and_no_policy(
     assert ends.any()
     scale = taken("centered", (rewards.float().flatten(), rewards.float().flatten()))
     plain = solved(rewards, follows, ends, lambda rewards, _: rewards)
-    centred = solved(rewards, follows, ends, scale.returns)
+    centred = solved(rewards, follows, ends, scale.scale_returns)
     assert torch.equal(plain.argmax(1), centred.argmax(1))
-    moved = plain - scale.size.double() * centred
+    moved = plain - scale.magnitude.double() * centred
     torch.testing.assert_close(moved, (scale.mean.double() / (1 - GAMMA)).expand(5, 3), rtol=1e-5, atol=1e-5)
 
 
@@ -140,7 +143,7 @@ def test_discounts_of_the_replay_say_how_long_its_returns_are(terminated):
     expected = torch.zeros(3)
     if terminated:
         expected[-1] = -(GAMMA**N) / (1 - GAMMA)
-    torch.testing.assert_close(scale.returns(batch.rewards, batch.discounts), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(scale.scale_returns(batch.rewards, batch.discounts), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -149,13 +152,13 @@ def test_state_goes_on_bit_for_bit_and_has_no_more_than_the_normalization_needs(
     batches = [(uniform(5, seed=seed).float(), uniform(5, seed=9 + seed).float()) for seed in range(4)]
     discounts = torch.full((5,), GAMMA**N)
     for batch in batches[:2]:
-        scale.take(*batch)
+        scale.update(*batch)
     assert set(scale.state_dict()) == {"reward_scale"} | ({"reward_mean"} if kind == "centered" else set())
     other.load_state_dict({**scale.state_dict(), "updates": 2})
     for batch in batches[2:]:
         for each in (scale, other):
-            each.take(*batch)
-        assert torch.equal(scale.returns(batch[1], discounts), other.returns(batch[1], discounts))
+            each.update(*batch)
+        assert torch.equal(scale.scale_returns(batch[1], discounts), other.scale_returns(batch[1], discounts))
     saved = {name: each.clone() for name, each in scale.state_dict().items()}
-    scale.take(*batches[0])
+    scale.update(*batches[0])
     assert all(torch.equal(other.state_dict()[name], each) for name, each in saved.items())

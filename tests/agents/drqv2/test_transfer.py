@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vcse.agents.drqv2.transfer import Delivery
+from vcse.agents.drqv2.transfer import BatchTransfer
 from vcse.replay.images import ImageReplay
 
 SHAPE, ACTIONS, BATCH = (3, 4, 5), 2, 6
@@ -18,8 +18,8 @@ def lived(device, storage):
         discount=0.9,
         device=device,
         storage_device=storage,
-        gives_next=True,
-        gives_between=True,
+        with_one_step=True,
+        with_between=True,
     )
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (2, 31, *SHAPE), dtype=torch.uint8, generator=generator)
@@ -53,10 +53,10 @@ def assert_is_what_was_asked_for(delivered, plain, places, noise, shifts):
 
 def test_on_a_cpu_a_delivery_is_what_the_replay_draws():
     replay = lived("cpu", "cpu")
-    delivery = Delivery(replay, torch.device("cpu"))
+    delivery = BatchTransfer(replay, torch.device("cpu"))
     for number in range(3):
         places, noise, shifts = asked(replay, number)
-        delivered = delivery.bring(replay.choose(places), noise, shifts)
+        delivered = delivery.gather(replay.choose(places), noise, shifts)
         assert_is_what_was_asked_for(delivered, replay, places, noise, shifts)
 
 
@@ -64,7 +64,7 @@ def test_on_a_cpu_a_delivery_is_what_the_replay_draws():
 @pytest.mark.parametrize("storage", ["cpu", "cuda"])
 def test_on_a_gpu_everything_arrives_and_from_some_time_on_in_the_same_memory(storage):
     plain, replay = lived("cpu", "cpu"), lived("cuda", storage)
-    delivery = Delivery(replay, torch.device("cuda"))
+    delivery = BatchTransfer(replay, torch.device("cuda"))
     kept = None
     for number in range(8):
         places, noise, shifts = asked(plain, number)

@@ -43,7 +43,7 @@ class PlainMWM:
         self.autoencoder, self.model, self.actor = map(copy.deepcopy, (agent.autoencoder, agent.model, agent.actor))
         self.critic, self.slow_critic = copy.deepcopy(agent.critic), copy.deepcopy(agent.critic)
         self.extrinsic, self.slow_extrinsic = (copy.deepcopy(agent.extrinsic_critic) for _ in range(2))
-        self.intrinsic, self.projection = copy.deepcopy(agent.intrinsic), agent.projection.clone()
+        self.intrinsic, self.projection = copy.deepcopy(agent.bonus_head), agent.projection.clone()
         self.autoencoder_adam = PlainAdam(self.autoencoder.parameters(), config, rate=0, all_decay=True)
         of_bonus = [] if self.intrinsic is None else self.intrinsic.parameters()
         self.model_adam = PlainAdam([*self.model.parameters(), *of_bonus], config, rate=config.model_learning_rate)

@@ -7,7 +7,7 @@ from agents.contract import MWMKind, assert_same_state
 from agents.mwm.plain import PlainMWM
 
 from vcse.agents.mwm.agent import MWM
-from vcse.agents.mwm.networks import Memory
+from vcse.agents.mwm.networks import PolicyState
 from vcse.agents.mwm.settings import mwm_settings
 from vcse.bonuses.base import Bonus, BonusOutput
 
@@ -64,7 +64,7 @@ def test_one_and_three_updates_are_those_of_a_plain_learner(config):
         "critic": (agent.critic, plain.critic),
     }
     if config.has_bonus:
-        pairs |= {"extrinsic": (agent.extrinsic_critic, plain.extrinsic), "head": (agent.intrinsic, plain.intrinsic)}
+        pairs |= {"extrinsic": (agent.extrinsic_critic, plain.extrinsic), "head": (agent.bonus_head, plain.intrinsic)}
     for seed in range(3):
         batches = [in_doubles(KIND.material(each)) for each in (seed, 100 + seed)]
         metrics = agent.update_autoencoder(batches[0]) | agent.update(batches[1]).metrics
@@ -99,7 +99,7 @@ def parts(agent):
         "actor": agent.actor,
         "critic": agent.critic,
         "extrinsic_critic": agent.extrinsic_critic,
-        "intrinsic": agent.intrinsic,
+        "intrinsic": agent.bonus_head,
         "slow_critic": agent.slow_critic,
         "slow_extrinsic_critic": agent.slow_extrinsic_critic,
     }
@@ -123,7 +123,7 @@ def test_without_a_bonus_there_is_no_network_that_only_a_bonus_needs():
         agent = KIND.make([KIND.config(bonus)], [0])
         expected = always | ({"intrinsic"} if bonus != "none" else set()) | (of_value if bonus == "vcse" else set())
         assert set(parts(agent)) == expected, bonus
-        assert set(agent.adams) == expected - {"intrinsic", "slow_critic", "slow_extrinsic_critic"}
+        assert set(agent.optimizers) == expected - {"intrinsic", "slow_critic", "slow_extrinsic_critic"}
 
 
 def test_each_step_of_an_update_changes_what_it_is_for_and_nothing_else(monkeypatch):
@@ -135,7 +135,7 @@ def test_each_step_of_an_update_changes_what_it_is_for_and_nothing_else(monkeypa
         "actor": {"actor"},
         "critic": {"critic"},
     }
-    order, descend = [], agent._descend
+    order, descend = [], agent._gradient_step
 
     def watched(loss, name):
         order.append(name)
@@ -144,7 +144,7 @@ def test_each_step_of_an_update_changes_what_it_is_for_and_nothing_else(monkeypa
         changed = {each for each, parameters in parts(agent).items() if not all_equal(before[each], parameters)}
         assert changed == mine[name]
 
-    monkeypatch.setattr(agent, "_descend", watched)
+    monkeypatch.setattr(agent, "_gradient_step", watched)
     KIND.update(agent, [0])
     assert order == ["autoencoder", "model", "extrinsic_critic", "actor", "critic"]
 
@@ -153,7 +153,7 @@ def test_the_extrinsic_critic_does_not_see_the_bonus():
     """Its losses do not depend on the bonus, as long as what the policy imagines does not."""
     agents = [KIND.make([KIND.config("vcse", beta=beta)], [0]) for beta in (0.0, 10.0)]
     for agent in agents:
-        agent.adams["actor"].param_groups[0]["lr"] = 0.0
+        agent.optimizers["actor"].param_groups[0]["lr"] = 0.0
     for update in range(3):
         losses = [KIND.update(agent, [update]) for agent in agents]
         assert torch.equal(*(each["extrinsic_critic_loss"] for each in losses))
@@ -213,7 +213,7 @@ def test_anybodys_bonus_is_paid_by_what_it_needs_and_without_gradient():
     assert not seen["features"].requires_grad
     assert not output.bonus.reward.requires_grad
     assert torch.equal(output.bonus.reward, seen["features"][..., 0])
-    assert agent.intrinsic is not None
+    assert agent.bonus_head is not None
     assert agent.extrinsic_critic is None
 
 
@@ -226,7 +226,7 @@ def test_values_that_a_bonus_sees_are_those_of_the_slow_extrinsic_critic():
     agent = MWM(KIND.spec, KIND.config("none", projection_precision="float32"), 0, bonus=bonus)
     with torch.no_grad():
         agent.extrinsic_critic.head.output.weight.zero_()
-    agent.bonus_of(features, torch.zeros(20))
+    agent.compute_bonus(features, torch.zeros(20))
     values = bonus.called_with[0]["values"][0]
     assert not values.requires_grad
     assert values.abs().min() > 0
@@ -250,7 +250,7 @@ def test_the_projection_is_rounded_and_small_in_the_release_and_keeps_distances_
     for reading, std, rounds in (("release", 1 / 256, True), ("paper", 1 / 256, False), ("clean", 1 / 16, False)):
         bonus = Recorder(learners=1)
         agent = MWM(KIND.spec, dataclasses.replace(mwm_settings("none", reading), **sizes), 0, bonus=bonus)
-        agent.bonus_of(features, torch.zeros(200))
+        agent.compute_bonus(features, torch.zeros(200))
         projected = bonus.called_with[0]["features"][0]
         for numbers in (agent.projection, projected):
             assert torch.equal(numbers.half().float(), numbers) == rounds, reading
@@ -264,7 +264,7 @@ def test_the_rate_of_the_autoencoder_rises_to_what_is_set_and_stays_there():
     rates = []
     for update in range(6):
         agent.update_autoencoder(KIND.material(update))
-        rates.append(agent.adams["autoencoder"].param_groups[0]["lr"])
+        rates.append(agent.optimizers["autoencoder"].param_groups[0]["lr"])
     assert rates == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3, 1e-3])
 
 
@@ -272,7 +272,7 @@ def test_all_of_the_autoencoder_decays_and_the_matrices_alone_of_all_else():
     rates = dict.fromkeys(("model_learning_rate", "autoencoder_learning_rate", "learning_rate"), 1e-30)
     agent = KIND.make([KIND.config("vcse", weight_decay=0.25, target_updates=100, **rates)], [0])
     with torch.no_grad():
-        for each in (*agent.policy.parameters(), *agent._critics, *agent.intrinsic.parameters()):
+        for each in (*agent.policy.parameters(), *agent._critic_parameters, *agent.bonus_head.parameters()):
             each.add_(0.1 if each.ndim == 1 else 0)  # biases begin at 0
     before = parts(agent)
     KIND.update(agent, [0])
@@ -306,7 +306,7 @@ def test_a_policy_knows_the_states_that_the_world_model_infers_from_the_same_ima
     KIND.update(agent, [0])
     images = KIND.material(5, sequences=1).images[0]
     memory, uniforms, noise = (
-        agent.acting.memory(1),
+        agent.acting_policy.initial_state(1),
         *(torch.stack(each) for each in zip(*(KIND.uniforms(step, 1) for step in range(5)), strict=True)),
     )
     actions, states = [torch.zeros(2)], []
@@ -322,11 +322,11 @@ def test_a_policy_knows_the_states_that_the_world_model_infers_from_the_same_ima
 def test_a_memory_of_zeros_begins_an_episode():
     agent = KIND.make([NONE], [0])
     images, (uniforms, noise) = KIND.images(1), KIND.uniforms(1)
-    _, memory = agent.act(images, agent.acting.memory(4), uniforms, noise)
+    _, memory = agent.act(images, agent.acting_policy.initial_state(4), uniforms, noise)
     begins = torch.tensor([True, False, False, True])
     rows = [each.masked_fill(begins.view(-1, *[1] * (each.ndim - 1)), 0) for each in memory]
-    found, _ = agent.act(KIND.images(2), Memory(*rows), uniforms, noise)
-    fresh, _ = agent.act(KIND.images(2), agent.acting.memory(4), uniforms, noise)
+    found, _ = agent.act(KIND.images(2), PolicyState(*rows), uniforms, noise)
+    fresh, _ = agent.act(KIND.images(2), agent.acting_policy.initial_state(4), uniforms, noise)
     carried, _ = agent.act(KIND.images(2), memory, uniforms, noise)
     torch.testing.assert_close(found, torch.where(begins[:, None], fresh, carried), rtol=1e-5, atol=1e-6)
     assert (fresh != carried).any()
@@ -335,15 +335,15 @@ def test_a_memory_of_zeros_begins_an_episode():
 def test_without_noise_actions_are_the_mean_and_with_it_quantiles_of_the_truncated_normal():
     agent = KIND.make([NONE], [0])
     with torch.no_grad():
-        agent.acting.actor.output.weight.mul_(30)
+        agent.acting_policy.actor.output.weight.mul_(30)
     images, (uniforms, _) = KIND.images(1), KIND.uniforms(1)
-    mean, memory = agent.act(images, agent.acting.memory(4), uniforms, None)
-    outputs = agent.acting.actor(torch.cat((memory.stochastic.flatten(1), memory.deterministic), 1)).detach()
+    mean, memory = agent.act(images, agent.acting_policy.initial_state(4), uniforms, None)
+    outputs = agent.acting_policy.actor(torch.cat((memory.stochastic.flatten(1), memory.deterministic), 1)).detach()
     torch.testing.assert_close(mean, outputs[:, :2].tanh())
     std = 0.1 + 0.9 * outputs[:, 2:].sigmoid()
     for quantile in (0.0, 0.1, 0.5, 0.9):
         noise = torch.full((4, 2), quantile)
-        action, _ = agent.act(images, agent.acting.memory(4), uniforms, noise)
+        action, _ = agent.act(images, agent.acting_policy.initial_state(4), uniforms, noise)
         below, whole = (normal_mass(mean, std, high) for high in (action, torch.ones(4, 2)))
         torch.testing.assert_close(below / whole, noise, rtol=1e-3, atol=1e-4)
     assert (mean.abs() > 0.1).any()
@@ -360,7 +360,7 @@ def normal_mass(mean, std, high):
 def test_images_of_another_size_are_refused_with_their_shape(shape):
     agent = KIND.make([NONE], [0])
     with pytest.raises(ValueError, match=rf"images must be \[n, 3, 16, 16\], got shape \({shape[0]}, {shape[1]}, "):
-        agent.act(torch.zeros(shape, dtype=torch.uint8), agent.acting.memory(4), *KIND.uniforms(0))
+        agent.act(torch.zeros(shape, dtype=torch.uint8), agent.acting_policy.initial_state(4), *KIND.uniforms(0))
 
 
 def test_what_was_learned_is_acted_on_once_it_is_adopted():
@@ -368,9 +368,9 @@ def test_what_was_learned_is_acted_on_once_it_is_adopted():
     before = KIND.act(agent, [0])
     for each in (agent, other):
         each.update_autoencoder(KIND.material(1))
-    agent.learn(KIND.material(0))
+    agent.update_networks(KIND.material(0))
     assert torch.equal(KIND.act(agent, [0]), before)
-    agent.adopt()
+    agent.update_acting_policy()
     assert not torch.equal(KIND.act(agent, [0]), before)
     other.update(KIND.material(0))
     assert_same_state(agent.state_dict(), other.state_dict())
@@ -379,13 +379,13 @@ def test_what_was_learned_is_acted_on_once_it_is_adopted():
 def test_saved_before_what_was_learned_is_adopted_a_learner_goes_on_the_same():
     agent, other = (KIND.make([VCSE], [seed]) for seed in (0, 1))
     KIND.update(agent, [0])
-    agent.learn(KIND.material(1))
+    agent.update_networks(KIND.material(1))
     other.load_state_dict(agent.state_dict())
     assert torch.equal(KIND.act(other, [3]), KIND.act(agent, [3]))
     for each in (agent, other):
-        each.adopt()
+        each.update_acting_policy()
         each.update_autoencoder(KIND.material(2))
-        each.learn(KIND.material(3))
+        each.update_networks(KIND.material(3))
     assert_same_state(other.state_dict(), agent.state_dict())
 
 
@@ -393,7 +393,7 @@ def test_a_policy_alone_comes_from_the_state_of_any_learner():
     for bonus in ("none", "se", "vcse"):
         trained, loaded = KIND.make([KIND.config(bonus)], [0]), KIND.make([NONE], [9])
         KIND.update(trained, [0])
-        trained.learn(KIND.material(1))
+        trained.update_networks(KIND.material(1))
         loaded.load_policy({"acting": trained.state_dict()["acting"]})
         assert torch.equal(KIND.act(loaded, [3]), KIND.act(trained, [3]))
 
@@ -416,7 +416,7 @@ def test_bfloat16_learns_nearly_the_same_in_parameters_of_float32():
         expected, found = (KIND.update(agent, [update]) for agent in agents)
         for name in ("autoencoder_loss", "feature_loss", "reward_loss", "critic_loss", "policy_entropy"):
             torch.testing.assert_close(found[name], expected[name], rtol=0.05, atol=0.02, msg=f"{name}, {update}")
-    for each in (*agents[1].policy.parameters(), *agents[1]._critics):
+    for each in (*agents[1].policy.parameters(), *agents[1]._critic_parameters):
         assert each.dtype == torch.float32
         assert each.isfinite().all()
     action = KIND.act(agents[1], [0])

@@ -169,7 +169,7 @@ def test_an_action_follows_from_all_images_of_its_episode_and_from_all_updates_b
     directory = RunDirectory(tmp_path / config.name, config)
     cohort = MWMCohort([directory])
     agent, order, updates = cohort.agent, [], {"made": 0, "acted on": 0}
-    act, learn, adopt, alone = agent.act, agent.learn, agent.adopt, agent.update_autoencoder
+    act, learn, adopt, alone = agent.act, agent.update_networks, agent.update_acting_policy, agent.update_autoencoder
 
     def acting(images, memory, uniforms, noise):
         order.append(("act", cohort.step_count, updates["acted on"]))
@@ -195,9 +195,9 @@ def test_an_action_follows_from_all_images_of_its_episode_and_from_all_updates_b
         assert batch.images.shape == (3, 4, 3, 16, 16)
         return alone(batch)
 
-    newest = property(lambda replay: replay.position + (cohort.unstored is not None))
+    newest = property(lambda replay: replay.position + (cohort.pending is not None))
     monkeypatch.setattr(type(cohort.replay), "positions_of_newest", newest, raising=False)
-    for name, replacement in (("act", acting), ("learn", learning), ("adopt", adopting)):
+    for name, replacement in (("act", acting), ("update_networks", learning), ("update_acting_policy", adopting)):
         monkeypatch.setattr(agent, name, replacement)
     monkeypatch.setattr(agent, "update_autoencoder", learning_alone)
     cohort.begin()
@@ -354,7 +354,7 @@ def test_a_run_that_is_too_short_to_learn_is_warned_of_and_no_other(tmp_path, sa
     config = make_config("none", eval_episodes=0, row_every_frames=1000, settings=settings)
     directory = RunDirectory(tmp_path / config.name, config)
     cohort = MWMCohort([directory])
-    actor = list(cohort.agent.acting.actor.parameters())
+    actor = list(cohort.agent.acting_policy.actor.parameters())
     unlearned = [each.clone() for each in actor]
     cohort.begin()
     while all(map(torch.equal, actor, unlearned)):
@@ -398,7 +398,7 @@ def test_tasks_that_end_of_themselves_are_refused_by_name(tmp_path):
 def test_a_run_trains_alone(tmp_path):
     configs = [make_config("none", seed, frames=10, eval_episodes=0) for seed in range(2)]
     directories = [RunDirectory(tmp_path / config.name, config) for config in configs]
-    with pytest.raises(ValueError, match="a run of mwm trains alone, got 2"):
+    with pytest.raises(ValueError, match="a run that learns from images trains alone, got 2"):
         MWMCohort(directories)
     for directory in directories:
         directory.close()
@@ -417,7 +417,7 @@ def spoil(network, where):
     [
         ("critic", "head.output.bias", "critic_loss"),
         ("extrinsic_critic", "head.output.bias", "extrinsic_critic_loss"),
-        ("intrinsic", "head.output.bias", "intrinsic_loss"),
+        ("bonus_head", "head.output.bias", "intrinsic_loss"),
         ("model", "reward.head.output.bias", "reward_loss"),
         ("model", "decoder.output.bias", "feature_loss"),
         ("autoencoder", "pixel_output.bias", "autoencoder_loss"),

@@ -13,7 +13,7 @@ from runs.small import newest_state, train
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vcse.agents.mwm.agent import MWM, MWMSpec
-from vcse.agents.mwm.networks import Memory
+from vcse.agents.mwm.networks import PolicyState
 from vcse.agents.mwm.settings import mwm_settings
 from vcse.replay.sequences import SequenceBatch
 
@@ -54,8 +54,8 @@ def update(agent, number, *, captures=False):
 def act(agent, number, *, noisy=True):
     """Choose actions for images on the host, the second of an episode, and return them with the memory."""
     uniforms, noise = KIND.uniforms(number)
-    _, memory = agent.act(KIND.images(number + 1), agent.acting.memory(4), uniforms, noise)
-    memory = Memory(*(each.clone() for each in memory))  # the next call overwrites it
+    _, memory = agent.act(KIND.images(number + 1), agent.acting_policy.initial_state(4), uniforms, noise)
+    memory = PolicyState(*(each.clone() for each in memory))  # the next call overwrites it
     actions, memory = agent.act(KIND.images(number), memory, uniforms, noise if noisy else None)
     return [each.cpu().clone() for each in (actions, *memory)]
 
@@ -108,7 +108,7 @@ def test_saved_loaded_and_continued_equals_not_stopping_after_a_capture_too():
 def with_numbers_of_the_host(agent):
     """Make an agent sample by the same numbers on any device."""
     agent.generator = torch.Generator()
-    agent.uniforms = lambda *shape: torch.rand(*shape, generator=agent.generator).to(agent.device)
+    agent.rand = lambda *shape: torch.rand(*shape, generator=agent.generator).to(agent.device)
     return agent
 
 
@@ -166,7 +166,7 @@ def test_updates_of_full_size_are_made_and_captured(precision):
             assert math.isfinite(each.item()), f"{name}, update {number}"
         losses.append([metrics[name].item() for name in ("autoencoder_loss", "reward_loss")])
     assert all(last < first for first, last in zip(losses[0], losses[-1], strict=True))
-    for each in (*agent.policy.parameters(), *agent.acting.parameters()):
+    for each in (*agent.policy.parameters(), *agent.acting_policy.parameters()):
         assert each.dtype == torch.float32
         assert each.isfinite().all()
 

@@ -33,7 +33,7 @@ def trained_agent(config):
         rssm = agent.model.rssm
         for each in (agent.actor.output, agent.model.decoder.output, rssm.posterior_output, rssm.prior_output):
             each.weight.mul_(8)
-    agent.adopt()
+    agent.update_acting_policy()
     return agent
 
 
@@ -51,7 +51,7 @@ def test_a_policy_that_is_loaded_acts_as_the_one_that_was_trained(bonus):
     trained = trained_agent(config)
     saved = Saved(Path("run"), config, Checkpoint(0, {"agent": trained.state_dict()}))
     loaded = PLAYER.load([saved], "cpu")
-    assert loaded.intrinsic is None
+    assert loaded.bonus_head is None
     assert torch.equal(KIND.act(loaded, [3]), KIND.act(trained, [3]))
 
 
@@ -171,7 +171,7 @@ def test_an_action_changes_what_comes_from_its_image_on(policies, episode, place
 
 def test_imagination_is_what_the_parts_of_the_model_do_one_after_the_other(policies, episode):
     images, actions = (torch.from_numpy(each) for each in episode)
-    policy = policies.agent.acting
+    policy = policies.agent.acting_policy
     found = torch.from_numpy(imagine(policies, *episode, CONTEXT))
     generator = numbers(policies.agent.seed, "acting", 0)
     uniforms = torch.from_numpy(generator.random((LENGTH, 1, 3), dtype=np.float32))

@@ -26,9 +26,11 @@ class PlainSAC:
 
     def __init__(self, agent, config):
         self.config, self.updates = config, 0
-        self.actor = self.network(agent.actor, 0)
-        self.critics = [self.network(agent.critic, row) for row in range(2)]
-        self.extrinsic = [self.network(agent.critic, row) for row in range(2, len(agent.critic[0]))]
+        self.actor = self.network(agent.actor.mlp.layers, 0)
+        self.critics = [self.network(agent.critic.mlp.layers, row) for row in range(2)]
+        self.extrinsic = [
+            self.network(agent.critic.mlp.layers, row) for row in range(2, len(agent.critic.mlp.layers[0]))
+        ]
         self.targets, self.extrinsic_targets = copy.deepcopy((self.critics, self.extrinsic))
         begin = config.initial_temperature if config.temperature == "learned" else config.temperature
         self.log_temperature = nn.Parameter(torch.tensor(math.log(begin)))
@@ -186,9 +188,9 @@ def test_three_updates_are_those_of_a_plain_learner_with_pytorchs_own_layers(con
             torch.testing.assert_close(metrics[name][0], number.detach(), rtol=1e-3, atol=1e-5, msg=f"{name}, {seed}")
     # Adam's first steps are nearly signs of the gradient: parameters whose gradient is rounding noise may differ.
     stacks = {
-        "actor": off([plain.actor], agent.actor),
-        "critics": off(plain.critics + plain.extrinsic, agent.critic),
-        "targets": off(plain.targets + plain.extrinsic_targets, agent.target_critic),
+        "actor": off([plain.actor], agent.actor.mlp.layers),
+        "critics": off(plain.critics + plain.extrinsic, agent.critic.mlp.layers),
+        "targets": off(plain.targets + plain.extrinsic_targets, agent.target_critic.mlp.layers),
     }
     for name, each in stacks.items():
         assert each.quantile(0.99) < 1e-5, name
@@ -207,11 +209,17 @@ def moved(before, after):
 @pytest.mark.parametrize("config", [NONE, VCSE], ids=["none", "vcse"])
 def test_an_update_moves_every_layer_of_actor_and_critics_and_the_temperature_where_it_is_learned(config):
     agent = SAC(KIND.spec, [config], [0])
-    before = [rows(each, slice(None)) for each in (agent.actor, agent.critic, [agent.log_temperature[None]])]
+    before = [
+        rows(each, slice(None))
+        for each in (agent.actor.mlp.layers, agent.critic.mlp.layers, [agent.log_temperature[None]])
+    ]
     KIND.update(agent, [0])
-    after = [rows(each, slice(None)) for each in (agent.actor, agent.critic, [agent.log_temperature[None]])]
+    after = [
+        rows(each, slice(None))
+        for each in (agent.actor.mlp.layers, agent.critic.mlp.layers, [agent.log_temperature[None]])
+    ]
     assert all(moved(before[0], after[0]))
-    for row in range(len(agent.critic[0])):
+    for row in range(len(agent.critic.mlp.layers[0])):
         assert all(moved([each[row] for each in before[1]], [each[row] for each in after[1]]))
     assert moved(before[2], after[2]) == [config.temperature == "learned"]
 
@@ -219,22 +227,25 @@ def test_an_update_moves_every_layer_of_actor_and_critics_and_the_temperature_wh
 def test_targets_go_part_of_the_way_to_the_critics_at_every_second_update_and_never_otherwise():
     configs = [dataclasses.replace(SE, target_rate=1.0), dataclasses.replace(VCSE, target_rate=0.25)]
     agent = SAC(KIND.spec, configs, [0, 1])
-    assert all(torch.equal(*each) for each in zip(agent.target_critic, agent.critic, strict=True))
+    assert all(torch.equal(*each) for each in zip(agent.target_critic.mlp.layers, agent.critic.mlp.layers, strict=True))
     for update in range(4):
-        before = rows(agent.target_critic, slice(None))
+        before = rows(agent.target_critic.mlp.layers, slice(None))
         KIND.update(agent, [update, update])
         if update % 2 == 1:
-            assert not any(moved(before, agent.target_critic))
+            assert not any(moved(before, agent.target_critic.mlp.layers))
             continue
-        for old, new, critic in zip(before, agent.target_critic, agent.critic, strict=True):
+        for old, new, critic in zip(before, agent.target_critic.mlp.layers, agent.critic.mlp.layers, strict=True):
             for row, rate in enumerate([1, 1, 0.25, 0.25, 0.25, 0.25]):
                 torch.testing.assert_close(new[row], old[row] + rate * (critic[row].detach() - old[row]))
 
 
 def test_only_vcse_has_an_extrinsic_critic_behind_the_twins_of_all():
-    networks = {config.bonus.name: len(SAC(KIND.spec, [config], [0]).critic[0]) for config in (NONE, SE, RCSE, MATCHED)}
+    networks = {
+        config.bonus.name: len(SAC(KIND.spec, [config], [0]).critic.mlp.layers[0])
+        for config in (NONE, SE, RCSE, MATCHED)
+    }
     assert networks == {"none": 2, "se": 2, "rcse": 2, "se-matched": 2}
-    assert len(SAC(KIND.spec, [NONE, VCSE, SE, VCSE], range(4)).critic[0]) == 4 * 2 + 2 * 2
+    assert len(SAC(KIND.spec, [NONE, VCSE, SE, VCSE], range(4)).critic.mlp.layers[0]) == 4 * 2 + 2 * 2
 
 
 def test_a_terminated_transition_is_worth_its_reward_alone():
@@ -246,7 +257,7 @@ def test_a_terminated_transition_is_worth_its_reward_alone():
     for each in (ended, elsewhere, elsewhere._replace(terminated=torch.zeros_like(batch.terminated))):
         agent = SAC(KIND.spec, [config], [0])
         agent.update(each, noise)
-        critics.append(rows(agent.critic, slice(None)))
+        critics.append(rows(agent.critic.mlp.layers, slice(None)))
     assert not any(moved(critics[0], critics[1]))
     assert any(moved(critics[0], critics[2]))
 
@@ -272,7 +283,7 @@ def test_a_policy_alone_comes_from_the_state_of_any_learner():
     assert torch.equal(loaded.act(states, None)[0], trained.act(torch.cat((states, states)), None)[1])
 
 
-@pytest.mark.parametrize("name", SAC.SHARED)
+@pytest.mark.parametrize("name", SAC.SHARED_SETTINGS)
 def test_learners_that_differ_in_what_a_cohort_shares_are_refused(name):
     other = dataclasses.replace(NONE, **{name: 2 * getattr(NONE, name)})
     with pytest.raises(ValueError, match=f"learners of one cohort must have the same {name}, got"):

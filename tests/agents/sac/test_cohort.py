@@ -333,7 +333,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_names_it_and_keeps_the_checkpoi
     directories = [RunDirectory(tmp_path / config.name, config) for config in configs]
     cohort = SACCohort(directories)
     with torch.no_grad():
-        cohort.agent.critic[0][2] = math.nan
+        cohort.agent.critic.mlp.layers[0][2] = math.nan
     try:
         with pytest.raises(RuntimeError, match=r"of dmc-pendulum_swingup/vcse/seed4 is not finite at frame"):
             loop.train(cohort, 60, report=lambda status: None, should_stop=lambda: False)

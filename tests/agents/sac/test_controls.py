@@ -10,7 +10,7 @@ from agents.contract import SACKind, together
 from runs.small import Interrupting, train
 from runs.small_sac import EPISODE, assert_same_run, make_config
 
-from vcse.agents.value_order import ValueOrder
+from vcse.agents.value_permutation import ValuePermutation
 from vcse.envs.mujoco import dmc
 from vcse.launch.cohorts import StoppedError
 from vcse.runs import loop
@@ -26,7 +26,7 @@ def batch_of(seed, learners):
 
 
 def test_the_bonus_sees_permuted_values_of_the_same_learner():
-    order = ValueOrder(["permuted", "network"], [0, 1], 48, torch.device("cpu")).of_update(0)
+    order = ValuePermutation(["permuted", "network"], [0, 1], 48, torch.device("cpu")).of_update(0)
     seen = []
     for each in (None, order):
         agent = KIND.make([dataclasses.replace(VCSE, values="permuted"), VCSE], [0, 1])
@@ -46,16 +46,16 @@ def test_the_bonus_sees_permuted_values_of_the_same_learner():
 
 def test_frozen_critics_and_their_targets_are_those_of_the_beginning():
     agent = KIND.make([FROZEN, VCSE], [0, 0])
-    rows = slice(agent.twin_rows, agent.twin_rows + 2)
-    before = [each[rows].detach().clone() for each in agent.critic]
+    rows = slice(agent.critic.extrinsic_rows.start, agent.critic.extrinsic_rows.start + 2)
+    before = [each[rows].detach().clone() for each in agent.critic.mlp.layers]
     losses = [agent.update(*batch_of(seed, 2)).metrics["extrinsic_critic_loss"] for seed in range(3)]
     assert losses[0][0] == losses[0][1] > 0
     assert losses[2][0] != losses[2][1]
-    for critic, target, first in zip(agent.critic, agent.target_critic, before, strict=True):
+    for critic, target, first in zip(agent.critic.mlp.layers, agent.target_critic.mlp.layers, before, strict=True):
         assert torch.equal(critic[rows], first)
         assert torch.equal(target[rows], first)
         assert not torch.equal(critic[rows.stop :], critic[rows])
-    assert not torch.equal(agent.critic[0][0], before[0][0])
+    assert not torch.equal(agent.critic.mlp.layers[0][0], before[0][0])
 
 
 def test_the_extrinsic_critic_does_not_see_the_step_cost():

@@ -62,7 +62,7 @@ def test_agents_with_discrete_actions_alone_are_named():
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"visits_every_frames": 64}, "visits_every_frames needs the agent's position on a map, of which fork/"),
+        ({"visits_every_frames": 64}, "visits_every_frames needs the agent's position on a map, which fork/"),
         ({"settings": a2c_settings("vcse", bonus_features="position")}, "bonus_features position needs the agent's"),
     ],
 )

@@ -129,7 +129,7 @@ class TestDiscrete:
             np.testing.assert_array_equal(step.observations, step.next_observations)
         assert step.next_observations[0, 0] == LENGTH
         assert step.observations[0, 0] < LENGTH
-        assert (step.success.tolist(), step.success_said.tolist()) == ([True], [True])
+        assert (step.success.tolist(), step.success_reported.tolist()) == ([True], [True])
         assert batch.progress().tolist() == [[1, 0]]
 
     @pytest.mark.parametrize("steps", [0, 7, 20, 33])
@@ -192,12 +192,12 @@ class TestContinuous:
         batch.reset([0])
         batch.send(np.ones((1, 1), dtype=np.float32))
         step = batch.receive()
-        assert (step.success.tolist(), step.success_said.tolist()) == ([False], [True])
+        assert (step.success.tolist(), step.success_reported.tolist()) == ([False], [True])
         silent = make_environments(["gymnasium/Pendulum-v1"], Making())
         silent.reset([0])
         silent.send(np.ones((1, 1), dtype=np.float32))
         step = silent.receive()
-        assert (step.success.tolist(), step.success_said.tolist()) == ([False], [False])
+        assert (step.success.tolist(), step.success_reported.tolist()) == ([False], [False])
 
     def test_images_of_many_channels_are_refused(self):
         import gymnasium

@@ -8,7 +8,7 @@ import torch
 from minigrid.core.grid import Grid
 from scipy.stats import chi2_contingency
 
-from vcse.agents.a2c.networks import TanhHead
+from vcse.agents.a2c.networks import TanhMLP
 from vcse.envs import tasks
 from vcse.envs.interface import Step
 from vcse.envs.minigrid import make, names
@@ -446,9 +446,8 @@ SHARES = {
 }
 
 
-def encode(encoder, generator, batches):
-    pieces = encoder.layout.pieces(encoder.initial([generator]))
-    return encoder(encoder.prepare(pieces), torch.from_numpy(batches).view(1, -1, 7, 7, 3))
+def encode(generator, batches):
+    return GridEncoder(7, 7, 3, [generator])(torch.from_numpy(batches).view(1, -1, 7, 7, 3))
 
 
 class TestBatches:
@@ -468,17 +467,15 @@ class TestBatches:
 
     @pytest.mark.parametrize("task", TASKS)
     def test_shares(self, task):
-        encoder = GridEncoder(7, 7, 3)
-        critic = TanhHead("critic", encoder.features, 64, 1)
         measured = []
         for seed in range(2):
             batches = self.batches(task, seed)
             distinct = np.mean([len(np.unique(batch.reshape(128, -1), axis=0)) / 128 for batch in batches])
             generator = torch_generator(seed, "parameters")
-            trained = encode(encoder, generator, batches)
-            values = critic(critic.layout.pieces(critic.initial([generator])), trained).view(30, 128)
+            trained = encode(generator, batches)
+            values = TanhMLP(64, 64, 1, [generator])(trained).view(30, 128)
             values = torch.nn.functional.layer_norm(values, (128,), eps=0.0)
-            seen = encode(encoder, torch_generator(seed, "random encoder"), batches).view(30, 128, -1)
+            seen = encode(torch_generator(seed, "random encoder"), batches).view(30, 128, -1)
             zero = [(joint_neighbors(seen, values, k=k).radius == 0).double().mean().item() for k in (3, 5)]
             measured.append((distinct, *zero))
         np.testing.assert_allclose(np.mean(measured, 0), SHARES[task], atol=0.07)

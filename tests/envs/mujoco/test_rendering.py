@@ -97,7 +97,7 @@ class TestBackend:
     def test_what_was_said_but_is_not_here_is_refused_with_how_to_install_it(self, monkeypatch, said, library):
         have(monkeypatch, *({"OSMesa", "EGL"} - {library}))
         os.environ["MUJOCO_GL"] = said
-        expected = f"MUJOCO_GL={said} draws with {library}, which is not here: apt install lib{library.lower()}"
+        expected = f"MUJOCO_GL={said} renders with {library}, which is not here: apt install lib{library.lower()}"
         for ask in (missing_library, gl_backend_for, choose_gl_backend):
             with pytest.raises(RuntimeError, match=expected):
                 ask("cpu")
@@ -116,7 +116,7 @@ class TestBackend:
         monkeypatch.delenv("DISPLAY", raising=False)
         monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
         os.environ["MUJOCO_GL"] = "glfw"
-        with pytest.raises(RuntimeError, match=r"MUJOCO_GL=glfw draws on a display, and there is none: .* egl"):
+        with pytest.raises(RuntimeError, match=r"MUJOCO_GL=glfw renders on a display, and there is none: .* egl"):
             gl_backend_for("cpu")
         monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
         assert gl_backend_for("cpu") == "glfw"
@@ -160,7 +160,7 @@ class TestBackend:
         have(monkeypatch, "OSMesa", "EGL")
         monkeypatch.setitem(sys.modules, "OpenGL.GL", types.ModuleType("OpenGL.GL"))
         os.environ["PYOPENGL_PLATFORM"] = "egl"
-        with pytest.raises(RuntimeError, match="draws with egl already and cannot change to osmesa"):
+        with pytest.raises(RuntimeError, match="renders with egl already and cannot change to osmesa"):
             choose_gl_backend("cpu")
         assert choose_gl_backend("cuda") == "egl"
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vcse.nets.cuda.graphs import CapturedCall, Parcel
+from vcse.nets.cuda.graphs import CUDAGraphs, PackedTransfer
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 
@@ -19,21 +19,25 @@ def contents(seed):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_all_of_a_parcel_arrives_where_the_one_before_did(device):
-    parcel = Parcel(contents(0), torch.device(device))
-    places = [each.data_ptr() for each in parcel.received]
+    transfer = PackedTransfer(contents(0), torch.device(device))
+    places = [each.data_ptr() for each in transfer.received]
     for seed in (1, 2):
         sent = contents(seed)
-        parcel.send(sent)
-        assert [each.data_ptr() for each in parcel.received] == places
-        for mine, theirs in zip(parcel.received, sent, strict=True):
+        transfer.send(sent)
+        assert [each.data_ptr() for each in transfer.received] == places
+        for mine, theirs in zip(transfer.received, sent, strict=True):
             assert (mine.dtype, mine.device.type) == (theirs.dtype, device)
             assert torch.equal(mine.cpu(), theirs)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-def test_a_captured_call_takes_what_lies_on_the_host_and_on_the_device():
+def test_captured_calls_take_what_lies_on_the_host_and_on_the_device():
     first, second = torch.rand(4), torch.rand(4, device="cuda")
-    call = CapturedCall(lambda here, there: here - 2 * there, first, second, device=torch.device("cuda"))
-    for _ in range(3):
-        first, second = torch.rand(4), torch.rand(4, device="cuda")
-        assert torch.allclose(call(first, second).cpu(), first - 2 * second.cpu())
+    graphs = CUDAGraphs(torch.device("cuda"))
+    for call in range(4):
+        if call == 1:
+            graphs.enable()
+        for size, factor in ((4, 2), (4, 3), (5, 2)):
+            first, second = torch.rand(size), torch.rand(size, device="cuda")
+            found = graphs(lambda here, there, factor: here - factor * there, first, second, factor=factor)
+            assert torch.allclose(found.cpu(), first - factor * second.cpu())

@@ -1,12 +1,13 @@
 import dataclasses
 
 import pytest
+import torch
 
 from vcse.bonuses.registry import make_bonus
 from vcse.cli import main
 from vcse.envs.tasks import check_task, observation_kind, task_spec
 from vcse.launch.cohorts import alike
-from vcse.nets.observers import trunk_for
+from vcse.nets.observers import make_encoder
 from vcse.studies.catalog import CATALOG, study
 from vcse.studies.catalog.minigrid import CROSSED_MAP, CROSSED_WALL
 from vcse.studies.local import form_cohorts
@@ -89,7 +90,7 @@ def test_runs_have_tasks_and_bonuses_that_exist(entry):
     for task in entry.task_names:
         check_task(task)
         if entry.agent == "a2c":
-            trunk_for(observation_kind(task), task_spec(task).observation_shape)
+            make_encoder(observation_kind(task), task_spec(task).observation_shape, [torch.Generator()])
     for choice in {config.settings.bonus for config in configs}:
         make_bonus(choice, learners=2, dimensions=2)
 

@@ -7,7 +7,7 @@ from vcse.agents.a2c.player import A2CPlayer
 from vcse.agents.a2c.settings import A2CSettings, a2c_settings
 from vcse.agents.entry import AgentEntry, Film, Schedule
 
-# In MiniGrid a policy is judged by the actions that it samples, on layouts that differ much.
+# In MiniGrid a policy is evaluated with sampled actions, on layouts that differ much.
 ENTRY = AgentEntry(
     name="a2c",
     observes="grid",
@@ -15,7 +15,7 @@ ENTRY = AgentEntry(
     settings_for=a2c_settings,
     cohort=A2CCohort,
     player=A2CPlayer(),
-    gives=A2C.GIVES,
+    gives=A2C.BONUS_INPUTS,
     check=check,
     warning=warning,
     in_common=in_common,

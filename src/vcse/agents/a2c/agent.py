@@ -3,9 +3,9 @@
 One update per rollout of 16 environments x 8 steps. Every tensor has a leading learner axis `l`; learners share
 operations, never numbers: each has its own parameters, optimiser state, gradient norm and random numbers.
 
-The extrinsic critic sees detached features and the task's rewards only: it is the value that VCSE conditions on,
-and the bonus cannot reach it. A learner without a bonus has none. A step cost is none of the task's rewards: it joins
-where the bonus joins.
+The extrinsic critic sees detached features and the task's rewards only: its value is what VCSE conditions on, and the
+bonus cannot reach it. A learner without a bonus has none. A step cost does not count as a reward of the task: it enters
+where the bonus enters.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,20 +13,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from vcse.agents.a2c.bonus_inputs import episode_starts, next_features
-from vcse.agents.a2c.networks import RandomEncoder, StateFeatures, TanhHead, bonus_encoder
+from vcse.agents.a2c.bonus_inputs import episode_starts, next_features_of
+from vcse.agents.a2c.networks import RandomEncoder, StateFeatures, TanhMLP, make_bonus_encoder
 from vcse.agents.a2c.settings import A2CSettings
 from vcse.agents.output import UpdateOutput
-from vcse.bonuses.base import Bonus, BonusBatch
+from vcse.agents.state import check_same_entries
+from vcse.bonuses.base import Bonus
 from vcse.bonuses.registry import BonusContext
 from vcse.bonuses.stacked import StackedBonus, StackedOutput
-from vcse.nets.cuda.graphs import Captured, CapturedCall
-from vcse.nets.observers import Seen, trunk_for
-from vcse.nets.optimizers import rms_step
-from vcse.nets.stacked import Layout, Stack, among_all, indices, per_learner, place_of, rows_of
+from vcse.nets.cuda.graphs import CUDAGraph, CUDAGraphs
+from vcse.nets.observers import ObservationKind, make_encoder
+from vcse.nets.optimizers import parameters_of, rmsprop_step
+from vcse.nets.stacked import flatten_parameters, gather_rows, index_of, index_tensor, per_learner, scatter_rows
 from vcse.replay.rollouts import Rollout
 from vcse.returns import gae
 from vcse.settings import check_cohort
@@ -41,7 +42,7 @@ class A2CSpec:
 
     observation_shape: tuple[int, ...]  # height, width, channels; of states their size
     actions: int
-    seen: Seen = "grid"
+    observes: ObservationKind = "grid"
 
 
 class A2C:
@@ -49,16 +50,19 @@ class A2C:
 
     Args:
         spec: Shape of the observations and number of actions, the same for all learners.
-        configs: The settings of each learner. `SHARED` ones must agree; all else may differ.
+        configs: The settings of each learner. `SHARED_SETTINGS` must agree; all else may differ.
         seeds: The seed of each learner's parameters.
-        bonus: Anybody's, made with as many learners as there are, in the place of those that the settings choose.
+        bonus: Any bonus, made with as many learners as there are, instead of those that the settings choose.
         device: Where everything lives.
         check_finite: Let the bonus refuse NaN and infinity; on CUDA this waits for the device.
+
+    Attributes:
+        parameters: Of encoder, actor and critic, a row per learner; those of the modules are views of it.
+        extrinsic_parameters: Likewise of the extrinsic critic, with rows for the learners `with_extrinsic`.
     """
 
-    SHARED = ("environments", "rollout_steps", "bonus_features")
-    # That a bonus may need.
-    GIVES = frozenset(("values", "rewards", "actions", "next_features", "episode_starts"))
+    SHARED_SETTINGS = ("environments", "rollout_steps", "bonus_features")
+    BONUS_INPUTS = frozenset(("values", "rewards", "actions", "next_features", "episode_starts"))
 
     def __init__(
         self,
@@ -70,94 +74,95 @@ class A2C:
         device: torch.device | str = "cpu",
         check_finite: bool = False,
     ) -> None:
-        check_cohort(configs, seeds, self.SHARED)
+        check_cohort(configs, seeds, self.SHARED_SETTINGS)
         self.device = torch.device(device)
         self.configs, self.learners = tuple(configs), len(configs)
-        self.encoder = trunk_for(spec.seen, spec.observation_shape)
-        layers = 2 if spec.seen == "state" else 1  # states have no trunk
-        self.actor, self.critic, self.extrinsic_critic = (
-            TanhHead(name, self.encoder.features, HIDDEN_UNITS, outputs, layers=layers)
-            for name, outputs in (("actor", spec.actions), ("critic", 1), ("extrinsic_critic", 1))
-        )
-        modules = (self.encoder, self.actor, self.critic)
-        self.layout = Layout({name: shape for each in modules for name, shape in each.layout.shapes.items()})
-        everyone = range(self.learners)
-        paid = [learner for learner in everyone if bonus is not None or configs[learner].has_bonus]
-        valued = [learner for learner in everyone if learner in paid or configs[learner].keep_extrinsic_critic]
-        self.paid, self.valued = indices(paid, self.device), indices(valued, self.device)
+        self.everyone = index_tensor(range(self.learners), self.device)
+        with_bonus = [each for each in range(self.learners) if bonus is not None or configs[each].has_bonus]
+        with_extrinsic = [
+            each for each in range(self.learners) if each in with_bonus or configs[each].keep_extrinsic_critic
+        ]
+        self.with_bonus = index_tensor(with_bonus, self.device)
+        self.with_extrinsic = index_tensor(with_extrinsic, self.device)
 
-        # One generator per learner and stack, so that having a bonus does not change a learner's policy.
+        # A generator per learner; that of the extrinsic critic comes last, so that having one changes no policy.
         generators = [torch_generator(seed, "parameters") for seed in seeds]
-        parameters = torch.cat([each.initial(generators) for each in modules], 1)
-        extrinsic = self.extrinsic_critic.initial([generators[each] for each in valued]) if valued else None
-        self.parameters = parameters.to(self.device).requires_grad_()
-        self.squares = torch.zeros_like(parameters, device=self.device)  # RMSprop's average of squared gradients
-        self.extrinsic_parameters = None if extrinsic is None else extrinsic.to(self.device).requires_grad_()
-        self.extrinsic_squares = None if extrinsic is None else torch.zeros_like(extrinsic, device=self.device)
+        layers = 2 if spec.observes == "state" else 1  # states have no encoder
+        self.encoder = make_encoder(spec.observes, spec.observation_shape, generators).to(self.device)
+        sizes = (self.encoder.features, HIDDEN_UNITS)
+        self.actor = TanhMLP(*sizes, spec.actions, generators, layers=layers).to(self.device)
+        self.critic = TanhMLP(*sizes, 1, generators, layers=layers).to(self.device)
+        self.extrinsic_critic: TanhMLP | None = None
+        if with_extrinsic:
+            generators = [generators[each] for each in with_extrinsic]
+            self.extrinsic_critic = TanhMLP(*sizes, 1, generators, layers=layers).to(self.device)
+        self.parameters = flatten_parameters(self.encoder, self.actor, self.critic)
+        self.squares = torch.zeros_like(self.parameters)  # RMSprop's average of squared gradients
+        self.extrinsic_parameters: Float[Tensor, "v p"] | None = None
+        self.extrinsic_squares: Float[Tensor, "v p"] | None = None
+        if self.extrinsic_critic is not None:
+            self.extrinsic_parameters = flatten_parameters(self.extrinsic_critic)
+            self.extrinsic_squares = torch.zeros_like(self.extrinsic_parameters)
 
         self._make_bonus(bonus, spec, seeds, check_finite=check_finite)
         self._read_settings()
-        self._prepare()
-        self._captured_update: Captured[UpdateOutput] | None = None
-        self._captured_from: tuple[Rollout, Int[Tensor, "l m"] | None] | None = None
-        self._captured_acts: dict[tuple[int, ...], CapturedCall[Tensor]] = {}
+        self.encoder.cache_matrices()
+        self._update_graph: CUDAGraph[UpdateOutput] | None = None
+        self._captured_memory: tuple[Rollout, Int[Tensor, "l m"] | None] | None = None
+        self._act_graphs: CUDAGraphs[Tensor] = CUDAGraphs(self.device)
 
     def _make_bonus(self, bonus: Bonus | None, spec: A2CSpec, seeds: Sequence[int], *, check_finite: bool) -> None:
-        """Make the bonus, and what it sees: a random encoder that is never trained, or positions."""
-        mine = [(self.configs[each], seeds[each]) for each in self.paid.tolist()]
+        """Make the bonus, and the features that it sees: of a random encoder that is never trained, or positions."""
+        mine = [(self.configs[each], seeds[each]) for each in self.with_bonus.tolist()]
         common = self.configs[0]
-        by_position = common.bonus_features == "position"
         self.random_encoder: RandomEncoder | StateFeatures | None = None
-        if mine and not by_position:
-            of_bonus = [torch_generator(seed, "random encoder") for _, seed in mine]
-            self.random_encoder = bonus_encoder(spec.seen, self.encoder, of_bonus, self.device)
+        if mine and common.bonus_features != "position":
+            generators = [torch_generator(seed, "random encoder") for _, seed in mine]
+            self.random_encoder = make_bonus_encoder(spec.observes, spec.observation_shape, generators, self.device)
         context = BonusContext(
             seeds=tuple(torch_seed(seed, "bonus") for _, seed in mine),
             environments=common.environments,
             actions=spec.actions,
-            gives=self.GIVES,
+            gives=self.BONUS_INPUTS,
         )
-        choices = [config.bonus for config, _ in mine]
-        dimensions = 2 if self.random_encoder is None else self.random_encoder.features
-        self.bonus = StackedBonus.given(
-            bonus, choices, context, agent="a2c", dimensions=dimensions, check_finite=check_finite
+        self.bonus = StackedBonus.for_agent(
+            bonus,
+            [config.bonus for config, _ in mine],
+            context,
+            agent="a2c",
+            dimensions=2 if self.random_encoder is None else self.random_encoder.features,
+            check_finite=check_finite,
         ).to(self.device)
-        # Those of the learners with a bonus who look at the next state.
-        looking = [row for row in range(len(mine)) if "next_features" in self.bonus.needs_of(row)]
-        self.looking_ahead = indices(looking, self.device)
-        # Whether what an environment shows first in a rollout is the first of its episode.
-        self.starts = torch.ones(len(mine), common.environments, dtype=torch.bool, device=self.device)
+        # Rows, among the learners with a bonus, of those whose bonus needs the features of next states.
+        needs_next = [row for row in range(len(mine)) if "next_features" in self.bonus.needs_of(row)]
+        self.needs_next_features = index_tensor(needs_next, self.device)
+        # Whether the first observations of the next rollout are the first of their episodes.
+        self.begins_episode = torch.ones(len(mine), common.environments, dtype=torch.bool, device=self.device)
 
     def _read_settings(self) -> None:
-        """Bring the settings of all learners into tensors."""
+        """Put the settings of all learners into tensors."""
         configs = self.configs
 
         def each(name: str) -> Float[Tensor, " l"]:
             return per_learner(configs, name, self.device)
+
+        def whether(conditions: Sequence[bool]) -> Bool[Tensor, " l"]:
+            return torch.tensor(conditions, device=self.device)
 
         self.discount, self.gae_lambda = each("discount"), each("gae_lambda")
         self.learning_rate = each("learning_rate")
         self.rms_decay, self.rms_epsilon = each("rms_decay"), each("rms_epsilon")
         self.entropy_coefficient, self.value_coefficient = each("entropy_coefficient"), each("value_coefficient")
         self.most_gradient_norm = each("most_gradient_norm")
-        self.beta = each("beta")[self.paid, None, None]
+        self.beta = each("beta")[self.with_bonus, None, None]
         self.step_cost = each("step_cost")[:, None, None]
-        trains_value = torch.tensor([config.values != "frozen" for config in configs], device=self.device)
-        self.trains_value = trains_value.float()
-        joins_reward = torch.tensor([config.injection == "reward" for config in configs], device=self.device)
-        self.joins_reward = joins_reward[:, None, None].float()
-        bootstraps = torch.tensor([config.time_limit == "bootstraps" for config in configs], device=self.device)
-        self.ends_at_limit = ~bootstraps[:, None, None]
-        self.bootstraps = bool(bootstraps.any())
-        # Whether rollouts must hold what actions led to: for the values of it, or for a bonus.
-        self.needs_next_observations = self.bootstraps or len(self.looking_ahead) > 0
-
-    @torch.no_grad()
-    def _prepare(self) -> None:
-        """Bring the parameters to the form in which they are applied until the next update."""
-        pieces = self.layout.pieces(self.parameters)
-        heads = {name: pieces[name] for head in (self.actor, self.critic) for name in head.layout.shapes}
-        self.acting = self.encoder.prepare(pieces) | heads
+        self.trains_extrinsic = whether([config.values != "frozen" for config in configs]).float()
+        # Whether the bonus is added to the reward, before GAE; or to the advantage, after it.
+        self.adds_to_reward = whether([config.injection == "reward" for config in configs])[:, None, None].float()
+        bootstraps = whether([config.time_limit == "bootstraps" for config in configs])
+        self.truncation_terminates = ~bootstraps[:, None, None]
+        self.any_bootstraps = bool(bootstraps.any())
+        self.needs_next_observations = self.any_bootstraps or len(self.needs_next_features) > 0
 
     @torch.no_grad()
     def act(
@@ -169,27 +174,19 @@ class A2C:
         """Choose an action for every environment of some learners.
 
         Args:
-            observations: What the environments show, on the host or the device.
-            uniforms: A random number in [0, 1) for each, which samples the action; None for the likeliest action.
+            observations: Of every environment, on the host or the device.
+            uniforms: Random numbers in [0, 1), by which actions are sampled; None for the likeliest actions.
             learners: Whose environments these are.
         """
-        if self._captured_update is None or uniforms is None:
-            return self._act(observations.to(self.device), uniforms, learners)
-        key = (*learners.indices(self.learners), *observations.shape)
-        if key not in self._captured_acts:
-            self._captured_acts[key] = CapturedCall(
-                lambda shown, drawn: self._act(shown, drawn, learners), observations, uniforms, device=self.device
-            )
-        return self._captured_acts[key](observations, uniforms)
+        if uniforms is None:
+            return self._logits(observations.to(self.device), learners).argmax(-1)
+        return self._act_graphs(self._act, observations, uniforms, learners=learners)
 
     def _act(
-        self, observations: Shaped[Tensor, "l n ..."], uniforms: Float[Tensor, "l n"] | None, learners: slice
+        self, observations: Shaped[Tensor, "l n ..."], uniforms: Float[Tensor, "l n"], learners: slice
     ) -> Int[Tensor, "l n"]:
-        logits = self._logits(observations, learners)
-        if uniforms is None:
-            return logits.argmax(-1)
-        below = logits.softmax(-1).cumsum(-1) <= uniforms.unsqueeze(-1)
-        return below[..., :-1].sum(-1)
+        cumulative = self._logits(observations, learners).softmax(-1).cumsum(-1)
+        return (cumulative <= uniforms.unsqueeze(-1))[..., :-1].sum(-1)
 
     @torch.no_grad()
     def action_probabilities(
@@ -199,213 +196,225 @@ class A2C:
         return self._logits(observations, learners).softmax(-1)
 
     def _logits(self, observations: Shaped[Tensor, "l n ..."], learners: slice) -> Float[Tensor, "l n a"]:
-        acting = {name: piece[learners] for name, piece in self.acting.items()}
-        return self.actor(acting, self.encoder(acting, observations))
-
-    @property
-    def can_be_captured(self) -> bool:
-        """Whether updates are not captured yet but could be: the memory of a bonus grows at first."""
-        return self._captured_update is None and self.bonus.is_capturable
-
-    def release_capture(self) -> None:
-        """Run operation by operation again."""
-        self._captured_update, self._captured_from = None, None
-        self._captured_acts.clear()
-
-    def capture(self, rollout: Rollout, order: Int[Tensor, "l m"] | None = None) -> None:
-        """Replay the update from this memory, and the choice of actions after it, as CUDA graphs from now on."""
-        self._captured_update = Captured(lambda: self._update(rollout, None, order))
-        self._captured_from = rollout, order
+        logits: Tensor = self.actor(self.encoder(observations, learners), learners)
+        return logits
 
     def update(
         self,
         rollout: Rollout,
-        values: Float[Tensor, "l n t"] | None = None,
-        order: Int[Tensor, "l m"] | None = None,
+        exact_values: Float[Tensor, "l n t"] | None = None,
+        value_permutation: Int[Tensor, "l m"] | None = None,
     ) -> UpdateOutput:
-        """Learn from a rollout; what is returned is overwritten by the next update.
+        """Update actor and critics on a rollout; the output is overwritten by the next update.
 
         Args:
-            rollout: What happened, under the present parameters.
-            values: What the bonus conditions on; the extrinsic critic's if not given, or where it is NaN.
-            order: Whose value, by its place among the states of the rollout, the bonus sees with each; its own if not
-                given.
+            rollout: Of the present policies.
+            exact_values: What the bonus conditions on instead of the extrinsic critic's values, but where it is NaN.
+            value_permutation: The state whose value the bonus sees with each state; its own if not given.
         """
-        captured = self._captured_from
-        if self._captured_update and captured and values is None and rollout is captured[0] and order is captured[1]:
-            return self._captured_update()
-        return self._update(rollout, values, order)
+        memory = self._captured_memory
+        is_captured = memory is not None and rollout is memory[0] and value_permutation is memory[1]
+        if self._update_graph is not None and is_captured and exact_values is None:
+            return self._update_graph()
+        return self._update(rollout, exact_values, value_permutation)
 
     def _update(
-        self, rollout: Rollout, values: Float[Tensor, "l n t"] | None, order: Int[Tensor, "l m"] | None
+        self,
+        rollout: Rollout,
+        exact_values: Float[Tensor, "l n t"] | None,
+        value_permutation: Int[Tensor, "l m"] | None,
     ) -> UpdateOutput:
-        learners, n, t = rollout.actions.shape
-        pieces = self.layout.pieces(self.parameters)
-        encoder = self.encoder.prepare(pieces)
-        features = self.encoder(encoder, rollout.observations.flatten(1, 2))
-        with torch.no_grad():  # what each action led to, before any reset, where that is needed
-            next_features = None
-            if rollout.next_observations is not None and self.bootstraps:
-                next_features = self.encoder(encoder, rollout.next_observations.flatten(1, 2))
-        critic = self.critic(pieces, features).view(learners, n, t + 1)
+        shape = learners, environments, steps = rollout.actions.shape
         ended = rollout.terminated | rollout.truncated
-        terminated = rollout.terminated | (rollout.truncated & self.ends_at_limit)
-
-        # The value of the task's own rewards: nothing of it reaches the encoder, nothing of the bonus reaches it.
-        extrinsic_loss, extrinsic = self._extrinsic(features.detach(), next_features, rollout, terminated, ended)
-
-        # The bonus of s_t, weighted by beta, and less the cost of a step: what joins the reward, or the advantage.
+        terminated = rollout.terminated | (rollout.truncated & self.truncation_terminates)
+        features = self.encoder(rollout.observations.flatten(1, 2))
+        next_observations = rollout.next_observations if self.any_bootstraps else None
         with torch.no_grad():
-            condition = extrinsic if values is None else torch.where(values.isnan(), extrinsic, values)
-            condition = condition if order is None else condition.flatten(1).gather(1, order).view_as(condition)
-            paid, bonus = self.weighted_bonus(rollout, condition)
-            joining = bonus - self.step_cost
-            joined = rollout.rewards + joining * self.joins_reward
+            next_features = None if next_observations is None else self.encoder(next_observations.flatten(1, 2))
+        values = self.critic(features).view(learners, environments, steps + 1)
+
+        # The extrinsic critic: the task's rewards alone, and no gradient to the encoder.
+        extrinsic_loss, extrinsic_values = self._extrinsic(features.detach(), next_features, rollout, terminated, ended)
+
+        # The bonus enters here: beta times it, less a step cost, is added to the rewards or to the advantages.
+        with torch.no_grad():
+            condition = extrinsic_values
+            if exact_values is not None:
+                condition = torch.where(exact_values.isnan(), extrinsic_values, exact_values)
+            if value_permutation is not None:
+                condition = condition.flatten(1).gather(1, value_permutation).view_as(condition)
+            bonus, weighted_bonus = self.weighted_bonus(rollout, condition)
+            added = weighted_bonus - self.step_cost
             advantages = gae(
-                joined,
-                critic[..., :-1],
-                critic[..., 1:] if next_features is None else self.critic(pieces, next_features).view(learners, n, t),
+                rollout.rewards + added * self.adds_to_reward,
+                values[..., :-1],
+                values[..., 1:] if next_features is None else self.critic(next_features).view(shape),
                 terminated,
                 ended,
                 discount=self.discount[:, None],
                 gae_lambda=self.gae_lambda[:, None],
             )
-            advantages += joining * (1 - self.joins_reward)
-            returns = critic[..., :-1] + advantages  # so the critic learns bonus and cost too, either way
+            advantages += added * (1 - self.adds_to_reward)
+            returns = values[..., :-1] + advantages  # either way, the critic learns bonus and cost too
 
-        logits = self.actor(pieces, features.view(learners, n, t + 1, -1)[:, :, :-1].flatten(1, 2))
-        log_policy = logits.log_softmax(-1)
-        log_taken = log_policy.gather(-1, rollout.actions.reshape(learners, n * t, 1)).view(learners, n, t)
-        policy_loss = -(log_taken * advantages).mean((1, 2))
-        entropy = -(log_policy.exp() * log_policy).sum(-1).mean(1)
-        value_loss = (critic[..., :-1] - returns).square().mean((1, 2))
+        # -log pi(a|s) * advantage - entropy, and the squared errors of the critics.
+        logits = self.actor(features.view(learners, environments, steps + 1, -1)[:, :, :-1].flatten(1, 2))
+        log_probs = logits.log_softmax(-1)
+        log_prob = log_probs.gather(-1, rollout.actions.reshape(learners, -1, 1)).view(shape)
+        policy_loss = -(log_prob * advantages).mean((1, 2))
+        entropy = -(log_probs.exp() * log_probs).sum(-1).mean(1)
+        value_loss = (values[..., :-1] - returns).square().mean((1, 2))
         loss = policy_loss - self.entropy_coefficient * entropy
-        loss = loss + self.value_coefficient * (value_loss + extrinsic_loss * self.trains_value)
-        gradient_norm = self._descend(loss)
-        self._prepare()
+        loss = loss + self.value_coefficient * (value_loss + extrinsic_loss * self.trains_extrinsic)
+        gradient_norm = self._gradient_step(loss)
         metrics = {
             "policy_entropy": entropy.detach(),
             "policy_loss": policy_loss.detach(),
             "value_loss": value_loss.detach(),
             "extrinsic_value_loss": extrinsic_loss.detach(),
-            "critic_mean": critic.detach().mean((1, 2)),
+            "critic_mean": values.detach().mean((1, 2)),
             "gradient_norm": gradient_norm,
-            **({} if values is None else _agreement(extrinsic.flatten(1), values.flatten(1))),
         }
-        return UpdateOutput(metrics, paid)
+        if exact_values is not None:
+            metrics |= _agreement(extrinsic_values.flatten(1), exact_values.flatten(1))
+        return UpdateOutput(metrics, bonus)
 
     def _extrinsic(
         self,
         features: Float[Tensor, "l m_and_n f"],
         next_features: Float[Tensor, "l m f"] | None,
         rollout: Rollout,
-        terminated: Tensor,
-        ended: Tensor,
+        terminated: Bool[Tensor, "l n t"],
+        ended: Bool[Tensor, "l n t"],
     ) -> tuple[Float[Tensor, " l"], Float[Tensor, "l n t"]]:
         """Return the extrinsic critic's loss and values; zeros for learners that have none."""
-        learners, n, t = rollout.actions.shape
-        if self.extrinsic_parameters is None:
-            return features.new_zeros(learners), features.new_zeros(learners, n, t)
-        who = self.valued
-        pieces = self.extrinsic_critic.layout.pieces(self.extrinsic_parameters)
-        estimates = self.extrinsic_critic(pieces, rows_of(who, features)).view(len(who), n, t + 1)
+        learners, environments, steps = rollout.actions.shape
+        if self.extrinsic_critic is None:
+            return features.new_zeros(learners), torch.zeros_like(rollout.rewards)
+        subset = self.with_extrinsic
+        values = self.extrinsic_critic(gather_rows(features, subset)).view(len(subset), environments, steps + 1)
         with torch.no_grad():
+            next_values = values[..., 1:]
+            if next_features is not None:
+                next_values = self.extrinsic_critic(gather_rows(next_features, subset)).view_as(next_values)
             advantages = gae(
-                rows_of(who, rollout.rewards),
-                estimates[..., :-1],
-                estimates[..., 1:]
-                if next_features is None
-                else self.extrinsic_critic(pieces, rows_of(who, next_features)).view(len(who), n, t),
-                rows_of(who, terminated),
-                rows_of(who, ended),
-                discount=self.discount[who, None],
-                gae_lambda=self.gae_lambda[who, None],
+                gather_rows(rollout.rewards, subset),
+                values[..., :-1],
+                next_values,
+                gather_rows(terminated, subset),
+                gather_rows(ended, subset),
+                discount=self.discount[subset, None],
+                gae_lambda=self.gae_lambda[subset, None],
             )
-            returns = estimates[..., :-1] + advantages
-        losses = among_all(who, (estimates[..., :-1] - returns).square().mean((1, 2)), learners)
-        return losses, among_all(who, estimates[..., :-1].detach(), learners)
+            returns = values[..., :-1] + advantages
+        loss = (values[..., :-1] - returns).square().mean((1, 2))
+        return scatter_rows(loss, subset, learners), scatter_rows(values[..., :-1].detach(), subset, learners)
 
     def weighted_bonus(
         self, rollout: Rollout, values: Float[Tensor, "l n t"]
     ) -> tuple[StackedOutput | None, Float[Tensor, "l n t"]]:
-        """Return the bonus of those who are paid one, and beta times it for each state; zeros for learners without."""
-        if not len(self.paid):
+        """Return the bonus of the learners that have one, and beta times it for each state; zeros for the others."""
+        subset = self.with_bonus
+        if not len(subset):
             return None, torch.zeros_like(values)
         if self.random_encoder is None:
-            features = rows_of(self.paid, rollout.positions).flatten(1, 2)
+            features = gather_rows(rollout.positions, subset).flatten(1, 2)
         else:
-            features = self.random_encoder(rows_of(self.paid, rollout.observations)[:, :, :-1].flatten(1, 2))
-        given: dict[str, Callable[[], Tensor]] = {
-            "values": lambda: rows_of(self.paid, values).flatten(1),
-            "rewards": lambda: rows_of(self.paid, rollout.rewards).flatten(1),
-            "actions": lambda: rows_of(self.paid, rollout.actions).flatten(1),
-            "next_features": lambda: next_features(rollout, self.random_encoder, self.paid, self.looking_ahead),
-            "episode_starts": lambda: episode_starts(rollout, self.paid, self.starts),
+            features = self.random_encoder(gather_rows(rollout.observations, subset)[:, :, :-1].flatten(1, 2))
+        inputs: dict[str, Callable[[], Tensor]] = {
+            "values": lambda: gather_rows(values, subset).flatten(1),
+            "rewards": lambda: gather_rows(rollout.rewards, subset).flatten(1),
+            "actions": lambda: gather_rows(rollout.actions, subset).flatten(1),
+            "next_features": lambda: next_features_of(rollout, self.random_encoder, subset, self.needs_next_features),
+            "episode_starts": lambda: episode_starts(rollout, subset, self.begins_episode),
         }
-        batch = {name: given[name]() for name in self.bonus.needs}
-        output = self.bonus(features, **batch)
-        if self.bonus.learns:
-            self.bonus.learn(BonusBatch(features, **batch))
-        reward = output.reward.view(len(self.paid), *values.shape[1:])
-        return output, among_all(self.paid, self.beta * reward, self.learners)
+        output = self.bonus.compute_and_learn(features, **{name: inputs[name]() for name in self.bonus.needs})
+        reward = output.reward.view(len(subset), *values.shape[1:])
+        return output, scatter_rows(self.beta * reward, subset, self.learners)
 
-    def _descend(self, loss: Float[Tensor, " l"]) -> Float[Tensor, " l"]:
+    def _gradient_step(self, loss: Float[Tensor, " l"]) -> Float[Tensor, " l"]:
         """Take one step of RMSprop down each learner's own gradient, clipped to its own norm, and return the norms."""
-        stacks: list[tuple[Stack, Stack, slice | Tensor]] = [(self.parameters, self.squares, slice(None))]
-        if self.extrinsic_parameters is not None and self.extrinsic_squares is not None:
-            stacks.append((self.extrinsic_parameters, self.extrinsic_squares, self.valued))
-        gradients = torch.autograd.grad(loss.sum(), [parameters for parameters, _, _ in stacks])
+        modules, extrinsic = parameters_of(self.encoder, self.actor, self.critic), parameters_of(self.extrinsic_critic)
+        gradients = [each.flatten(1) for each in torch.autograd.grad(loss.sum(), modules + extrinsic)]
         with torch.no_grad():
-            square_norm = gradients[0].square().sum(1)
-            for gradient in gradients[1:]:
-                square_norm = square_norm.index_add(0, self.valued, gradient.square().sum(1))
+            gradient = torch.cat(gradients[: len(modules)], 1)
+            stacks = [(self.parameters, self.squares, gradient, self.everyone)]
+            square_norm = gradient.square().sum(1)
+            if self.extrinsic_parameters is not None and self.extrinsic_squares is not None:
+                gradient = torch.cat(gradients[len(modules) :], 1)
+                stacks.append((self.extrinsic_parameters, self.extrinsic_squares, gradient, self.with_extrinsic))
+                square_norm = square_norm.index_add(0, self.with_extrinsic, gradient.square().sum(1))
             norm = square_norm.sqrt()
-            shrink = (self.most_gradient_norm / (norm + 1e-6)).clamp(max=1.0)
-            for (parameters, squares, who), gradient in zip(stacks, gradients, strict=True):
-                rms_step(
+            scale = (self.most_gradient_norm / (norm + 1e-6)).clamp(max=1.0)
+            for parameters, squares, gradient, learners in stacks:
+                rmsprop_step(
                     parameters,
                     squares,
-                    gradient.mul_(shrink[who, None]),
-                    rate=self.learning_rate[who, None],
-                    decay=self.rms_decay[who, None],
-                    epsilon=self.rms_epsilon[who, None],
+                    gradient.mul_(scale[learners, None]),
+                    rate=self.learning_rate[learners, None],
+                    decay=self.rms_decay[learners, None],
+                    epsilon=self.rms_epsilon[learners, None],
                 )
+        self.encoder.cache_matrices()
         return norm
+
+    @property
+    def can_be_captured(self) -> bool:
+        """Whether updates are not captured yet but could be: the memory of a bonus grows at first."""
+        return self._update_graph is None and self.bonus.is_capturable
+
+    def capture(self, rollout: Rollout, value_permutation: Int[Tensor, "l m"] | None = None) -> None:
+        """Replay updates from this memory, and the choice of actions, as CUDA graphs from now on."""
+        self._update_graph = CUDAGraph(lambda: self._update(rollout, None, value_permutation))
+        self._captured_memory = rollout, value_permutation
+        self._act_graphs.enable()
+
+    def release_capture(self) -> None:
+        """Run operation by operation again."""
+        self._update_graph, self._captured_memory = None, None
+        self._act_graphs.disable()
 
     def learner_state(self, learner: int) -> dict[str, Any]:
         """Return everything of one learner that a restart needs; it does not depend on the rest of the cohort."""
-        state: dict[str, Any] = {name: row.detach().cpu().clone() for name, row in _rows(self, learner).items()}
-        row = place_of(learner, self.paid)
+        state: dict[str, Any] = {name: row.cpu().clone() for name, row in self._learner_rows(learner).items()}
+        row = index_of(learner, self.with_bonus)
         if row is not None:
             state["bonus"] = self.bonus.learner_state(row)
             state |= {} if self.random_encoder is None else self.random_encoder.learner_state(row)
             if "episode_starts" in self.bonus.needs_of(row):
-                state["starts"] = self.starts[row].cpu().clone()
+                state["starts"] = self.begins_episode[row].cpu().clone()
         return state
 
     @torch.no_grad()
     def load_learner_state(self, learner: int, state: dict[str, Any]) -> None:
         """Load one learner's state."""
-        # What is remembered of observations is not there in checkpoints of a GPU.
-        mine, theirs = (sorted(each.keys() - {"remembered"}) for each in (self.learner_state(learner), state))
-        if mine != theirs:
-            raise ValueError(f"the learner has {mine}, but the checkpoint holds {theirs}")
-        for name, rows in _rows(self, learner).items():
+        # Checkpoints of a GPU have no cache of the random encoder.
+        check_same_entries(self.learner_state(learner), state, optional=frozenset(("remembered",)))
+        for name, rows in self._learner_rows(learner).items():
             rows.copy_(state[name])
-        row = place_of(learner, self.paid)
+        row = index_of(learner, self.with_bonus)
         if row is not None:
             self.bonus.load_learner_state(row, state["bonus"])
             if self.random_encoder is not None:
                 self.random_encoder.load_learner_state(row, state)
             if "starts" in state:
-                self.starts[row] = state["starts"].to(self.device)
-        self._prepare()
+                self.begins_episode[row] = state["starts"].to(self.device)
+        self.encoder.cache_matrices()
+
+    def _learner_rows(self, learner: int) -> dict[str, Tensor]:
+        """Return the rows of all matrices that belong to a learner."""
+        rows = {"parameters": self.parameters[learner], "squares": self.squares[learner]}
+        row = index_of(learner, self.with_extrinsic)
+        if row is not None and self.extrinsic_parameters is not None and self.extrinsic_squares is not None:
+            rows["extrinsic_parameters"] = self.extrinsic_parameters[row]
+            rows["extrinsic_squares"] = self.extrinsic_squares[row]
+        return rows
 
     @torch.no_grad()
     def load_policy(self, learner: int, state: dict[str, Any]) -> None:
         """Load the policy alone from one learner's state, whatever its bonus was."""
         self.parameters[learner].copy_(state["parameters"])
-        self._prepare()
+        self.encoder.cache_matrices()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of every learner."""
@@ -417,19 +426,9 @@ class A2C:
             self.load_learner_state(learner, state[str(learner)])
 
 
-def _agreement(guessed: Float[Tensor, "l m"], exact: Float[Tensor, "l m"]) -> dict[str, Float[Tensor, " l"]]:
-    """Return how well the extrinsic critic knows the exact values; NaN for learners that have none."""
-    error = (guessed - exact).square().mean(-1).sqrt()
-    apart, exact_apart = (each - each.mean(-1, keepdim=True) for each in (guessed, exact))
-    spread = apart.square().sum(-1).sqrt() * exact_apart.square().sum(-1).sqrt()
-    return {"exact_value_rmse": error, "exact_value_correlation": (apart * exact_apart).sum(-1) / spread}
-
-
-def _rows(agent: A2C, learner: int) -> dict[str, Tensor]:
-    """Return the rows of all stacks that are a learner's."""
-    rows = {"parameters": agent.parameters[learner], "squares": agent.squares[learner]}
-    row = place_of(learner, agent.valued)
-    if row is not None and agent.extrinsic_parameters is not None and agent.extrinsic_squares is not None:
-        rows["extrinsic_parameters"] = agent.extrinsic_parameters[row]
-        rows["extrinsic_squares"] = agent.extrinsic_squares[row]
-    return rows
+def _agreement(values: Float[Tensor, "l m"], exact: Float[Tensor, "l m"]) -> dict[str, Float[Tensor, " l"]]:
+    """Return how close the extrinsic critic is to the exact values; NaN for learners without those."""
+    error = (values - exact).square().mean(-1).sqrt()
+    centred, exact_centred = (each - each.mean(-1, keepdim=True) for each in (values, exact))
+    spread = centred.square().sum(-1).sqrt() * exact_centred.square().sum(-1).sqrt()
+    return {"exact_value_rmse": error, "exact_value_correlation": (centred * exact_centred).sum(-1) / spread}

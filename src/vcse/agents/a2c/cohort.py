@@ -16,10 +16,10 @@ from vcse.agents.a2c.player import A2CPlayer
 from vcse.agents.a2c.settings import A2CSettings
 from vcse.agents.entry import Policies
 from vcse.agents.lockstep import Lockstep
-from vcse.agents.value_order import ValueOrder
+from vcse.agents.value_permutation import ValuePermutation
 from vcse.envs.interface import Environments, Making, Observations, Positions, SeededEpisodes
 from vcse.envs.tasks import make_environments, observation_kind, task_spec
-from vcse.nets.observers import trunk_for
+from vcse.nets.observers import make_encoder
 from vcse.replay.rollouts import Rollouts
 from vcse.runs.checkpoint import fitting
 from vcse.runs.config import RunConfig
@@ -32,19 +32,19 @@ ENVIRONMENT_SEED_STRIDE = 10_000  # environment i of a run has seed + 10,000 i, 
 RECENT_EPISODES = 100
 MAP_SIDE = 25  # no MiniGrid is larger
 BLIND_TO_THE_GOAL = (
-    "which thing is the goal changes from episode to episode and is said by the mission alone, which is not shown to "
-    "the agent: it can but guess"
+    "which thing is the goal changes from episode to episode and is given by the mission alone, which the agent does "
+    "not observe: it can only guess"
 )
 
 
 def check(config: RunConfig) -> None:
-    """Refuse maps that are too small for the encoder, and what a task has no use for."""
+    """Refuse maps that are too small for the encoder, and settings that do not fit the task."""
     spec, settings = task_spec(config.task), A2CSettings.of(config.settings)
-    trunk_for(observation_kind(config.task), spec.observation_shape)
+    make_encoder(observation_kind(config.task), spec.observation_shape, [torch.Generator()])  # which may refuse it
     shows_no_map = spec.is_foreign or observation_kind(config.task) == "state"
     if shows_no_map and (settings.bonus_features == "position" or config.visits_every_frames > 0):
         asked = "visits_every_frames" if config.visits_every_frames > 0 else "bonus_features position"
-        raise ValueError(f"{asked} needs the agent's position on a map, of which {config.task} says nothing")
+        raise ValueError(f"{asked} needs the agent's position on a map, which {config.task} does not have")
     if settings.bonus.needs_rewards and spec.rewards_only_the_goal:
         raise ValueError(
             f"bonus {settings.bonus.name} conditions on the reward, which {config.task} gives only at the goal: nearly "
@@ -64,7 +64,7 @@ def warning(config: RunConfig) -> str:
 def in_common(config: RunConfig) -> tuple[Hashable, ...]:
     """Return what runs must have in common: what they see and can do, and what learners of one stack share."""
     spec, kind = task_spec(config.task), observation_kind(config.task)
-    return kind, spec.observation_shape, spec.actions, *(getattr(config.settings, name) for name in A2C.SHARED)
+    return kind, spec.observation_shape, spec.actions, *(getattr(config.settings, name) for name in A2C.SHARED_SETTINGS)
 
 
 class Group:
@@ -78,7 +78,7 @@ class Group:
 
 
 class A2CCohort(Lockstep[A2CSettings]):
-    """Runs of A2C that are trained in lockstep. Runs of one task must stand side by side."""
+    """Runs of A2C that are trained in lockstep. Runs of one task must be adjacent."""
 
     rows_show_evaluations = False
     evaluates_at_start = False
@@ -93,11 +93,11 @@ class A2CCohort(Lockstep[A2CSettings]):
         threads: int = 1,
         replay_place: str | None = None,
     ) -> None:
-        del replay_place  # what was seen since the last update is little
+        del replay_place  # a rollout takes little memory
         super().__init__(directories, A2CSettings, device=device, threads=threads)
         shape, environments = self.spec.observation_shape, self.common.environments
-        seen = observation_kind(self.configs[0].task)
-        self.agent = A2C(A2CSpec(shape, self.spec.actions, seen), self.settings, self.seeds, device=device)
+        kind = observation_kind(self.configs[0].task)
+        self.agent = A2C(A2CSpec(shape, self.spec.actions, kind), self.settings, self.seeds, device=device)
         learners = len(self.configs)
         self.rollouts = Rollouts(
             learners=learners,
@@ -106,20 +106,20 @@ class A2CCohort(Lockstep[A2CSettings]):
             observation_shape=shape,
             keep_next_observations=self.agent.needs_next_observations,
             device=self.agent.device,
-            dtype=torch.float32 if seen == "state" else torch.uint8,
+            dtype=torch.float32 if kind == "state" else torch.uint8,
         )
-        self.success_is_said = self.spec.has_success or self.spec.is_foreign
+        self.reports_success = self.spec.has_success or self.spec.is_foreign
         self.update = 0
         self.step_frames = self.common.frames_per_update
         self.timing_every_frames = self.configs[0].row_every_frames
-        self.keep_account(self.agent.paid, environments=environments, recent=RECENT_EPISODES)
+        self.count_episodes(self.agent.with_bonus, environments=environments, recent=RECENT_EPISODES)
         self.visits = np.zeros((learners, 1, MAP_SIDE, MAP_SIDE), dtype=np.int64)  # the last slice is being counted
         self.visits_every_frames = self.configs[0].visits_every_frames
         self.new_actions: list[np.ndarray] = []
         self.captures = self.agent.device.type == "cuda"
         self.groups = self._make_groups()
         sources, states = [each.values for each in self.settings], self.common.frames_per_update
-        self.value_order = ValueOrder(sources, self.seeds, states, self.agent.device)
+        self.value_permutation = ValuePermutation(sources, self.seeds, states, self.agent.device)
         self.exact_values = ExactValues(self.settings, [(each.learners, each.environments) for each in self.groups])
 
     @property
@@ -128,7 +128,7 @@ class A2CCohort(Lockstep[A2CSettings]):
         return self.update * self.step_frames
 
     def begin(self) -> None:
-        """Begin nothing: the environments are reset when they are made."""
+        """Do nothing: the environments are reset when they are made."""
 
     def close(self) -> None:
         """End the simulators."""
@@ -139,7 +139,7 @@ class A2CCohort(Lockstep[A2CSettings]):
         """Collect one rollout and learn from it."""
         self._collect()
         self.timer.start()
-        rollout, order = self.rollouts.complete(), self.value_order.of_update(self.update)
+        rollout, order = self.rollouts.complete(), self.value_permutation.of_update(self.update)
         if self.captures and self.eager_updates >= EAGER_UPDATES and self.agent.can_be_captured:
             self.agent.capture(rollout, order)  # all that has to be loaded is, and shapes no longer change
         self.eager_updates += 1
@@ -148,14 +148,14 @@ class A2CCohort(Lockstep[A2CSettings]):
         self.update += 1
         if is_due(self.visits_every_frames, frame=self.frame, step_frames=self.step_frames):
             self.visits = np.concatenate((self.visits, np.zeros_like(self.visits[:, :1])), 1)
-        self.bonus_mean.take(self.output.bonus)
+        self.bonus_mean.add(self.output.bonus)
         self.timer.lap("update")
 
     def _collect(self) -> None:
         """Step every environment through a rollout. Groups take turns: one acts while the others are stepped."""
         shape = tuple(self.rollouts.rollout.actions.shape)
-        drawn = [uniforms(config.seed, "actions", self.update, shape[1:]) for config in self.configs]
-        noise = torch.from_numpy(np.stack(drawn)).to(self.agent.device)
+        sampled = [uniforms(config.seed, "actions", self.update, shape[1:]) for config in self.configs]
+        noise = torch.from_numpy(np.stack(sampled)).to(self.agent.device)
         for t in range(shape[2]):
             for group in self.groups:
                 if t > 0:
@@ -163,23 +163,23 @@ class A2CCohort(Lockstep[A2CSettings]):
                 self._send(group, t, noise)
         for group in self.groups:
             self._receive(group, shape[2] - 1)
-            self._show(group, shape[2])
+            self._store_observations(group, shape[2])
         self.new_actions.append(self.rollouts.rollout.actions.to("cpu", torch.uint8).numpy())
 
-    def _show(self, group: Group, t: int) -> Tensor:
-        """Put what a group's environments show into the rollout, and return it as it lies there."""
+    def _store_observations(self, group: Group, t: int) -> Tensor:
+        """Store a group's observations in the rollout, and return them there."""
         observations = self.rollouts.rollout.observations[group.learners, :, t]
         observations.copy_(torch.from_numpy(group.observations).view(observations.shape))
         return observations
 
     def _send(self, group: Group, t: int, noise: Tensor) -> None:
         self.timer.start()
-        shown = self._show(group, t)
+        observations = self._store_observations(group, t)
         self.exact_values.remember(group.learners, t)
         if group.positions is not None:
-            positions = torch.from_numpy(group.positions).view(*shown.shape[:2], 2)
+            positions = torch.from_numpy(group.positions).view(*observations.shape[:2], 2)
             self.rollouts.keep_positions(group.learners, t, positions)
-        actions = self.agent.act(shown, noise[group.learners, :, t], group.learners)
+        actions = self.agent.act(observations, noise[group.learners, :, t], group.learners)
         self.rollouts.rollout.actions[group.learners, :, t] = actions
         group.environments.send(actions.flatten().cpu().numpy())
         self.timer.lap("act")
@@ -198,7 +198,7 @@ class A2CCohort(Lockstep[A2CSettings]):
             next_observations=torch.from_numpy(step.next_observations).view(*shape, *step.next_observations.shape[1:]),
             next_positions=positions,
         )
-        self.episodes.take(group.learners, step.rewards, step.ended, step.success, step.success_said)
+        self.episodes.add(group.learners, step.rewards, step.ended, step.success, step.success_reported)
         if self.visits_every_frames > 0 and step.next_positions is not None:
             learner = np.repeat(np.arange(group.learners.start, group.learners.stop), shape[1])
             np.add.at(self.visits[:, -1], (learner, *step.next_positions.T), 1)
@@ -213,8 +213,8 @@ class A2CCohort(Lockstep[A2CSettings]):
         rows = []
         for learner, settings in enumerate(self.settings):
             row = self.episodes.row(self.frame, learner, bonus_mean[learner])
-            # What is known of exact values is not for those who train beside.
-            unknown = () if self.exact_values.wants(learner) else OF_EXACT_VALUES
+            # Columns of exact values are for the learners that condition on them.
+            unknown = () if self.exact_values.conditions(learner) else OF_EXACT_VALUES
             metrics = [name for name in self.output.metrics if name not in unknown]
             # Where the reward is not conditioned on, a run has no columns for it.
             of_bonus = SHOWN_OF_BONUS if settings.bonus.needs_rewards else BONUS_COLUMNS
@@ -264,9 +264,9 @@ class A2CCohort(Lockstep[A2CSettings]):
         ]
 
     def _environment_state(self, learner: int) -> dict[str, Any]:
-        """Return what else there is of a task whose episodes have seeds of their own, or say success."""
+        """Return what else there is of a task whose episodes have seeds of their own, or report success."""
         group, mine = self._place_of(learner)
-        found: dict[str, Any] = self.episodes.success_state(learner) if self.success_is_said else {}
+        found: dict[str, Any] = self.episodes.success_state(learner) if self.reports_success else {}
         if isinstance(group.environments, SeededEpisodes):
             found["progress"] = torch.from_numpy(group.environments.progress()[mine])
         return found
@@ -285,7 +285,7 @@ class A2CCohort(Lockstep[A2CSettings]):
                 self.agent.load_learner_state(learner, state["agent"])
             self.episodes.load_learner_state(learner, state["episodes"])
             self.bonus_mean.load_learner_state(learner, state)
-            if self.success_is_said:
+            if self.reports_success:
                 self.episodes.load_success_state(learner, state)
         self.visits = np.stack([state["visits"].numpy() for state in states])
         self._replay(states)
@@ -293,7 +293,7 @@ class A2CCohort(Lockstep[A2CSettings]):
             self.check_replayed(learner, torch.from_numpy(self._observations(learner)), state["observations"])
 
     def _replay(self, states: Sequence[dict[str, Any]]) -> None:
-        """Bring the environments, which cannot be saved, to where they were: the same actions from the same seeds."""
+        """Replay the environments, which cannot be saved, to where they were: the same actions from the same seeds."""
         environments, steps = self.rollouts.rollout.actions.shape[1:]
         count = self.update * environments * steps
         taken = np.stack([directory.read_log("actions.bin", count, np.uint8) for directory in self.directories])
@@ -328,7 +328,7 @@ class A2CCohort(Lockstep[A2CSettings]):
         tasks = [config.task for config in self.configs]
         bounds = [0, *(i for i in range(1, len(tasks)) if tasks[i] != tasks[i - 1]), len(tasks)]
         if len(set(tasks)) < len(bounds) - 1:
-            raise ValueError("runs of one task must stand side by side in a cohort")
+            raise ValueError("runs of one task must be adjacent in a cohort")
         if len(bounds) == 2 and len(tasks) > 1:
             bounds.insert(1, len(tasks) // 2)
         threads = max(1, 2 * self.threads // (len(bounds) - 1))  # half of the groups act while the others are stepped

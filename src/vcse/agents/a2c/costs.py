@@ -2,10 +2,12 @@
 
 import math
 
+import torch
+
 from vcse.agents.a2c.settings import A2CSettings
 from vcse.envs.interface import ObservationKind
 from vcse.envs.tasks import observation_kind, task_spec
-from vcse.nets.observers import trunk_for
+from vcse.nets.observers import make_encoder
 from vcse.runs.checkpoint import KEPT
 from vcse.runs.config import RunConfig
 from vcse.runs.resources import CHECKPOINT_COPIES, Needs
@@ -46,7 +48,8 @@ def needs(config: RunConfig) -> Needs:
     if _sees_otherwise(config) and observation_kind(config.task) == "image":
         shape = task_spec(config.task).observation_shape
         per_state += BYTES_PER_PIXEL * math.prod(shape)
-        checkpoints += BYTES_PER_PARAMETER * trunk_for("image", shape).layout.size
+        encoder = make_encoder("image", shape, [torch.Generator()])
+        checkpoints += BYTES_PER_PARAMETER * sum(each.numel() for each in encoder.parameters())
         checkpoints += KEPT * settings.environments * math.prod(shape)
     files = math.ceil(config.frames * BYTES_PER_FRAME) + checkpoints
     working = CHECKPOINT_COPIES * checkpoints // KEPT + settings.frames_per_update * per_state

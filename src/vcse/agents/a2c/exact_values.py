@@ -40,7 +40,7 @@ class ExactValues:
             if isinstance(environments, TableCrossing)
         }
 
-    def wants(self, learner: int) -> bool:
+    def conditions(self, learner: int) -> bool:
         """Whether a learner conditions on exact values."""
         return self.settings[learner].has_exact_values
 
@@ -57,7 +57,7 @@ class ExactValues:
             agent: Whose policies.
             actions: Of the rollout, for its shape.
         """
-        if not any(map(self.wants, range(len(self.settings)))):
+        if not any(map(self.conditions, range(len(self.settings)))):
             return None
         values = torch.full(actions.shape, torch.nan)
         tables = crossing_tables()

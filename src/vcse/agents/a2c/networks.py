@@ -9,98 +9,86 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from vcse.nets.cached_encoder import CachedEncoder
-from vcse.nets.encoders import GridEncoder
-from vcse.nets.observers import Encoder, Seen, VectorEncoder
-from vcse.nets.stacked import Layout, Pieces, Stack, linear, normal_unit_columns
+from vcse.nets.encoders import Encoder, GridEncoder
+from vcse.nets.observers import ObservationKind, VectorEncoder, make_encoder
+from vcse.nets.stacked import Learners, StackedLayer, flatten_parameters
 
-MOST_STATE_SIZE = 64  # numbers of a state that is its own feature
+LARGEST_STATE = 64  # numbers of a state that is its own feature
 
 
-class TanhHead:
-    """Linear, tanh, linear: actor and critics of A2C.
+class TanhMLP(nn.Module):
+    """Linear, tanh, linear: actor and critics of A2C, one for each learner.
 
-    Weights are normal numbers, scaled so that what leads to each unit has length 1; biases are 0.
+    Weights are normal numbers, scaled so that those of each unit have length 1; biases are 0.
 
     Args:
-        name: Of the head, with which the names of its parameters begin.
         inputs: How many there are.
         hidden: Units of each hidden layer.
         outputs: How many there are.
-        layers: Hidden layers: two where no trunk comes before.
+        generators: Of the parameters, one per learner.
+        layers: Hidden layers.
     """
 
-    def __init__(self, name: str, inputs: int, hidden: int, outputs: int, *, layers: int = 1) -> None:
-        self.name = name
-        self.layers = [f"{name}.hidden{'' if number == 1 else number}" for number in range(1, layers + 1)]
-        widths = [inputs, *[hidden] * layers, outputs]
-        shapes: dict[str, tuple[int, ...]] = {}
-        for layer, before, after in zip([*self.layers, f"{name}.output"], widths[:-1], widths[1:], strict=True):
-            shapes |= {f"{layer}.weight": (before, after), f"{layer}.bias": (after,)}
-        self.layout = Layout(shapes)
+    def __init__(
+        self, inputs: int, hidden: int, outputs: int, generators: Sequence[torch.Generator], *, layers: int = 1
+    ) -> None:
+        super().__init__()
+        sizes = [inputs] + [hidden] * layers
+        self.hidden = nn.ModuleList(
+            StackedLayer.normal_unit_columns(before, hidden, generators) for before in sizes[:-1]
+        )
+        self.output = StackedLayer.normal_unit_columns(hidden, outputs, generators)
 
-    def initial(self, generators: Sequence[torch.Generator]) -> Stack:
-        """Sample the parameters of each learner from its own generator."""
-
-        def draw(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-            is_bias = len(shape) == 1
-            return torch.zeros(shape) if is_bias else normal_unit_columns((shape[0], shape[1]), generator).flatten()
-
-        shapes = self.layout.shapes.values()
-        return torch.stack([torch.cat([draw(shape, each) for shape in shapes]) for each in generators])
-
-    def __call__(self, pieces: Pieces, features: Float[Tensor, "l n i"]) -> Float[Tensor, "l n o"]:
-        """Apply the head."""
-        hidden = features
-        for layer in self.layers:
-            hidden = linear(hidden, pieces[f"{layer}.weight"], pieces[f"{layer}.bias"]).tanh()
-        return linear(hidden, pieces[f"{self.name}.output.weight"], pieces[f"{self.name}.output.bias"])
+    def forward(self, features: Float[Tensor, "m n i"], learners: Learners | None = None) -> Float[Tensor, "m n o"]:
+        """Apply the networks of all learners, or of those that are given."""
+        for layer in self.hidden:
+            features = layer(features, learners).tanh()
+        outputs: Tensor = self.output(features, learners)
+        return outputs
 
 
 class RandomEncoder:
-    """Encoders that are never trained, one per learner; of grids, on a CPU, they remember what they have encoded.
+    """Encoders that are never trained, one per learner; of grids, on a CPU, they cache what they have encoded.
 
     Features of all but grids are normalised in each observation and divided by the root of their number, so that states
     are as far apart as standardised values are.
 
     Args:
         encoder: What encodes.
-        generators: Of the parameters, one per learner.
-        device: Where they live.
+        device: Where its parameters are to be.
     """
 
-    def __init__(self, encoder: Encoder, generators: Sequence[torch.Generator], device: torch.device) -> None:
-        self.encoder, self.features = encoder, encoder.features
-        self.parameters = encoder.initial(generators).to(device)
-        self.pieces = encoder.prepare(encoder.layout.pieces(self.parameters))
+    def __init__(self, encoder: Encoder, device: torch.device) -> None:
+        self.encoder, self.features = encoder.to(device).requires_grad_(False), encoder.features
+        self.parameters = flatten_parameters(self.encoder)
+        self.encoder.cache_matrices()
         self.cached: CachedEncoder | None = None
         if device.type == "cpu" and isinstance(encoder, GridEncoder):
-            self.cached = CachedEncoder(encoder, self.pieces, len(self.parameters))
+            self.cached = CachedEncoder(encoder, len(self.parameters))
 
+    @torch.no_grad()
     def __call__(
         self, observations: Shaped[Tensor, "m n ..."], learners: Int[Tensor, " m"] | None = None
     ) -> Float[Tensor, "m n f"]:
-        """Encode what all learners saw, or some of them."""
+        """Encode the observations of all learners, or of those that are given."""
         if self.cached is not None:
             return self.cached(observations, learners)
-        pieces = self.pieces if learners is None else {name: piece[learners] for name, piece in self.pieces.items()}
-        features = self.encoder(pieces, observations)
+        features: Tensor = self.encoder(observations, learners)
         if isinstance(self.encoder, GridEncoder):
             return features
         return nn.functional.layer_norm(features, (self.features,)) / math.sqrt(self.features)
 
     def learner_state(self, row: int) -> dict[str, Any]:
         """Return one learner's part."""
-        state: dict[str, Any] = {"random_encoder": self.parameters[row].detach().cpu().clone()}
+        state: dict[str, Any] = {"random_encoder": self.parameters[row].cpu().clone()}
         if self.cached is not None:
             state["remembered"] = self.cached.learner_state(row)
         return state
 
     def load_learner_state(self, row: int, state: dict[str, Any]) -> None:
-        """Load one learner's part; what was remembered is not there in checkpoints of a GPU."""
+        """Load one learner's part; checkpoints of a GPU have no cache."""
         self.parameters[row].copy_(state["random_encoder"])
-        pieces = self.encoder.prepare(self.encoder.layout.pieces(self.parameters[row : row + 1]))
-        for name, piece in pieces.items():
-            self.pieces[name][row] = piece[0]
+        self.encoder.cache_matrices()
         if self.cached is not None:
             nothing = {"observations": torch.empty(0), "features": torch.empty(0, self.encoder.features)}
             self.cached.load_learner_state(row, state.get("remembered") or nothing)
@@ -132,19 +120,18 @@ class StateFeatures:
         """Load nothing."""
 
 
-def bonus_encoder(
-    seen: Seen, trunk: Encoder, generators: Sequence[torch.Generator], device: torch.device
+def make_bonus_encoder(
+    kind: ObservationKind, shape: tuple[int, ...], generators: Sequence[torch.Generator], device: torch.device
 ) -> RandomEncoder | StateFeatures:
-    """Return what makes features for a bonus, a learner for each generator.
+    """Make the encoder whose features a bonus sees; for grids and images it is built as the agent's own.
 
     Args:
-        seen: What kind of observation it is.
-        trunk: The encoder of the agent, whose architecture is taken for grids and images.
-        generators: Of the parameters.
-        device: Where they live.
+        kind: Of the observations.
+        shape: Of an observation.
+        generators: Of the parameters, one per learner.
+        device: Where they are to be.
     """
-    if seen != "state":
-        return RandomEncoder(trunk, generators, device)
-    if trunk.features <= MOST_STATE_SIZE:
-        return StateFeatures(trunk.features)
-    return RandomEncoder(VectorEncoder(trunk.features), generators, device)
+    if kind != "state":
+        return RandomEncoder(make_encoder(kind, shape, generators), device)
+    [size] = shape
+    return StateFeatures(size) if size <= LARGEST_STATE else RandomEncoder(VectorEncoder(size, generators), device)

@@ -70,7 +70,7 @@ class A2CPlayer:
 def play_grids(
     agent: A2C, configs: Sequence[RunConfig], *, frame: int, episodes: int, sampled: bool, threads: int = 1
 ) -> list[Evaluation]:
-    """Play episodes with every learner. Learners of one task stand side by side, and play together.
+    """Play episodes with every learner. Learners of one task are adjacent, and play together.
 
     Each environment plays a fixed number of episodes, so that short ones do not crowd out long ones. Layouts and
     actions depend on the run's seed and the frame alone.
@@ -114,15 +114,15 @@ def _play_task(
         shown = torch.from_numpy(observations).view(len(configs), width, *observations.shape[1:]).to(agent.device)
         noise = None
         if sampled:
-            drawn = np.stack([each.random(width, dtype=np.float32) for each in generators])
-            noise = torch.from_numpy(drawn).to(agent.device)
+            sampled_uniforms = np.stack([each.random(width, dtype=np.float32) for each in generators])
+            noise = torch.from_numpy(sampled_uniforms).to(agent.device)
         environments.send(agent.act(shown, noise, learners).flatten().cpu().numpy())
         step = environments.receive()
         returns += step.rewards
         lengths += 1
         if step.success is not None:
             succeeded |= step.success
-            says_success |= step.success_said is None or bool(step.success_said.any())
+            says_success |= step.success_reported is None or bool(step.success_reported.any())
         for place in np.flatnonzero(step.ended & (left > 0)):
             results[place // width].returns.append(float(returns[place]))
             results[place // width].lengths.append(int(lengths[place]))
@@ -133,4 +133,4 @@ def _play_task(
     environments.close()
     if not says_success:
         return results
-    return [each._replace(successes=said) for each, said in zip(results, successes, strict=True)]
+    return [each._replace(successes=mine) for each, mine in zip(results, successes, strict=True)]

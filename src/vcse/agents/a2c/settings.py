@@ -1,4 +1,4 @@
-"""Settings of A2C, and what each reading says of them."""
+"""Settings of A2C, and what each reading makes of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,32 +32,32 @@ class A2CSettings(AgentSettings):
         0.005,
         "Weight of the bonus.",
         range="not negative",
-        heeded_by="paying",
+        affects="any bonus",
         otherwise="0.02 in recommended, else 0.005",
     )
     injection: Injection = setting(
         "after_gae",
-        "Bonus and step cost join advantages and returns (after_gae) or the reward.",
-        heeded_by="paying",
-        heeded_with="step_cost",
+        "Add bonus and step cost to advantages and returns (after_gae), or to the reward.",
+        affects="any bonus",
+        affects_with="step_cost",
         otherwise="after_gae in release and re3, else reward; reward for a step cost without a bonus",
     )
     step_cost: float = setting(
         0.0,
-        "Cost of each decision, in units of the task's reward, taken off where the bonus joins; logged returns and the "
-        "extrinsic critic are those of the task.",
+        "Cost of each decision, in units of the task's reward, subtracted where the bonus is added; logged returns and "
+        "the extrinsic critic do not include it.",
         range="not negative",
     )
     time_limit: TimeLimit = setting(
         "ends",
-        "A time limit ends the return (ends) or the value goes on (bootstraps).",
+        "A time limit ends the return (ends), or the return bootstraps from the value there (bootstraps).",
         otherwise="bootstraps in clean and recommended, and for gymnasium/..., else ends",
     )
     values: ValueSource = setting(
         "network",
         "What vcse conditions on: the extrinsic critic's value (network); as controls, the values of a batch in random "
         "order (permuted) or those of a critic that is never trained (frozen); exact values (minigrid-table/... only).",
-        heeded_by="needing values",
+        affects="bonuses of values",
     )
     bonus_features: BonusFeatures = setting(
         "encoder",
@@ -69,16 +69,16 @@ class A2CSettings(AgentSettings):
     rollout_steps: int = setting(8, "Steps of each environment between two updates.", range="count", is_option=False)
     discount: float = setting(0.99, "Discount of rewards.", range="share", is_option=False)
     gae_lambda: float = setting(0.95, "Lambda of generalised advantage estimation.", range="share", is_option=False)
-    learning_rate: float = setting(1e-3, "Of RMSprop.", range="positive", is_option=False)
-    rms_decay: float = setting(0.99, "Of RMSprop's average of squared gradients.", range="share", is_option=False)
-    rms_epsilon: float = setting(1e-8, "Of RMSprop.", range="not negative", is_option=False)
+    learning_rate: float = setting(1e-3, "Learning rate of RMSprop.", range="positive", is_option=False)
+    rms_decay: float = setting(0.99, "Decay of RMSprop's average of squared gradients.", range="share", is_option=False)
+    rms_epsilon: float = setting(1e-8, "Epsilon of RMSprop.", range="not negative", is_option=False)
     entropy_coefficient: float = setting(
         0.01, "Weight of the policy's entropy in the loss.", range="not negative", is_option=False
     )
     value_coefficient: float = setting(
         0.5, "Weight of the critics' errors in the loss.", range="not negative", is_option=False
     )
-    most_gradient_norm: float = setting(0.5, "Gradients are clipped to it.", range="positive", is_option=False)
+    most_gradient_norm: float = setting(0.5, "Norm to which gradients are clipped.", range="positive", is_option=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,7 +133,7 @@ def a2c_settings(bonus: str, reading: Reading = "release", *, task: str = "", **
         raise ValueError(f"reading 're3' is one of state entropy (se); the bonus is {bonus!r}")
     # On whole maps the bonus sees the agent's position.
     features: BonusFeatures = "position" if task.startswith("minigrid-full/") else "encoder"
-    # Whose tasks are anybody's, a time limit is none of their ends.
+    # In tasks of Gymnasium, a time limit does not end the task itself.
     limit = {"time_limit": "bootstraps"} if task.startswith("gymnasium") else {}
     is_recommended, pays = reading == "recommended", bonus_entry(bonus).pays
     beta = {"beta": RECOMMENDED_BETA} if is_recommended and pays else {}

@@ -1,14 +1,14 @@
 """How a run of DrQ-v2 trains: alone, as its networks fill a GPU by themselves.
 
-Every step is one action and two frames: the learner acts, learns from what it has seen so far, and only then sees what
-its action led to, so that the simulator renders while the networks learn. This is the order of the release too. An
-update is begun one step before the policy that it leads to is due, so that a GPU has that step to make it in: the next
-action is still that of the policy before, and the newest transition is not among what the update learns from.
+Every step is one action and two frames: the learner acts, learns from the replay, and only then receives what its
+action led to, so that the simulator renders while the networks learn. This is the order of the release too. An update
+begins one step before its policy acts, so that a GPU has that step for it: the next action is still that of the policy
+before, and the newest transition is not in the replay yet.
 
 The simulator takes longest, and can begin as soon as there is an action: what an action led to is stored, and the next
-update begun, once the next action is on its way. Where a GPU is still busy with an update when it is asked for that
-action, it would answer after the update and then stand still: it is given the next update first. Which of the two it
-is changes nothing but the time that a step takes.
+update begun, once the next action has been sent. If a GPU is still busy with an update when it should choose that
+action, it would choose it after the update and then be idle: the next update is queued first. Which of the two comes
+first changes nothing but the time that a step takes.
 """
 
 from collections.abc import Sequence
@@ -16,29 +16,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from vcse.agents.drqv2.agent import NOISE_SAMPLES, SHIFT_SAMPLES, DrQv2, DrQv2Spec
 from vcse.agents.drqv2.costs import capacity_of, most_steps, needs, steps_of
 from vcse.agents.drqv2.player import DrQv2Player
 from vcse.agents.drqv2.settings import ACTION_REPEAT, IMAGE_SHAPE, DrQv2Settings
-from vcse.agents.drqv2.transfer import Delivered, Delivery
-from vcse.agents.image_environments import gl_backend, make_images, replay_episode, spins
-from vcse.agents.lockstep import OffPolicy
-from vcse.agents.step_log import Outcome, StepLog
-from vcse.nets.cuda.side_stream import SideStream
+from vcse.agents.drqv2.transfer import BatchTransfer, UpdateInputs
+from vcse.agents.image_cohort import ImageCohort
+from vcse.agents.image_environments import gl_backend
+from vcse.agents.step_log import Outcome
 from vcse.nets.random_shift import SHIFTS
 from vcse.replay.images import STACK, Chosen, ImageReplay
 from vcse.replay.transitions import distinct_places, uniforms_for
-from vcse.runs.checkpoint import fitting, naming
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
 from vcse.runs.formatting import counted
 from vcse.runs.noise import ActionNoiseStream
-from vcse.runs.resources import DISK, find_room
 from vcse.runs.schedule import EAGER_UPDATES, few_transitions, nothing_learned
-from vcse.streams import episode_seed, numbers
+from vcse.streams import numbers
 
 
 def check(config: RunConfig) -> None:
@@ -62,15 +59,13 @@ def warning(config: RunConfig) -> str:
     return few_transitions(kept - episodes * settings.n_step, settings.sampled_transitions)
 
 
-class DrQv2Cohort(OffPolicy[DrQv2Settings]):
+class DrQv2Cohort(ImageCohort[DrQv2Settings, ImageReplay]):
     """One run of DrQ-v2."""
 
-    evaluates_at_start = True
     step_frames = ACTION_REPEAT
     agent: DrQv2
     player = DrQv2Player()
     must_be_finite = ("critic_loss", "extrinsic_critic_loss", "actor_loss", "curiosity_loss")
-    shown_of_evaluations = ("return_mean", "success_rate")
 
     def __init__(
         self,
@@ -80,108 +75,70 @@ class DrQv2Cohort(OffPolicy[DrQv2Settings]):
         threads: int = 1,
         replay_place: str | None = None,
     ) -> None:
-        if len(directories) != 1:
-            raise ValueError(f"a run that learns from images trains alone, got {len(directories)}")
-        super().__init__(directories, DrQv2Settings, device=device, threads=threads)
-        [self.directory], [self.config] = self.directories, self.configs
+        super().__init__(directories, DrQv2Settings, image_size=IMAGE_SHAPE[-1], device=device, threads=threads)
         self.seed_frames = self.common.seed_frames
-        self.action_size, self.knows_success = self.spec.action_size, self.spec.has_success or self.spec.is_foreign
         check(self.config)
-        path = self.directory.path
-        place = replay_place or find_room([needs(self.config)], path, device=device, jobs=1).place
+        self.make_replay(
+            ImageReplay,
+            replay_place,
+            needs(self.config),
+            capacity=capacity_of(self.config),
+            most_steps=most_steps(self.config),
+            n_step=self.common.n_step,
+            discount=self.common.discount,
+            with_one_step=self.common.needs_next,
+            with_between=self.common.needs_between,
+        )
         self.agent = DrQv2(
             DrQv2Spec(STACK * IMAGE_SHAPE[0], self.action_size), self.common, self.config.seed, device=device
         )
-        scratch = path / "replay.scratch"
-        with naming(scratch):
-            self.replay = ImageReplay(
-                capacity=capacity_of(self.config),
-                most_steps=most_steps(self.config),
-                image_shape=IMAGE_SHAPE,
-                action_size=self.action_size,
-                n_step=self.common.n_step,
-                discount=self.common.discount,
-                device=device,
-                storage_device="cpu" if place == DISK else place,
-                path=scratch if place == DISK else None,
-                gives_next=self.common.needs_next,
-                gives_between=self.common.needs_between,
-            )
-        self.step_count = 0
-        self.keep_account(torch.zeros(1, dtype=torch.int64, device=self.agent.device))
-        self.episode_begin = 0  # the step at which the present episode began
-        self.unstored: Outcome | None = None  # of the last action, until the next one is on its way
-        self.log = StepLog(self.directory, IMAGE_SHAPE, self.action_size)
-        self.delivery = Delivery(self.replay, self.agent.device)
-        self.delivered: Delivered | None = None  # what the update that is being made learns from
-        self.updating = SideStream(self.agent.device)
+        self.transfer = BatchTransfer(self.replay, self.agent.device)
+        self.inputs: UpdateInputs | None = None  # of the update in progress, whose memory it still reads
         self.action_noise_stream = ActionNoiseStream(self.seeds, self.action_size, self.agent.device)
-        self.environment = make_images(
-            self.config,
-            1,
-            image_size=IMAGE_SHAPE[-1],
-            action_repeat=ACTION_REPEAT,
-            device=device,
-            processes=1,
-            spins=spins(device, threads),
-        )
-        self.directory.add_to_meta("drawn_by", gl_backend(self.environment))
+        self.make_environment()
         self.observation = torch.zeros(STACK * IMAGE_SHAPE[0], *IMAGE_SHAPE[1:], dtype=torch.uint8)
 
-    @property
-    def frame(self) -> int:
-        """Frames that the run has had so far."""
-        return ACTION_REPEAT * self.step_count
-
     def describe(self) -> str:
-        """Return what renders, when nothing but evaluations goes on, and that a precision is not for this device."""
+        """Return what renders the images, when evaluations are, and whether a precision is slow on this device."""
         rendered_by = gl_backend(self.environment)
-        said = f"images: {self.config.image_quality}, rendered by {rendered_by}" if rendered_by else "images: 84 x 84"
+        text = f"images: {self.config.image_quality}, rendered by {rendered_by}" if rendered_by else "images: 84 x 84"
         every, episodes = self.config.eval_every_frames, self.config.eval_episodes
         if every and episodes:
             first = "first, and " if self.frame == 0 else ""
-            said += f"; {counted(episodes, 'episode')} of evaluation {first}every {every:,} frames"
+            text += f"; {counted(episodes, 'episode')} of evaluation {first}every {every:,} frames"
         # Measured on a CPU without instructions for it: convolutions and their gradients took 2.3 times as long.
         if self.common.encoder_precision == "bfloat16" and self.device == "cpu":
-            said += "\nbfloat16 is for GPUs: on a CPU it is slower than float32"
-        return said
+            text += "\nbfloat16 is for GPUs: on a CPU it is slower than float32"
+        return text
 
-    def close(self) -> None:
-        """End the simulators."""
-        self.environment.close()
-        super().close()
-
-    def begin(self) -> None:
-        """Begin an episode, whose seed follows from the run's and the step."""
-        self.episode_begin = self.step_count
-        frame = torch.from_numpy(self.environment.reset([episode_seed(self.config.seed, self.episode_begin)])[0])
-        self.replay.begin(frame)
-        self.log.add(Outcome(torch.zeros(self.action_size), 0.0, False, frame), self.replay.position)
-        self.observation = frame.repeat(STACK, 1, 1)
+    def observe(self, image: UInt8[Tensor, "c h w"], *, is_first: bool) -> None:
+        """Put a new image on the stack; the first one of an episode fills it."""
+        repeated = image.repeat(STACK, 1, 1)
+        self.observation = repeated if is_first else torch.cat((self.observation[IMAGE_SHAPE[0] :], image))
 
     def step(self) -> None:
         """Act, learn from the past, and see what the action led to."""
         self.timer.start()
-        asked = self._act()
+        action_on_device = self._act()
         begins_update = self.common.learns_at(self.step_count + 1)
-        adopts_update = self.common.learns_at(self.step_count)
+        applies_update = self.common.learns_at(self.step_count)
         self.timer.lap("act")
-        if begins_update and not adopts_update and self.updating.is_busy and self.delivery.is_instant:
-            self._store()
+        if begins_update and not applies_update and self.updating.is_busy and self.transfer.is_asynchronous:
+            self._store_pending()
             self.timer.lap("env")
             self._begin_update()
             begins_update = False
             self.timer.lap("update")
-        action = asked.cpu()
+        action = action_on_device.cpu()
         if not np.isfinite(action.numpy()).all():
             self._finish_update()  # which names the loss that it comes from; if there is none, the simulator refuses it
         self.environment.send(action[None].numpy())
         self.timer.lap("act")
-        self._store()
+        self._store_pending()
         self.timer.lap("env")
-        if adopts_update:
+        if applies_update:
             self.updating.wait()
-            self.agent.adopt()
+            self.agent.update_acting_policy()
         if begins_update:
             self._begin_update()
         self.timer.lap("update")
@@ -210,90 +167,30 @@ class DrQv2Cohort(OffPolicy[DrQv2Settings]):
         )
 
     def _begin_update(self) -> None:
-        """Begin the update that is due at the next step, on all that is stored; a GPU makes it beside other work."""
+        """Begin the update that is due at the next step, on all that is stored; on a GPU it runs in parallel."""
         if self.replay.size < 1:
             return
         chosen, noise, shifts = self._choose()
         if self.eager_updates == EAGER_UPDATES and self.agent.device.type == "cuda" and self.agent.bonus.is_capturable:
-            self.delivered = self.delivery.bring_to_stay(chosen, noise, shifts)
-            self.agent.capture(*self.delivered)
+            self.inputs = self.transfer.gather_in_place(chosen, noise, shifts)
+            self.agent.capture(*self.inputs)
         else:
-            self.delivered = self.delivery.bring(chosen, noise, shifts)
+            self.inputs = self.transfer.gather(chosen, noise, shifts)
         self.eager_updates += 1
         with self.updating:
-            self.output = self.agent.learn(*self.delivered, step=self.step_count + 1)
-            self.bonus_mean.take(self.output.bonus)
+            self.output = self.agent.update_networks(*self.inputs, step=self.step_count + 1)
+            self.bonus_mean.add(self.output.bonus)
 
-    def _receive(self, action: Float[Tensor, " a"]) -> None:
-        """See what the action led to, and begin a new episode where one ended."""
-        step = self.environment.receive()
-        frame = torch.from_numpy(step.next_observations[0])
-        self.unstored = Outcome(action, float(step.rewards[0]), bool(step.terminated[0]), frame)
-        self.observation = torch.cat((self.observation[IMAGE_SHAPE[0] :], frame))
-        self.step_count += 1
-        self.episodes.take(slice(None), step.rewards, step.ended, step.success, step.success_said)
-        if step.ended[0]:
-            self._store()
-            self.begin()
+    def store(self, outcome: Outcome, *, ended: bool) -> None:
+        """Add what an action led to to the replay."""
+        del ended
+        self.replay.add(*outcome)
 
-    def _store(self) -> None:
-        """Add what the last action led to, if that was not done yet, to the replay and to what the run's files get."""
-        outcome, self.unstored = self.unstored, None
-        if outcome is not None:
-            self.replay.add(*outcome)
-            self.log.add(outcome, self.replay.position)
+    def observation_state(self) -> dict[str, Any]:
+        """Return the stack of images."""
+        return {"observation": self.observation.clone()}
 
-    def _finish_update(self) -> None:
-        """Wait for the last update, and refuse one that has become NaN: the last checkpoint is still good."""
-        self.updating.wait()
-        self.check_finite()
-
-    def settle(self) -> None:
-        """Wait for the last update, and write all that happened to the logs."""
-        self._finish_update()
-        self._store()
-        self.log.flush()
-
-    def states(self) -> list[dict[str, Any]]:
-        """Return the checkpoint, once all images and steps are in the logs."""
-        self.settle()
-        return [
-            {
-                "step": self.step_count,
-                "frames_kept": self.replay.count,
-                "agent": self.agent.state_dict(),
-                "episodes": self.episodes.learner_state(0),
-                "episode_begin": self.episode_begin,
-                **self.episodes.success_state(0),
-                **self.bonus_mean.learner_state(0),
-                "latest": self.latest.of(*self.output)[0],
-                "observation": self.observation.clone(),
-            }
-        ]
-
-    def cut(self, states: Sequence[dict[str, Any]]) -> None:
-        """Drop what the run wrote after its checkpoint; without one, or at the beginning, also the first evaluation."""
-        frame, kept = -1, 0
-        if states and states[0]["step"] > 0:
-            frame, kept = ACTION_REPEAT * states[0]["step"], states[0]["frames_kept"]
-        self.log.cut(frame, kept)
-
-    def load(self, states: Sequence[dict[str, Any]]) -> None:
-        """Go back to a checkpoint, and replay the episode that had begun."""
-        state = states[0]
-        self.step_count, self.episode_begin = state["step"], state["episode_begin"]
-        self.latest.loaded = [state["latest"]]
-        with fitting(self.directory.path):
-            self.agent.load_state_dict(state["agent"])
-        self.episodes.load_learner_state(0, state["episodes"])
-        self.episodes.load_success_state(0, state)
-        self.bonus_mean.load_learner_state(0, state)
-        frames, steps = self.log.read(state["frames_kept"])
-        self.replay.restore(frames, steps)
-        taken = self.step_count - self.episode_begin
-        actions = steps["action"][len(steps) - taken :]
-        image = replay_episode(self.environment, episode_seed(self.config.seed, self.episode_begin), actions)
+    def load_observation(self, state: dict[str, Any]) -> UInt8[Tensor, "c h w"]:
+        """Load the stack of images, and return the newest."""
         self.observation = state["observation"]
-        newest = self.observation[-IMAGE_SHAPE[0] :]
-        other_cause = ", or does another library draw now"
-        self.check_replayed(0, image, newest, other_cause=other_cause)
+        return self.observation[-IMAGE_SHAPE[0] :]

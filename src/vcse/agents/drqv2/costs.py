@@ -4,8 +4,8 @@ from vcse.agents.drqv2.networks import FEATURES, TWIN
 from vcse.agents.drqv2.settings import ACTION_REPEAT, IMAGE_SHAPE, DrQv2Settings
 from vcse.envs.interface import Rendering
 from vcse.envs.tasks import task_spec
+from vcse.nets.mlp import StackedMLP
 from vcse.nets.optimizers import ADAM_AVERAGES
-from vcse.nets.perceptrons import Perceptrons
 from vcse.replay.images import STACK, image_bytes
 from vcse.replay.transitions import FLOAT_BYTES
 from vcse.runs.checkpoint import KEPT
@@ -74,8 +74,8 @@ def _checkpoint_bytes(config: RunConfig) -> int:
     features, hidden = settings.features, settings.hidden_units
     encoder = 9 * 32 * (STACK * IMAGE_SHAPE[0] + 3 * 32)  # weights of four convolutions, 3 x 3
     trunk = (FEATURES + 3) * features
-    actor = trunk + Perceptrons(features, hidden, action_size).parameter_count
-    critic = trunk + TWIN * Perceptrons(features + action_size, hidden, 1).parameter_count
+    actor = trunk + StackedMLP.parameter_count(features, hidden, action_size)
+    critic = trunk + TWIN * StackedMLP.parameter_count(features + action_size, hidden, 1)
     curiosity = trunk + hidden * (4 * features + 2 * action_size)  # two networks of one hidden layer
     learned = encoder + actor + critic + critic * settings.has_extrinsic_critic + curiosity * settings.has_bonus
     targets = critic + critic * settings.has_extrinsic_critic

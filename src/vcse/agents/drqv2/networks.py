@@ -7,10 +7,10 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from vcse.nets.cuda.convolutions import STRIDES, encoded
+from vcse.nets.cuda.convolutions import STRIDES, encode_images
 from vcse.nets.cuda.device_code import device_code
 from vcse.nets.cuda.wide_linear import wide_linear
-from vcse.nets.perceptrons import Perceptrons
+from vcse.nets.mlp import StackedMLP
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -40,12 +40,12 @@ class ImageEncoder(nn.Module):
         self.layers = nn.ModuleList(layers)
 
     def forward(self, images: UInt8[Tensor, "n c 84 84"]) -> Float[Tensor, "n 39200"]:
-        """Encode images, whose pixels count from -0.5 to 0.5; features are given pixel by pixel."""
+        """Encode images, whose pixels count from -0.5 to 0.5; features are in the order of pixels."""
         # From -127.5 to 127.5 they are exact in bfloat16 too: the division is left to the weights of the first layer.
         first, *others = (layer.get_parameter("weight") for layer in self.layers)
         weights, biases = [first / 255, *others], [layer.get_parameter("bias") for layer in self.layers]
         if images.is_cuda and device_code("images") is not None:
-            return encoded(images.permute(0, 2, 3, 1), weights, biases, self.dtype)
+            return encode_images(images.permute(0, 2, 3, 1), weights, biases, self.dtype)
         hidden = images.to(self.dtype) - 127.5
         for weight, bias, stride in zip(weights, biases, STRIDES, strict=True):
             hidden = conv2d(hidden, weight.to(self.dtype), bias.to(self.dtype), stride).relu()
@@ -68,94 +68,78 @@ class Trunk(nn.Module):
         return normalized.tanh()
 
 
-class Actor:
-    """From the features of an image to the mean of the actions.
+class Actor(nn.Module):
+    """The mean of the actions, from the features of an image.
 
     Args:
         features: Of the trunk.
         hidden: Units of each hidden layer.
         action_size: Numbers of an action.
         generator: Of the weights.
-        device: Where they live.
         normalized: Divide the last hidden layer by its norm (Bjorck, Gomes and Weinberger, ICLR 2022).
     """
 
     def __init__(
-        self,
-        features: int,
-        hidden: int,
-        action_size: int,
-        generator: torch.Generator,
-        device: torch.device,
-        *,
-        normalized: bool = False,
+        self, features: int, hidden: int, action_size: int, generator: torch.Generator, *, normalized: bool = False
     ) -> None:
-        self.net = Perceptrons(features, hidden, action_size, normalized=normalized)
-        self.trunk = Trunk(features, generator).to(device)
-        self.head = [each.to(device).requires_grad_() for each in self.net.initial([generator])]
+        super().__init__()
+        self.trunk = Trunk(features, generator)
+        self.head = StackedMLP(features, hidden, action_size, [generator], normalized=normalized)
 
-    def parameters(self) -> list[Tensor]:
-        """Return all that is learned."""
-        return [*self.trunk.parameters(), *self.head]
-
-    def __call__(self, features: Float[Tensor, "n f"]) -> Float[Tensor, "n a"]:
+    def forward(self, features: Float[Tensor, "n f"]) -> Float[Tensor, "n a"]:
         """Return the mean of the actions."""
-        return self.pre_activation(features).tanh()
+        return self.pre_tanh(features).tanh()
 
-    def pre_activation(self, features: Float[Tensor, "n f"]) -> Float[Tensor, "n a"]:
+    def pre_tanh(self, features: Float[Tensor, "n f"]) -> Float[Tensor, "n a"]:
         """Return the mean of the actions before tanh."""
-        return self.net(self.head, self.trunk(features)[None])[0]
+        outputs: Tensor = self.head(self.trunk(features)[None])
+        return outputs[0]
 
 
-class TwinCritic:
-    """Two Q-functions of an action and of features, which they share."""
+class TwinCritic(nn.Module):
+    """Q_1 and Q_2 of features and an action, with one trunk for both."""
 
-    def __init__(
-        self, features: int, hidden: int, action_size: int, generator: torch.Generator, device: torch.device
-    ) -> None:
-        self.net = Perceptrons(features + action_size, hidden, 1)
-        self.trunk = Trunk(features, generator).to(device)
-        self.head = [each.to(device).requires_grad_() for each in self.net.initial([generator] * TWIN)]
+    def __init__(self, features: int, hidden: int, action_size: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.trunk = Trunk(features, generator)
+        self.head = StackedMLP(features + action_size, hidden, 1, [generator] * TWIN)
 
-    def parameters(self) -> list[Tensor]:
-        """Return all that is learned."""
-        return [*self.trunk.parameters(), *self.head]
+    def forward(self, features: Float[Tensor, "n f"], actions: Float[Tensor, "n a"]) -> Float[Tensor, "2 n"]:
+        """Return both Q values."""
+        return self.q_values(self.trunk(features), actions)
 
     def q_values(
-        self, seen: Float[Tensor, "n d"], actions: Float[Tensor, "n a"], *, frozen: bool = False
+        self, hidden: Float[Tensor, "n d"], actions: Float[Tensor, "n a"], *, detach_parameters: bool = False
     ) -> Float[Tensor, "2 n"]:
-        """Return both values of actions, from the trunk's output.
+        """Return both Q values from the output of the trunk.
 
         Args:
-            seen: What the trunk makes of the features.
+            hidden: Output of the trunk.
             actions: One for each.
-            frozen: Send no gradient to the heads.
+            detach_parameters: Send gradients to the inputs alone.
         """
-        inputs = torch.cat((seen, actions), -1)
-        head = [each.detach() for each in self.head] if frozen else self.head
-        return self.net(head, inputs.expand(TWIN, *inputs.shape).contiguous())[..., 0]
+        inputs = torch.cat((hidden, actions), -1).expand(TWIN, -1, -1).contiguous()
+        outputs: Tensor = self.head(inputs, detach_parameters=detach_parameters)
+        return outputs[..., 0]
 
 
-class Curiosity(nn.Module):
-    """The intrinsic curiosity module: features from which action and next features can be told.
+class CuriosityModule(nn.Module):
+    """The intrinsic curiosity module (Pathak et al. 2017). Only the features of its trunk are used, by the bonus."""
 
-    Only its features are used: they are what a bonus sees.
-    """
-
-    def __init__(self, outputs: int, action_size: int, hidden: int, generator: torch.Generator) -> None:
+    def __init__(self, features: int, hidden: int, action_size: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.trunk = Trunk(outputs, generator)
-        self.forward_net = _two_layers(outputs + action_size, hidden, outputs, generator)
-        self.inverse_net = nn.Sequential(*_two_layers(2 * outputs, hidden, action_size, generator), nn.Tanh())
+        self.trunk = Trunk(features, generator)
+        self.forward_net = _two_layers(features + action_size, hidden, features, generator)
+        self.inverse_net = nn.Sequential(*_two_layers(2 * features, hidden, action_size, generator), nn.Tanh())
 
     def loss(
-        self, here: Float[Tensor, "n d"], actions: Float[Tensor, "n a"], there: Float[Tensor, "n d"]
+        self, features: Float[Tensor, "n d"], actions: Float[Tensor, "n a"], next_features: Float[Tensor, "n d"]
     ) -> Float[Tensor, ""]:
-        """Return how far the guesses of next features and of actions are off; lengths, not their squares."""
-        guess = self.forward_net(torch.cat((here, actions), -1))
-        guessed_actions = self.inverse_net(torch.cat((here, there), -1))
-        off = (there - guess).norm(dim=-1) + (actions - guessed_actions).norm(dim=-1)
-        mean: Tensor = off.mean()
+        """Return the mean error (norm, not squared) of predicted next features and actions, from the trunk's output."""
+        predicted = self.forward_net(torch.cat((features, actions), -1))
+        predicted_actions = self.inverse_net(torch.cat((features, next_features), -1))
+        errors = (next_features - predicted).norm(dim=-1) + (actions - predicted_actions).norm(dim=-1)
+        mean: Tensor = errors.mean()
         return mean
 
 

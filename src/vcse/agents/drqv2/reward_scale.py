@@ -11,10 +11,10 @@ DECAY, EPSILON = 0.99, 1e-8
 
 
 class RewardScale:
-    """Divides rewards by a running mean of their size, and takes their running mean off the critics' returns.
+    """Divides rewards by a running mean of their size, and subtracts their running mean from the critics' returns.
 
     A constant c in the reward of every step adds c (1 - γ^m) / (1 - γ) to a return of m steps, and c / (1 - γ) to the
-    value of any state. Centring takes the same off, with γ^m the discount of what follows. Where the task ended that
+    value of any state. Centring subtracts the same, with γ^m the discount of what follows. Where the task ended that
     is 0, so that a terminal state is worth -c / (1 - γ) and not 0: all values move by one number, and no policy becomes
     better or worse than another, whether episodes end early or not.
 
@@ -27,19 +27,18 @@ class RewardScale:
 
     def __init__(self, normalization: RewardNormalization, discount: float, device: torch.device) -> None:
         self.normalization, self.discount = normalization, discount
-        self.size = torch.ones((), device=device)
-        # Begun at 0, and divided by the weight of what was taken in: a constant reward is centred from the first
-        # update on.
+        self.magnitude = torch.ones((), device=device)
+        # It begins at 0, and is divided by the weight of all rewards so far: a constant reward is centred at once.
         self._one = torch.ones((), device=device)
         self._mean = torch.zeros(2, device=device)  # of the reward, and its weight
 
     @property
     def mean(self) -> Float[Tensor, ""]:
-        """The running mean of one step's reward, as the task pays it."""
+        """The running mean of the task's reward of one step."""
         return self._mean[0] / self._mean[1]
 
     @torch.no_grad()
-    def take(self, first_rewards: Float[Tensor, " n"], returns: Float[Tensor, " n"]) -> None:
+    def update(self, first_rewards: Float[Tensor, " n"], returns: Float[Tensor, " n"]) -> None:
         """Update the running means with a batch.
 
         Args:
@@ -48,34 +47,34 @@ class RewardScale:
         """
         if self.normalization == "none":
             return
-        sized = returns if self.normalization == "n_step_mean" else first_rewards
-        self.size.lerp_(sized.abs().mean(), 1 - DECAY)
+        scaled = returns if self.normalization == "n_step_mean" else first_rewards
+        self.magnitude.lerp_(scaled.abs().mean(), 1 - DECAY)
         if self.normalization == "centered":
             self._mean.lerp_(torch.stack((first_rewards.mean(), self._one)), 1 - DECAY)
 
-    def scaled(self, rewards: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-        """Return rewards divided, as a bonus sees them."""
-        return rewards if self.normalization == "none" else rewards / (self.size + EPSILON)
+    def scale(self, rewards: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """Return rewards of single steps, as a bonus sees them."""
+        return rewards if self.normalization == "none" else rewards / (self.magnitude + EPSILON)
 
-    def returns(self, returns: Float[Tensor, " n"], discounts: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-        """Return discounted sums of rewards as critics learn them.
+    def scale_returns(self, returns: Float[Tensor, " n"], discounts: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """Return n-step returns, as critics learn them.
 
         Args:
             returns: Sums over n steps, or fewer.
-            discounts: What the value of what comes after counts; 0 where nothing does.
+            discounts: Of the value of the state that follows; 0 after termination.
         """
         if self.normalization == "centered":
             returns = returns - self.mean * (1 - discounts) / (1 - self.discount)
-        return self.scaled(returns)
+        return self.scale(returns)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the running means that this normalization has."""
-        state = {"reward_scale": self.size.cpu().clone()}
+        state = {"reward_scale": self.magnitude.cpu().clone()}
         return state | ({"reward_mean": self._mean.cpu().clone()} if self.normalization == "centered" else {})
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load what `state_dict` returned, from a dict that may hold more."""
-        self.size.copy_(state["reward_scale"])
+        self.magnitude.copy_(state["reward_scale"])
         if self.normalization == "centered":
             self._mean.copy_(state["reward_mean"])

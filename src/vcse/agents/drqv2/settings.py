@@ -1,4 +1,4 @@
-"""Settings of DrQ-v2, and what each reading says of them."""
+"""Settings of DrQ-v2, and what each reading makes of them."""
 
 import math
 from collections.abc import Mapping
@@ -30,38 +30,38 @@ class DrQv2Settings(AgentSettings):
     }
     added: ClassVar = {"actor_normalization": False, "pre_activation_penalty": 0.0}
 
-    beta: float = setting(0.1, "Weight of the bonus.", range="not negative", heeded_by="paying")
-    beta_decay: float = setting(0.0, "Share of its weight that the bonus loses at every step.", heeded_by="paying")
+    beta: float = setting(0.1, "Weight of the bonus.", range="not negative", affects="any bonus")
+    beta_decay: float = setting(0.0, "Share by which beta decays at every step.", affects="any bonus")
     action_noise: float | NoiseSchedule = setting(
         (0.2, 0.2, 1),
-        "Standard deviation of actions, such as 0.2; or one that goes from a number to another over so many steps, "
-        "such as 1 0.1 500k.",
+        "Standard deviation of the noise of actions: a number such as 0.2, or a linear schedule from one to another "
+        "over so many steps, such as 1 0.1 500k.",
         otherwise="0.2 with a bonus and in Meta-World, else from 1 to 0.1 over 100k, 500k or 2M steps by task",
         metavar="FLOAT | FROM TO STEPS",
     )
-    noise_clip: float = setting(0.3, "Of noise in updates.", range="not negative", is_option=False)
+    noise_clip: float = setting(0.3, "Bound of the noise in updates.", range="not negative", is_option=False)
     value_critic: ValueCritic = setting(
         "online",
         "vcse conditions on the value of the target or of the online extrinsic critic.",
-        heeded_by="needing values",
+        affects="bonuses of values",
         otherwise="online in release, else the target",
     )
     curiosity_pair: CuriosityPair = setting(
         "n-step",
-        "The curiosity module, whose features the bonus sees, looks one step ahead or n.",
-        heeded_by="paying",
+        "The curiosity module, whose features the bonus sees, predicts one step ahead, or n.",
+        affects="any bonus",
         otherwise="n-step in release, else one-step",
     )
     return_injection: ReturnInjection = setting(
         "once",
-        "The bonus joins an n-step return once, or at every_step.",
-        heeded_by="paying",
+        "The bonus is added to an n-step return once, or at every_step.",
+        affects="any bonus",
         otherwise="once in release, else every_step",
     )
     reward_normalization: RewardNormalization = setting(
         "none",
         "Divide the task's reward by a running mean of its size: that of one step (mean) or of n-step returns "
-        "(n_step_mean); centered takes its running mean off besides.",
+        "(n_step_mean); centered also subtracts its running mean.",
         otherwise="mean in Meta-World, else none",
     )
     actor_normalization: bool = setting(
@@ -75,20 +75,20 @@ class DrQv2Settings(AgentSettings):
     bonus_batch_size: int | None = setting(
         None,
         "States among which the bonus looks for neighbours.",
-        heeded_by="paying",
+        affects="any bonus",
         otherwise="those of the batch",
     )
-    n_step: int = setting(3, "Steps of a return.", range="count", otherwise="3, and 1 for walkers")
+    n_step: int = setting(3, "Steps of an n-step return.", range="count", otherwise="3, and 1 for walkers")
     batch_size: int = setting(256, "Transitions of an update.", range="count", otherwise="256, and 512 for walkers")
-    features: int = setting(50, "Of every trunk.", range="count", is_option=False)
-    hidden_units: int = setting(1024, "Of each of the two hidden layers of every network.", range="count")
+    features: int = setting(50, "Output size of every trunk.", range="count", is_option=False)
+    hidden_units: int = setting(1024, "Units of each of the two hidden layers of every network.", range="count")
     encoder_precision: Precision = setting(
-        "float32", "What the encoder's convolutions multiply: float32, or bfloat16, which is for GPUs."
+        "float32", "Precision of the encoder's convolutions: float32, or bfloat16, which is for GPUs."
     )
-    learning_rate: float = setting(1e-4, "Of all networks.", range="positive", is_option=False)
+    learning_rate: float = setting(1e-4, "Learning rate of all networks.", range="positive", is_option=False)
     discount: float = setting(0.99, "Discount of rewards.", range="share", is_option=False)
     target_rate: float = setting(
-        0.01, "How far the target critics go towards the critics.", range="share", is_option=False
+        0.01, "Rate at which the target critics follow the critics.", range="share", is_option=False
     )
     seed_frames: int = setting(4_000, "Frames of random actions before the first update.", range="count", unit="frames")
     steps_per_update: int = setting(2, "Steps between two updates.", range="count", is_option=False)
@@ -171,7 +171,7 @@ class DrQv2Settings(AgentSettings):
 
 
 K = 12
-BONUS_NOISE = 0.2  # of actions, where a bonus explores; and for everybody in Meta-World
+BONUS_NOISE = 0.2  # of actions, where a bonus explores, and for all methods in Meta-World
 # The paper takes values from the target critic, and its text has the bonus in the reward of every step; the release
 # adds that of the first step to the summed rewards.
 _OF_TEXT = {"value_critic": "target", "curiosity_pair": "one-step", "return_injection": "every_step"}

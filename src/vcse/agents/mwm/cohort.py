@@ -1,8 +1,8 @@
 """How a run of Masked World Models trains: alone, as its networks fill a GPU by themselves.
 
-Random actions come first, then updates of the autoencoder alone, during which no frame goes by. From then on, every few
-steps both the autoencoder and all else learn from what was seen so far. A GPU makes such an update while the simulator
-goes on: until the next one is begun, actions are those of the policy before.
+Random actions come first, then updates of the autoencoder alone, during which the environment is not stepped. From
+then on, every few steps both the autoencoder and all other networks learn from the replay. A GPU makes such an update
+while the simulator continues: until the next one begins, actions are those of the previous policy.
 """
 
 from collections.abc import Sequence
@@ -10,28 +10,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from vcse.agents.image_environments import gl_backend, make_images, replay_episode, spins
-from vcse.agents.lockstep import OffPolicy
+from vcse.agents.image_cohort import ImageCohort
+from vcse.agents.image_environments import gl_backend
 from vcse.agents.mwm.agent import MWM, MWMSpec
 from vcse.agents.mwm.costs import capacity_of, most_steps, needs, steps_of
-from vcse.agents.mwm.networks import Memory
+from vcse.agents.mwm.networks import PolicyState
 from vcse.agents.mwm.player import MWMPlayer
 from vcse.agents.mwm.settings import ACTION_REPEAT, MWMSettings
 from vcse.agents.output import UpdateOutput
-from vcse.agents.step_log import Outcome, StepLog
+from vcse.agents.step_log import Outcome
 from vcse.envs.tasks import task_spec
-from vcse.nets.cuda.side_stream import SideStream
 from vcse.replay.sequences import SequenceBatch, SequenceReplay
-from vcse.runs.checkpoint import fitting, naming
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
 from vcse.runs.formatting import counted
-from vcse.runs.resources import DISK, find_room
 from vcse.runs.schedule import EAGER_UPDATES, nothing_learned
-from vcse.streams import episode_seed, numbers
+from vcse.streams import numbers
 
 
 def check(config: RunConfig) -> None:
@@ -65,10 +62,9 @@ def warning(config: RunConfig) -> str:
     return nothing_learned(config.frames, ACTION_REPEAT * adopted, settings.seed_frames)
 
 
-class MWMCohort(OffPolicy[MWMSettings]):
+class MWMCohort(ImageCohort[MWMSettings, SequenceReplay]):
     """One run of MWM."""
 
-    evaluates_at_start = True
     step_frames = ACTION_REPEAT
     agent: MWM
     player = MWMPlayer()
@@ -77,7 +73,6 @@ class MWMCohort(OffPolicy[MWMSettings]):
         *("feature_loss", "kl_loss", "reward_loss", "intrinsic_loss"),
         *("critic_loss", "extrinsic_critic_loss", "actor_loss"),
     )
-    shown_of_evaluations = ("return_mean", "success_rate")
 
     def __init__(
         self,
@@ -87,85 +82,48 @@ class MWMCohort(OffPolicy[MWMSettings]):
         threads: int = 1,
         replay_place: str | None = None,
     ) -> None:
-        if len(directories) != 1:
-            raise ValueError(f"a run of mwm trains alone, got {len(directories)}")
-        super().__init__(directories, MWMSettings, device=device, threads=threads)
-        [self.directory], [self.config] = self.directories, self.configs
+        image_size = MWMSettings.of(directories[0].config.settings).image_size
+        super().__init__(directories, MWMSettings, image_size=image_size, device=device, threads=threads)
         self.seed_frames = self.common.seed_frames
-        self.action_size, self.knows_success = self.spec.action_size, self.spec.has_success
-        self.image_shape = (3, self.common.image_size, self.common.image_size)
         check(self.config)
-        path = self.directory.path
-        place = replay_place or find_room([needs(self.config)], path, device=device, jobs=1).place
-        self.agent = MWM(MWMSpec(self.action_size), self.common, self.config.seed, device=device)
-        scratch = path / "replay.scratch"
-        with naming(scratch):
-            self.replay = SequenceReplay(
-                capacity=capacity_of(self.config),
-                most_steps=most_steps(self.config),
-                image_shape=self.image_shape,
-                action_size=self.action_size,
-                device=device,
-                storage_device="cpu" if place == DISK else place,
-                path=scratch if place == DISK else None,
-                sampling=self.common.sequence_sampling,
-            )
-        self.step_count = 0
-        self.keep_account(torch.zeros(1, dtype=torch.int64, device=self.agent.device))
-        self.episode_begin = 0  # the step at which the present episode began
-        self.unstored: Outcome | None = None  # of the last action, until the next one is on its way
-        self.log = StepLog(self.directory, self.image_shape, self.action_size)
-        self.updating = SideStream(self.agent.device)
-        self.eager_autoencoder_updates = 0
-        self.batches: tuple[SequenceBatch, ...] = ()  # of the update that is being made, whose memory it still reads
-        self.environment = make_images(
-            self.config,
-            1,
-            image_size=self.common.image_size,
-            action_repeat=ACTION_REPEAT,
-            device=device,
-            processes=1,
-            spins=spins(device, threads),
+        self.make_replay(
+            SequenceReplay,
+            replay_place,
+            needs(self.config),
+            capacity=capacity_of(self.config),
+            most_steps=most_steps(self.config),
+            sampling=self.common.sequence_sampling,
         )
-        self.directory.add_to_meta("drawn_by", gl_backend(self.environment))
+        self.agent = MWM(MWMSpec(self.action_size), self.common, self.config.seed, device=device)
+        self.eager_autoencoder_updates = 0
+        self.batches: tuple[SequenceBatch, ...] = ()  # of the update in progress, whose memory it still reads
+        self.make_environment()
         self.image = torch.zeros(self.image_shape, dtype=torch.uint8)
-        self.memory = self.agent.acting.memory(1)
-
-    @property
-    def frame(self) -> int:
-        """Frames that the run has had so far."""
-        return ACTION_REPEAT * self.step_count
+        self.policy_state = self.agent.acting_policy.initial_state(1)
 
     def describe(self) -> str:
         """Return what renders, and what is learned before anything else."""
         settings = self.common
         renders = gl_backend(self.environment)
-        said = f"images: {settings.image_size} x {settings.image_size}, {self.config.image_quality}"
-        said += f", rendered by {renders}" if renders else ""
+        text = f"images: {settings.image_size} x {settings.image_size}, {self.config.image_quality}"
+        text += f", rendered by {renders}" if renders else ""
         if settings.pretraining_updates and self.agent.autoencoder_updates < settings.pretraining_updates:
             updates = counted(settings.pretraining_updates, "update")
-            said += f"; at frame {settings.seed_frames:,}, {updates} of the autoencoder alone"
+            text += f"; at frame {settings.seed_frames:,}, {updates} of the autoencoder alone"
         if settings.precision == "bfloat16" and self.device == "cpu":
-            said += "\nbfloat16 is for GPUs: on most CPUs it is slower than float32"
-        return said
+            text += "\nbfloat16 is for GPUs: on most CPUs it is slower than float32"
+        return text
 
-    def close(self) -> None:
-        """End the simulators."""
-        self.environment.close()
-        super().close()
-
-    def begin(self) -> None:
-        """Begin an episode, whose seed follows from the run's and the step."""
-        self.episode_begin = self.step_count
-        image = torch.from_numpy(self.environment.reset([episode_seed(self.config.seed, self.episode_begin)])[0])
-        self.replay.begin(image)
-        self.log.add(Outcome(torch.zeros(self.action_size), 0.0, False, image), self.replay.position)
-        self.image, self.memory = image, self.agent.acting.memory(1)
+    def observe(self, image: UInt8[Tensor, "c h w"], *, is_first: bool) -> None:
+        """Keep a new image; where an episode begins, so does the policy's state."""
+        self.image = image
+        if is_first:
+            self.policy_state = self.agent.acting_policy.initial_state(1)
 
     def step(self) -> None:
         """Act, learn from the past where that is due, and see what the action led to; or pretrain, without acting."""
         if self._is_pretraining:
-            self._store()
+            self._store_pending()
             self._update_autoencoder(self._sample_for_autoencoder())
             return
         self.timer.start()
@@ -174,11 +132,11 @@ class MWMCohort(OffPolicy[MWMSettings]):
             self._finish_update()  # which names the loss that it comes from; if there is none, the simulator refuses it
         self.environment.send(action[None].numpy())
         self.timer.lap("act")
-        self._store()
+        self._store_pending()
         self.timer.lap("env")
         if self.common.learns_at(self.step_count) and self._has_sequences:
             self.updating.wait()
-            self.agent.adopt()
+            self.agent.update_acting_policy()
             self._begin_update()
         self.timer.lap("update")
         self._receive(action)
@@ -201,12 +159,11 @@ class MWMCohort(OffPolicy[MWMSettings]):
         uniforms = numbers(self.config.seed, "actions", self.step_count).random(
             (1, variables + self.action_size), dtype=np.float32
         )
-        drawn = torch.from_numpy(uniforms)
+        latent, action = torch.split(torch.from_numpy(uniforms), [variables, self.action_size], 1)
         if self.frame < self.seed_frames:
-            return 2 * drawn[0, variables:] - 1
-        actions, self.memory = self.agent.act(
-            self.image[None], self.memory, drawn[:, :variables], drawn[:, variables:].contiguous()
-        )
+            random: Tensor = 2 * action[0] - 1
+            return random
+        actions, self.policy_state = self.agent.act(self.image[None], self.policy_state, latent, action.contiguous())
         return actions[0]
 
     def _sample(self, count: int, length: int, index: int) -> SequenceBatch:
@@ -227,7 +184,7 @@ class MWMCohort(OffPolicy[MWMSettings]):
         self.output = UpdateOutput({**self.output.metrics, **metrics}, self.output.bonus)
 
     def _begin_update(self) -> None:
-        """Begin an update of everything, which a GPU makes beside other work."""
+        """Begin an update of everything; on a GPU it runs in parallel."""
         settings = self.common
         of_autoencoder = self._sample_for_autoencoder()
         batch = self._sample(settings.batch_size, settings.sequence_length, 2 * self.agent.updates + 1)
@@ -238,82 +195,22 @@ class MWMCohort(OffPolicy[MWMSettings]):
         self.batches = of_autoencoder, batch
         with self.updating:
             self._update_autoencoder(of_autoencoder)
-            metrics, bonus = self.agent.learn(batch)
+            metrics, bonus = self.agent.update_networks(batch)
             self.output = UpdateOutput({**self.output.metrics, **metrics}, bonus)
-            self.bonus_mean.take(bonus)
+            self.bonus_mean.add(bonus)
 
-    def _receive(self, action: Float[Tensor, " a"]) -> None:
-        """See what the action led to, and begin a new episode where one ended."""
-        step = self.environment.receive()
-        if step.terminated[0]:
+    def store(self, outcome: Outcome, *, ended: bool) -> None:
+        """Add what an action led to to the replay."""
+        if outcome.terminated:
             raise ValueError(f"mwm does not predict where episodes end, as one of {self.config.task} did")
-        image = torch.from_numpy(step.next_observations[0])
-        self.unstored = Outcome(action, float(step.rewards[0]), False, image)
-        self.image = image
-        self.step_count += 1
-        self.episodes.take(slice(None), step.rewards, step.ended, step.success, step.success_said)
-        if step.ended[0]:
-            self._store(ended=True)
-            self.begin()
+        self.replay.add(outcome.action, outcome.reward, outcome.image, ended=ended)
 
-    def _store(self, *, ended: bool = False) -> None:
-        """Add what the last action led to, if that was not done yet, to the replay and to what the run's files get."""
-        outcome, self.unstored = self.unstored, None
-        if outcome is not None:
-            self.replay.add(outcome.action, outcome.reward, outcome.frame, ended=ended)
-            self.log.add(outcome, self.replay.position)
+    def observation_state(self) -> dict[str, Any]:
+        """Return the last image, and the policy's state."""
+        return {"image": self.image.clone(), "memory": [each.cpu().clone() for each in self.policy_state]}
 
-    def _finish_update(self) -> None:
-        """Wait for the last update, and refuse one that has become NaN: the last checkpoint is still good."""
-        self.updating.wait()
-        self.check_finite()
-
-    def settle(self) -> None:
-        """Wait for the last update, and write all that happened to the logs."""
-        self._finish_update()
-        self._store()
-        self.log.flush()
-
-    def states(self) -> list[dict[str, Any]]:
-        """Return the checkpoint, once all images and steps are in the logs."""
-        self.settle()
-        return [
-            {
-                "step": self.step_count,
-                "frames_kept": self.replay.count,
-                "agent": self.agent.state_dict(),
-                "episodes": self.episodes.learner_state(0),
-                "episode_begin": self.episode_begin,
-                **self.episodes.success_state(0),
-                **self.bonus_mean.learner_state(0),
-                "latest": self.latest.of(*self.output)[0],
-                "image": self.image.clone(),
-                "memory": [each.cpu().clone() for each in self.memory],
-            }
-        ]
-
-    def cut(self, states: Sequence[dict[str, Any]]) -> None:
-        """Drop what the run wrote after its checkpoint; without one, or at the beginning, also the first evaluation."""
-        frame, kept = -1, 0
-        if states and states[0]["step"] > 0:
-            frame, kept = ACTION_REPEAT * states[0]["step"], states[0]["frames_kept"]
-        self.log.cut(frame, kept)
-
-    def load(self, states: Sequence[dict[str, Any]]) -> None:
-        """Go back to a checkpoint, and replay the episode that had begun."""
-        state = states[0]
-        self.step_count, self.episode_begin = state["step"], state["episode_begin"]
-        self.latest.loaded = [state["latest"]]
-        with fitting(self.directory.path):
-            self.agent.load_state_dict(state["agent"])
-        self.episodes.load_learner_state(0, state["episodes"])
-        self.episodes.load_success_state(0, state)
-        self.bonus_mean.load_learner_state(0, state)
-        images, steps = self.log.read(state["frames_kept"])
-        self.replay.restore(images, steps)
-        self.memory = Memory(*(each.to(self.agent.device) for each in state["memory"]))
+    def load_observation(self, state: dict[str, Any]) -> UInt8[Tensor, "c h w"]:
+        """Load the last image and the policy's state, and return the image."""
         self.image = state["image"]
-        taken = self.step_count - self.episode_begin
-        actions = steps["action"][len(steps) - taken :]
-        shown = replay_episode(self.environment, episode_seed(self.config.seed, self.episode_begin), actions)
-        self.check_replayed(0, shown, self.image, other_cause=", or does another library render now")
+        self.policy_state = PolicyState(*(each.to(self.agent.device) for each in state["memory"]))
+        return self.image

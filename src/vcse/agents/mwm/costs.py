@@ -54,7 +54,7 @@ def _autoencoder_weights(settings: MWMSettings) -> int:
 
 class _Dynamics(NamedTuple):
     prior: int  # from a state and an action to the next
-    posterior: int  # what an observation takes beside that
+    posterior: int  # what an observation adds to that
 
 
 def _dynamics_weights(settings: MWMSettings) -> _Dynamics:
@@ -95,7 +95,7 @@ def operations(settings: MWMSettings) -> Operations:
     dynamics, head = _dynamics_weights(settings), _head_weights(settings)
     hidden_gradient = head + (HEAD_LAYERS - 1) * settings.hidden_units**2  # of weights, and of all but the inputs
     pays, conditions = settings.has_bonus, settings.has_extrinsic_critic
-    # The bonus of a state: its projection, its value, and the head that learns to predict what is paid.
+    # The bonus of a state: its projection, its value, and the head that learns to predict the bonus.
     paid = pays * (settings.feature_size * settings.projection_size + head + hidden_gradient) + conditions * head
     seen = encoded + FORTH_AND_BACK * (inner + dynamics.prior + dynamics.posterior + head) + paid
     # Rewards and slow critic have the gradient of their inputs alone, as the dynamics have; an extrinsic slow critic

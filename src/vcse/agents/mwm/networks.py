@@ -20,7 +20,7 @@ from vcse.nets.truncated_normal import mean_and_std, truncated_normal_sample
 OUTPUT_SCALE = 0.1  # of the last layers of rewards, values and mean actions, which begin near 0
 
 
-def autocast(config: MWMSettings, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
+def make_autocast(config: MWMSettings, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
     """Return what makes contexts in which products are of the settings' precision.
 
     One is entered anew after parameters have changed, and apart from what takes no gradient: PyTorch keeps the
@@ -98,8 +98,8 @@ class WorldModel(nn.Module):
         self.reward = RewardHead(config, generator)
 
 
-class Memory(NamedTuple):
-    """What a policy keeps from step to step; rows of zeros begin an episode."""
+class PolicyState(NamedTuple):
+    """The recurrent state of a policy; rows of zeros begin an episode."""
 
     deterministic: Float[Tensor, "n d"]
     stochastic: Float[Tensor, "n v c"]
@@ -131,37 +131,39 @@ class Policy(nn.Module):
         )
         self.model = WorldModel(config, action_size, generator)
         self.actor = Actor(config, action_size, generator)
-        self.precision = autocast(config, device)
+        self.autocast = make_autocast(config, device)
         self.to(device)
 
-    def memory(self, count: int) -> Memory:
-        """Return the memory of so many environments whose episodes begin."""
+    def initial_state(self, count: int) -> PolicyState:
+        """Return the state at the beginning of the episodes of so many environments."""
         config = self.config
         shapes = (config.deterministic,), (config.variables, config.classes), (self.action_size,)
-        return Memory(*(torch.zeros(count, *shape, device=self.device) for shape in shapes))
+        return PolicyState(*(torch.zeros(count, *shape, device=self.device) for shape in shapes))
 
     @torch.no_grad()
     def forward(
         self,
-        memory: Memory,
+        state: PolicyState,
         images: UInt8[Tensor, "n 3 h w"],
-        uniforms: Float[Tensor, "n v"],
-        noise: Float[Tensor, "n a"] | None = None,
-    ) -> tuple[Float[Tensor, "n a"], Memory]:
-        """Choose actions, and remember.
+        latent_uniforms: Float[Tensor, "n v"],
+        action_uniforms: Float[Tensor, "n a"] | None = None,
+    ) -> tuple[Float[Tensor, "n a"], PolicyState]:
+        """Choose actions, and return the next state.
 
         Args:
-            memory: Of the step before.
+            state: That the previous step returned.
             images: One of each environment.
-            uniforms: In [0, 1), by which the latent states are sampled.
-            noise: In [0, 1), by which the actions are; None for the mean of the policy.
+            latent_uniforms: Random numbers in [0, 1), by which the latent states are sampled.
+            action_uniforms: Likewise for the actions; None for the mean of the policy.
         """
-        before = State(memory.deterministic, memory.stochastic, torch.zeros_like(memory.stochastic))
-        is_first = torch.zeros(len(images), dtype=torch.bool, device=self.device)  # a memory of zeros says so as well
-        with self.precision():
+        previous = State(state.deterministic, state.stochastic, torch.zeros_like(state.stochastic))
+        is_first = torch.zeros(
+            len(images), dtype=torch.bool, device=self.device
+        )  # a state of zeros has the same effect
+        with self.autocast():
             embeddings = self.model.encoder(self.autoencoder.features(images))
-            state, _ = self.model.rssm.observe(before, memory.actions, embeddings, is_first, uniforms)
-            outputs = self.actor(state.features)
+            latent, _ = self.model.rssm.observe(previous, state.actions, embeddings, is_first, latent_uniforms)
+            outputs = self.actor(latent.features)
         mean, std = mean_and_std(outputs)
-        actions = mean if noise is None else truncated_normal_sample(mean, std, noise)
-        return actions, Memory(state.deterministic.float(), state.stochastic.float(), actions)
+        actions = mean if action_uniforms is None else truncated_normal_sample(mean, std, action_uniforms)
+        return actions, PolicyState(latent.deterministic.float(), latent.stochastic.float(), actions)

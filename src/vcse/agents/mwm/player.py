@@ -12,7 +12,7 @@ from torch.special import ndtr
 from vcse.agents.entry import Policies, Saved
 from vcse.agents.image_environments import make_images
 from vcse.agents.mwm.agent import MWM, MWMSpec
-from vcse.agents.mwm.networks import Memory
+from vcse.agents.mwm.networks import PolicyState
 from vcse.agents.mwm.settings import ACTION_REPEAT, MWMSettings
 from vcse.agents.playing import ContinuousPlayer, Noise
 from vcse.bonuses.registry import NO_BONUS
@@ -22,7 +22,7 @@ from vcse.runs.checkpoint import fitting
 from vcse.runs.config import RunConfig
 from vcse.streams import numbers
 
-Remembered = tuple[Memory, Int[Tensor, " n"]]  # and the steps since its episode began
+PlayerState = tuple[PolicyState, Int[Tensor, " n"]]  # and the steps since its episode began
 
 
 class MWMPlayer(ContinuousPlayer):
@@ -59,41 +59,41 @@ class MWMPlayer(ContinuousPlayer):
     def policy(self, agent: MWM, frame: int) -> Callable[[Tensor, Noise], Tensor]:
         """Return what chooses actions from images and its own memory, with the noise of a frame."""
         generator = numbers(agent.seed, "acting", frame)
-        memory: Memory | None = None
+        policy_state: PolicyState | None = None
 
         def act(images: Tensor, noise: Noise) -> Tensor:
-            nonlocal memory
+            nonlocal policy_state
             [images] = images
-            memory = agent.acting.memory(len(images)) if memory is None else memory
-            drawn = generator.random((len(images), agent.config.variables))
-            actions, memory = _act(agent, images, memory, drawn, None if noise is None else noise[0])
+            policy_state = agent.acting_policy.initial_state(len(images)) if policy_state is None else policy_state
+            uniforms = generator.random((len(images), agent.config.variables))
+            actions, policy_state = _act(agent, images, policy_state, uniforms, None if noise is None else noise[0])
             return actions[None]
 
         return act
 
     def first(
-        self, policies: Policies, observations: Tensor, noise: Noise, state: Remembered | None
-    ) -> tuple[Tensor, Remembered]:
+        self, policies: Policies, observations: Tensor, noise: Noise, state: PlayerState | None
+    ) -> tuple[Tensor, PlayerState]:
         """Choose actions of the first policy, for any number of images, and return what it remembers."""
         agent: MWM = policies.agent
         count = len(observations)
-        memory, steps = state or (agent.acting.memory(count), torch.zeros(count, dtype=torch.int64))
+        policy_state, steps = state or (agent.acting_policy.initial_state(count), torch.zeros(count, dtype=torch.int64))
         # By the step of its own episode, so that an environment's numbers do not depend on the others.
-        drawn = [numbers(agent.seed, "acting", int(step)).random(agent.config.variables) for step in steps]
-        actions, memory = _act(agent, observations, memory, np.stack(drawn), noise)
-        return actions, (memory, steps + 1)
+        uniforms = [numbers(agent.seed, "acting", int(step)).random(agent.config.variables) for step in steps]
+        actions, policy_state = _act(agent, observations, policy_state, np.stack(uniforms), noise)
+        return actions, (policy_state, steps + 1)
 
 
 def _act(
     agent: MWM,
     images: UInt8[Tensor, "n 3 h w"],
-    memory: Memory,
+    policy_state: PolicyState,
     uniforms: Float[np.ndarray, "n v"],
     noise: Float[Tensor, "n a"] | None,
-) -> tuple[Float[Tensor, "n a"], Memory]:
+) -> tuple[Float[Tensor, "n a"], PolicyState]:
     """Choose actions: those at the quantiles of standard normal noise, or their mean."""
     quantiles = None if noise is None else ndtr(noise)
-    return agent.act(images, memory, torch.from_numpy(uniforms).float(), quantiles)
+    return agent.act(images, policy_state, torch.from_numpy(uniforms).float(), quantiles)
 
 
 @torch.no_grad()
@@ -109,13 +109,13 @@ def imagine(
         context: How many images the model is shown; all others follow from the actions alone.
     """
     agent: MWM = policies.agent
-    policy = agent.acting
+    policy = agent.acting_policy
     generator = numbers(agent.seed, "acting", 0)
-    drawn = generator.random((len(images), 1, agent.config.variables), dtype=np.float32)
-    uniforms, taken = (torch.from_numpy(each).to(agent.device) for each in (drawn, actions))
+    sampled = generator.random((len(images), 1, agent.config.variables), dtype=np.float32)
+    uniforms, taken = (torch.from_numpy(each).to(agent.device) for each in (sampled, actions))
     state, features = policy.model.rssm.initial(1, agent.device), []
     is_first = torch.ones(1, dtype=torch.bool, device=agent.device)
-    with policy.precision():
+    with policy.autocast():
         tokens = policy.autoencoder.features(torch.from_numpy(images[:context]).to(agent.device))
         embeddings = policy.model.encoder(tokens)
         for step, action in enumerate(taken):

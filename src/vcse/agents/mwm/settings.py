@@ -1,4 +1,4 @@
-"""Settings of Masked World Models, and what each reading says of them."""
+"""Settings of Masked World Models, and what each reading makes of them."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,37 +20,37 @@ PADDED_ACTIONS = 50  # numbers that the dynamics read of an action, most of them
 class MWMSettings(AgentSettings):
     """A learner's settings. Defaults are the release's."""
 
-    beta: float = setting(1.0, "Weight of the bonus.", range="not negative", heeded_by="paying")
+    beta: float = setting(1.0, "Weight of the bonus.", range="not negative", affects="any bonus")
     reward_token: RewardToken = setting(
         "pixels",
-        "What the autoencoder reads the reward off: the token that is there for it, or, as a bug of the release has "
-        "it, the pixels of the last patch.",
+        "What the autoencoder predicts the reward from: a token of its own, or, as by a bug of the release, the "
+        "pixels of the last patch.",
         otherwise="pixels in release, else token",
     )
     sequence_sampling: SequenceSampling = setting(
         "ends",
-        "Which sequences are sampled: uniform, all alike; ends, those at the ends of episodes about ten times as often "
-        "as their share, from complete episodes alone.",
+        "How sequences are sampled: uniform; or ends, those at the ends of episodes about ten times as often, "
+        "from complete episodes alone.",
         otherwise="ends in release and paper, else uniform",
     )
     projection_std: float = setting(
         1 / 256,
         "Standard deviation of the random projection to features of the bonus; 1/16 keeps distances.",
         range="positive",
-        heeded_by="paying",
+        affects="any bonus",
         otherwise="1/256 in release and paper, else 1/16",
     )
     projection_precision: ProjectionPrecision = setting(
         "float16",
-        "To what projected features and values are rounded before the bonus sees them.",
-        heeded_by="paying",
+        "Precision to which projected features and values are rounded for the bonus.",
+        affects="any bonus",
         otherwise="float16 in release, else float32",
     )
     image_size: int = setting(IMAGE_SIZE, "Pixels of each side of an image, a multiple of 8.", range="count")
     batch_size: int = setting(50, "Sequences of an update of the world model.", range="count")
-    sequence_length: int = setting(50, "Images of each.", range="count")
+    sequence_length: int = setting(50, "Images of each sequence.", range="count")
     autoencoder_batch_size: int = setting(32, "Sequences of an update of the autoencoder.", range="count")
-    autoencoder_sequence_length: int = setting(32, "Images of each.", range="count", is_option=False)
+    autoencoder_sequence_length: int = setting(32, "Images of each sequence.", range="count", is_option=False)
     pretraining_updates: int = setting(
         5_000, "Updates of the autoencoder alone after the random actions, before all else is learned.", unit="count"
     )
@@ -61,40 +61,44 @@ class MWMSettings(AgentSettings):
     steps_per_update: int = setting(5, "Steps between two updates.", range="count", is_option=False)
     replay_capacity: int = setting(2_000_000, "Transitions that are kept; never more than the run has.", unit="count")
     precision: Precision = setting(
-        "bfloat16", "What is multiplied; parameters, latent states and losses are float32 in any case."
+        "bfloat16", "Precision of products; parameters, latent states and losses are float32 in any case."
     )
 
     mask_ratio: float = setting(0.75, "Share of an image's patches that the autoencoder does not see.", range="share")
-    token_dimensions: int = setting(256, "Of the autoencoder's tokens.", range="count", is_option=False)
-    encoder_blocks: int = setting(4, "Of the autoencoder's encoder.", range="count", is_option=False)
-    decoder_blocks: int = setting(3, "Of the autoencoder's decoder.", range="count", is_option=False)
-    model_dimensions: int = setting(128, "Of the world model's tokens.", range="count", is_option=False)
-    model_blocks: int = setting(2, "Of the world model's encoder, and of its decoder.", range="count", is_option=False)
+    token_dimensions: int = setting(256, "Size of the autoencoder's tokens.", range="count", is_option=False)
+    encoder_blocks: int = setting(4, "Blocks of the autoencoder's encoder.", range="count", is_option=False)
+    decoder_blocks: int = setting(3, "Blocks of the autoencoder's decoder.", range="count", is_option=False)
+    model_dimensions: int = setting(128, "Size of the world model's tokens.", range="count", is_option=False)
+    model_blocks: int = setting(2, "Blocks of the world model's encoder and decoder.", range="count", is_option=False)
     heads: int = setting(4, "Attention heads of all blocks.", range="count", is_option=False)
-    deterministic: int = setting(1024, "Numbers of the deterministic state.", range="count")
+    deterministic: int = setting(1024, "Size of the deterministic state.", range="count")
     variables: int = setting(32, "Categorical variables of the stochastic state.", range="count", is_option=False)
-    classes: int = setting(32, "Of each variable.", range="count", is_option=False)
-    hidden_units: int = setting(512, "Of each of the four hidden layers of actor, critics and rewards.", range="count")
-    projection_size: int = setting(256, "Features of the bonus.", range="count", heeded_by="paying", is_option=False)
+    classes: int = setting(32, "Classes of each variable.", range="count", is_option=False)
+    hidden_units: int = setting(512, "Units of each hidden layer of actor, critics and rewards.", range="count")
+    projection_size: int = setting(256, "Features of the bonus.", range="count", affects="any bonus", is_option=False)
 
-    model_learning_rate: float = setting(3e-4, "Of the world model.", range="positive", is_option=False)
-    autoencoder_learning_rate: float = setting(3e-4, "Of the autoencoder.", range="positive", is_option=False)
-    warm_up_updates: int = setting(2_500, "Over which the autoencoder's rate rises.", range="count", is_option=False)
-    learning_rate: float = setting(1e-4, "Of actor and critics.", range="positive", is_option=False)
-    adam_epsilon: float = setting(1e-5, "Of all optimisers.", range="positive", is_option=False)
-    most_gradient_norm: float = setting(100.0, "Above which gradients are scaled.", range="positive", is_option=False)
+    model_learning_rate: float = setting(3e-4, "Learning rate of the world model.", range="positive", is_option=False)
+    autoencoder_learning_rate: float = setting(
+        3e-4, "The autoencoder's learning rate.", range="positive", is_option=False
+    )
+    warm_up_updates: int = setting(2_500, "Updates of the autoencoder's warm-up.", range="count", is_option=False)
+    learning_rate: float = setting(1e-4, "Learning rate of actor and critics.", range="positive", is_option=False)
+    adam_epsilon: float = setting(1e-5, "Epsilon of all optimisers.", range="positive", is_option=False)
+    most_gradient_norm: float = setting(
+        100.0, "Norm to which gradients are clipped.", range="positive", is_option=False
+    )
     weight_decay: float = setting(1e-6, "Share that weights lose at each update.", range="share", is_option=False)
     discount: float = setting(0.99, "Discount of rewards.", range="share", is_option=False)
-    return_lambda: float = setting(0.95, "Of lambda-returns.", range="share", is_option=False)
-    entropy_weight: float = setting(1e-4, "Of the policy's entropy.", range="not negative", is_option=False)
+    return_lambda: float = setting(0.95, "Lambda of the returns.", range="share", is_option=False)
+    entropy_weight: float = setting(1e-4, "Weight of the policy's entropy.", range="not negative", is_option=False)
     kl_balance: float = setting(0.8, "Share of the KL divergence that trains the prior.", range="share")
     kl_scale: float = setting(
         1.0,
         "Weight of the KL divergence, before it is clipped; 0.1 in the code of MWM's own authors.",
         range="not negative",
     )
-    kl_least: float = setting(0.01, "Below which a divergence is left alone.", range="not negative", is_option=False)
-    target_updates: int = setting(100, "Between copies to the slow critics.", range="count", is_option=False)
+    kl_least: float = setting(0.01, "Free nats of the KL divergence.", range="not negative", is_option=False)
+    target_updates: int = setting(100, "Updates between copies to the slow critics.", range="count", is_option=False)
     reward_momentum: float = setting(
         0.99, "Of the running mean of the size of rewards that they are divided by.", range="share", is_option=False
     )
@@ -142,7 +146,7 @@ _OF_READING: dict[str, dict[str, Any]] = {
         "projection_std": 1 / 256,
         "projection_precision": "float16",
     },
-    # The text says that rewards are predicted and states projected, and takes all else from the authors of MWM.
+    # According to the text rewards are predicted and states projected; all else is as by the authors of MWM.
     "paper": {
         "reward_token": "token",
         "sequence_sampling": "ends",

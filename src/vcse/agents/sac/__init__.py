@@ -8,8 +8,8 @@ from vcse.agents.sac.player import SACPlayer
 from vcse.agents.sac.settings import SACSettings, sac_settings
 from vcse.runs.arithmetic import Arithmetic
 
-# A policy is judged by its mean, in episodes that are long and much alike; a simulation is shown about as fast as it
-# is. Large networks are twice as fast with TF32.
+# A policy is evaluated with its mean, in episodes that are long and much alike; videos run at about real
+# time. Large networks are twice as fast with TF32.
 ENTRY = AgentEntry(
     name="sac",
     observes="state",
@@ -17,7 +17,7 @@ ENTRY = AgentEntry(
     settings_for=sac_settings,
     cohort=SACCohort,
     player=SACPlayer(),
-    gives=SAC.GIVES,
+    gives=SAC.BONUS_INPUTS,
     warning=warning,
     in_common=in_common,
     expected_seconds=expected_seconds,

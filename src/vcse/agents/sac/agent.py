@@ -1,14 +1,11 @@
-"""SAC (soft actor-critic) with an exploration bonus, for a cohort of learners at once.
+"""SAC (soft actor-critic, Haarnoja et al. 2018) with an exploration bonus, for a cohort of learners at once.
 
-Every tensor has a leading learner axis `l`; learners share operations, never numbers. The critics are one stack of
-networks, whose rows are, where only the second of two learners has a bonus that wants values:
-
-    0, 1: twins of the first    2, 3: twins of the second    4, 5: extrinsic twins of the second
-
-The critic learns the task's rewards plus the bonus, which is computed anew for each batch. The extrinsic critic
-learns the task's rewards alone: it is the value that VCSE conditions on, and the bonus cannot reach it.
+Every tensor has a leading learner axis `l`; learners share operations, never numbers. The critics learn the task's
+reward plus beta times the bonus, which is computed anew for each batch. Extrinsic critics learn the task's reward
+alone: theirs is the value that VCSE conditions on, and the bonus cannot reach them.
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,21 +15,21 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from vcse.agents.output import UpdateOutput
+from vcse.agents.sac.networks import Actor, TwinCritic
 from vcse.agents.sac.settings import SACSettings
-from vcse.bonuses.base import Bonus, BonusBatch
+from vcse.agents.state import check_same_entries
+from vcse.bonuses.base import Bonus
 from vcse.bonuses.registry import BonusContext
 from vcse.bonuses.stacked import StackedBonus, StackedOutput
-from vcse.nets.cuda.graphs import Captured, CapturedCall
-from vcse.nets.optimizers import adam_state, descend, make_adam
-from vcse.nets.perceptrons import Perceptrons
-from vcse.nets.stacked import among_all, indices, per_learner, place_of, rows_of
-from vcse.nets.tanh_normal import mean_and_log_std, squashed_sample
+from vcse.nets.cuda.graphs import CUDAGraph, CUDAGraphs
+from vcse.nets.optimizers import adam_tensors, gradient_step, make_adam, parameters_of, set_adam_steps
+from vcse.nets.stacked import gather_rows, index_of, index_tensor, per_learner, scatter_rows
+from vcse.nets.tanh_normal import squashed_sample
 from vcse.replay.transitions import Batch
 from vcse.settings import check_cohort
 from vcse.streams import torch_generator, torch_seed
 
-TWIN = 2
-ACTION_SAMPLES = 3  # normal numbers of an update: the next action of each critic, and the actor's own
+ACTION_SAMPLES = 3  # normal noise of an update: for the next action of each critic, and for the actor's loss
 
 
 @dataclass(frozen=True)
@@ -48,23 +45,18 @@ class SAC:
 
     Args:
         spec: Sizes of observations and actions, the same for all learners.
-        configs: The settings of each learner. `SHARED` ones must agree; all else may differ.
+        configs: The settings of each learner. `SHARED_SETTINGS` must agree; all else may differ.
         seeds: The seed of each learner's parameters.
-        bonus: Anybody's, made with as many learners as there are, in the place of those that the settings choose.
+        bonus: Any bonus, made with as many learners as there are, instead of those that the settings choose.
         device: Where everything lives.
         check_finite: Let the bonus refuse NaN and infinity; on CUDA this waits for the device.
     """
 
-    GIVES = frozenset(("values", "rewards", "actions", "next_features"))  # that a bonus may need
-    SHARED = ("hidden_units", "batch_size", "learning_rate", "target_every_updates")
+    BONUS_INPUTS = frozenset(("values", "rewards", "actions", "next_features"))
+    SHARED_SETTINGS = ("hidden_units", "batch_size", "learning_rate", "target_every_updates")
     METRICS = (
-        "batch_reward",
-        "critic_loss",
-        "extrinsic_critic_loss",
-        "critic_mean",
-        "actor_loss",
-        "policy_entropy",
-        "temperature",
+        *("batch_reward", "critic_loss", "extrinsic_critic_loss", "critic_mean", "actor_loss"),
+        *("policy_entropy", "temperature"),
     )
 
     def __init__(
@@ -77,278 +69,244 @@ class SAC:
         device: torch.device | str = "cpu",
         check_finite: bool = False,
     ) -> None:
-        check_cohort(configs, seeds, self.SHARED)
+        check_cohort(configs, seeds, self.SHARED_SETTINGS)
         self.device = torch.device(device)
         self.configs, self.learners = tuple(configs), len(configs)
         self.spec, self.updates = spec, 0
         common = configs[0]
-        paid = [learner for learner, config in enumerate(configs) if bonus is not None or config.has_bonus]
-        choices = [configs[learner].bonus for learner in paid]
-        mine = tuple(torch_seed(seeds[learner], "bonus") for learner in paid)
-        context = BonusContext(seeds=mine, action_size=spec.action_size, gives=self.GIVES)
-        self.bonus = StackedBonus.given(
+        with_bonus = [learner for learner, config in enumerate(configs) if bonus is not None or config.has_bonus]
+        self.with_bonus = index_tensor(with_bonus, self.device)
+        choices = [configs[learner].bonus for learner in with_bonus]
+        bonus_seeds = tuple(torch_seed(seeds[learner], "bonus") for learner in with_bonus)
+        context = BonusContext(bonus_seeds, action_size=spec.action_size, gives=self.BONUS_INPUTS)
+        self.bonus = StackedBonus.for_agent(
             bonus, choices, context, agent="sac", dimensions=spec.observation_size, check_finite=check_finite
         ).to(self.device)
-        valued = [each for row, each in enumerate(paid) if "values" in self.bonus.needs_of(row)]
-        self.valued, self.paid = indices(valued, self.device), indices(paid, self.device)
+        with_extrinsic = [each for row, each in enumerate(with_bonus) if "values" in self.bonus.needs_of(row)]
+        self.with_extrinsic = index_tensor(with_extrinsic, self.device)
 
         # A generator per learner and kind of network, so that having a bonus does not change a learner's policy.
-        self.actor_net = Perceptrons(spec.observation_size, common.hidden_units, 2 * spec.action_size)
-        self.critic_net = Perceptrons(spec.observation_size + spec.action_size, common.hidden_units, 1)
+        sizes = (spec.observation_size, spec.action_size, common.hidden_units)
         generators = [torch_generator(seed, "parameters") for seed in seeds]
-        actor = self.actor_net.initial(generators)
-        twins = [generator for generator in generators for _ in range(TWIN)]
-        extrinsic = [generators[learner] for learner in valued for _ in range(TWIN)]
-        critic = self.critic_net.initial(twins + extrinsic)
-        self.twin_rows = TWIN * self.learners  # rows of the stack; the extrinsic ones come after
-        self.actor = [each.to(self.device).requires_grad_() for each in actor]
-        self.critic = [each.to(self.device).requires_grad_() for each in critic]
-        self.target_critic = [each.detach().clone() for each in self.critic]
-        first_temperatures = torch.tensor([_first_temperature(config) for config in configs])
-        self.log_temperature = first_temperatures.log().to(self.device).requires_grad_()
-        self.actor_adam, self.critic_adam, self.temperature_adam = (
-            make_adam(each, common.learning_rate, self.device)
-            for each in (self.actor, self.critic, [self.log_temperature])
+        self.actor = Actor(*sizes, generators).to(self.device)
+        self.critic = TwinCritic(*sizes, generators, self.with_extrinsic).to(self.device)
+        self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
+        initial_temperatures = [
+            config.initial_temperature if config.temperature == "learned" else config.temperature for config in configs
+        ]
+        self.log_temperature = torch.tensor(initial_temperatures).log().to(self.device).requires_grad_()
+        self.actor_optimizer, self.critic_optimizer, self.temperature_optimizer = (
+            make_adam(parameters, common.learning_rate, self.device)
+            for parameters in (self.actor.parameters(), self.critic.parameters(), [self.log_temperature])
         )
 
         self._read_settings()
         self.target_entropy = -float(spec.action_size)
-        self._captured_update: Captured[UpdateOutput] | None = None
-        self._captured_acts: dict[tuple[int, ...], CapturedCall[Tensor]] = {}
+        self._update_graph: CUDAGraph[UpdateOutput] | None = None
+        self._act_graphs: CUDAGraphs[Tensor] = CUDAGraphs(self.device)
 
     def _read_settings(self) -> None:
-        """Bring the settings of all learners into tensors."""
-        configs, valued = self.configs, self.valued.tolist()
-        self.discount = per_learner(configs, "discount", self.device)[:, None]
-        self.beta = per_learner(configs, "beta", self.device)[self.paid, None]
-        self.learns_temperature = torch.tensor(
-            [config.temperature == "learned" for config in configs], device=self.device
-        )
-        self.step_cost = per_learner(configs, "step_cost", self.device)[:, None]
-        trains_value = [float(configs[learner].values != "frozen") for learner in valued for _ in range(TWIN)]
-        self.trains = torch.tensor([1.0] * self.twin_rows + trains_value, device=self.device)
-        counts_entropy = torch.tensor([config.extrinsic_entropy for config in configs], device=self.device)
-        self.extrinsic_entropy = counts_entropy[self.valued, None].float()
-        from_target = torch.tensor([config.value_critic == "target" for config in configs], device=self.device)
-        self.values_from_target = from_target[self.valued, None]
-        self.any_value_online = any(configs[learner].value_critic == "online" for learner in valued)
-        rates = per_learner(configs, "target_rate", self.device)
-        network_rates = torch.cat((rates, rates[self.valued])).repeat_interleave(TWIN)
-        self.target_rates = [network_rates.view(-1, *[1] * (each.ndim - 1)) for each in self.critic]
+        """Put the settings of all learners into tensors."""
+        configs, device = self.configs, self.device
+        self.discount = per_learner(configs, "discount", device)[:, None]
+        self.beta = per_learner(configs, "beta", device)[self.with_bonus, None]
+        self.step_cost = per_learner(configs, "step_cost", device)[:, None]
+        self.learns_temperature = torch.tensor([each.temperature == "learned" for each in configs], device=device)
+        # Of the learners with extrinsic critics alone.
+        mine = [configs[learner] for learner in self.with_extrinsic.tolist()]
+        self.trains_extrinsic = torch.tensor([float(each.values != "frozen") for each in mine], device=device)
+        self.extrinsic_entropy = per_learner(mine, "extrinsic_entropy", device)[:, None]
+        uses_target = [each.value_critic == "target" for each in mine]
+        self.value_from_target = torch.tensor(uses_target, dtype=torch.bool, device=device)[:, None]
+        self.any_value_online = not all(uses_target)
+
+        rates = per_learner(configs, "target_rate", device)
+        rates = torch.cat((rates, rates[self.with_extrinsic])).repeat_interleave(2)  # of twins
+        self.target_rates = [rates.view(-1, *[1] * (each.ndim - 1)) for each in self.critic.parameters()]
 
     @torch.no_grad()
     def act(self, observations: Float[Tensor, "l n d"], noise: Float[Tensor, "l n a"] | None) -> Float[Tensor, "l n a"]:
         """Choose an action for every environment.
 
         Args:
-            observations: What the environments show, on the host or the device.
-            noise: Standard normal numbers, which draw the actions; None for the mean of the policy.
+            observations: Of every environment, on the host or the device.
+            noise: Standard normal numbers, by which actions are sampled; None for the mean of the policy.
         """
-        if self._captured_update is None or noise is None:
-            noise = None if noise is None else noise.to(self.device)
-            return self._act(observations.to(self.device), noise)
-        shape = tuple(observations.shape)
-        if shape not in self._captured_acts:
-            self._captured_acts[shape] = CapturedCall(self._act, observations, noise, device=self.device)
-        return self._captured_acts[shape](observations, noise)
+        if noise is None:
+            return self._act(observations.to(self.device))
+        return self._act_graphs(self._act, observations, noise)
 
     def _act(
-        self, observations: Float[Tensor, "l n d"], noise: Float[Tensor, "l n a"] | None
+        self, observations: Float[Tensor, "l n d"], noise: Float[Tensor, "l n a"] | None = None
     ) -> Float[Tensor, "l n a"]:
-        mean, log_std = self._policy(observations)
+        mean, log_std = self.actor(observations)
         return mean.tanh() if noise is None else squashed_sample(mean, log_std, noise)[0]
 
     def update(
-        self, batch: Batch, noise: Float[Tensor, "l 3 n a"], order: Int[Tensor, "l n"] | None = None
+        self, batch: Batch, noise: Float[Tensor, "l 3 n a"], value_permutation: Int[Tensor, "l n"] | None = None
     ) -> UpdateOutput:
-        """Learn from a batch; what is returned is overwritten by the next update.
+        """Update actor, critics, temperature and target critics; the output is overwritten by the next update.
 
         Args:
             batch: Transitions of every learner.
             noise: Standard normal numbers for `ACTION_SAMPLES` actions of each transition.
-            order: Whose value, by its place in the batch, the bonus sees with each state; its own if not given.
+            value_permutation: The state of the batch whose value the bonus sees with each state; its own if not given.
         """
-        output = self._update(batch, noise, order) if self._captured_update is None else self._captured_update()
+        graph = self._update_graph
+        output = self._update(batch, noise, value_permutation) if graph is None else graph()
         if self.updates % self.configs[0].target_every_updates == 0:
-            for target, each, rate in zip(self.target_critic, self.critic, self.target_rates, strict=True):
-                target.lerp_(each.detach(), rate)
+            # Target critics move towards the critics: target += rate * (parameter - target).
+            pairs = zip(self.target_critic.parameters(), self.critic.parameters(), self.target_rates, strict=True)
+            for target, parameter, rate in pairs:
+                target.lerp_(parameter.detach(), rate)
         self.updates += 1
         return output
 
-    def capture(self, batch: Batch, noise: Float[Tensor, "l 3 n a"], order: Int[Tensor, "l n"] | None = None) -> None:
-        """Replay updates from this memory, and the choice of actions, as CUDA graphs from now on."""
-        self._captured_update = Captured(lambda: self._update(batch, noise, order))
-
-    def _update(self, batch: Batch, noise: Float[Tensor, "l 3 n a"], order: Int[Tensor, "l n"] | None) -> UpdateOutput:
-        next_noise, next_extrinsic_noise, own_noise = noise.unbind(1)
+    def _update(
+        self, batch: Batch, noise: Float[Tensor, "l 3 n a"], value_permutation: Int[Tensor, "l n"] | None
+    ) -> UpdateOutput:
+        next_noise, extrinsic_next_noise, actor_noise = noise.unbind(1)
         temperature = self.log_temperature.exp()
-        # The policy at s_t, once: its mean for the value, and a sample for the actor's loss, which comes last.
-        mean, log_std = self._policy(batch.observations)
+        mean, log_std = self.actor(batch.observations)  # for the value of s_t, and for the actor's loss
 
+        # The bonus enters here: the reward of the critics is the task's, plus beta times the bonus, less a step cost.
         with torch.no_grad():
-            # The bonus of s_t joins the task's reward, weighted by beta, less the cost of a step.
-            values = self._values(batch.observations, mean.tanh())
-            paid, bonus = self.weighted_bonus(batch, values if order is None else values.gather(1, order))
-            rewards = batch.rewards + (bonus - self.step_cost)
-            targets = self._targets(batch, rewards, temperature, next_noise, next_extrinsic_noise)
+            values = self._extrinsic_values(batch.observations, mean.tanh())
+            if value_permutation is not None:
+                values = values.gather(1, value_permutation)
+            bonus, weighted_bonus = self.weighted_bonus(batch, values)
+            rewards = batch.rewards + (weighted_bonus - self.step_cost)
+            targets, extrinsic_targets = self._critic_targets(
+                batch, rewards, temperature, next_noise, extrinsic_next_noise
+            )
 
-        # Every critic of every learner that is trained takes one step towards its own target.
-        guesses = self._q_values(self.critic, batch.observations, batch.actions, batch.actions)
-        critic_losses = (guesses - targets).square().mean(-1)
-        descend((critic_losses * self.trains).sum(), [self.critic_adam])
+        # Critics: mean (Q_i(s, a) - target)², summed over the twins.
+        q_values, extrinsic_q_values = self.critic(batch.observations, batch.actions, batch.actions)
+        critic_loss = (q_values - targets[:, None]).square().mean(-1).sum(-1)
+        extrinsic_loss = (extrinsic_q_values - extrinsic_targets[:, None]).square().mean(-1).sum(-1)
+        gradient_step(critic_loss.sum() + (extrinsic_loss * self.trains_extrinsic).sum(), self.critic_optimizer)
 
-        # The actor goes where the critics, as they are now, see most reward and entropy.
-        action, log_probability = squashed_sample(mean, log_std, own_noise)
-        frozen = [each.detach()[: self.twin_rows] for each in self.critic]
-        inputs = torch.cat((batch.observations, action), -1).repeat_interleave(TWIN, 0)
-        seen = self._min_of_twins(self.critic_net(frozen, inputs)[..., 0])
-        actor_loss = (temperature.detach()[:, None] * log_probability - seen).mean(-1)
-        descend(actor_loss.sum(), [self.actor_adam])
+        # Actor: mean of temperature * log pi(a|s) - min_i Q_i(s, a).
+        action, log_prob = squashed_sample(mean, log_std, actor_noise)
+        min_q_value = self.critic.q_values(batch.observations, action, detach_parameters=True).amin(1)
+        actor_loss = (temperature.detach()[:, None] * log_prob - min_q_value).mean(-1)
+        gradient_step(actor_loss.sum(), self.actor_optimizer)
 
-        # The temperature, where it is learned, rises while the policy has less entropy than wanted.
-        entropy = -log_probability.detach().mean(-1)
+        # Temperature, where it is learned: it rises while the policy's entropy is below the target.
+        entropy = -log_prob.detach().mean(-1)
         temperature_loss = temperature * (entropy - self.target_entropy) * self.learns_temperature
-        descend(temperature_loss.sum(), [self.temperature_adam])
-        losses = critic_losses.detach()
+        gradient_step(temperature_loss.sum(), self.temperature_optimizer)
+
         metrics = {
             "batch_reward": batch.rewards.mean(-1),
-            "critic_loss": losses[: self.twin_rows].view(-1, TWIN).sum(-1),
-            "extrinsic_critic_loss": among_all(
-                self.valued, losses[self.twin_rows :].view(-1, TWIN).sum(-1), self.learners
-            ),
-            "critic_mean": guesses.detach()[: self.twin_rows].view(self.learners, -1).mean(-1),
+            "critic_loss": critic_loss.detach(),
+            "extrinsic_critic_loss": scatter_rows(extrinsic_loss.detach(), self.with_extrinsic, self.learners),
+            "critic_mean": q_values.detach().flatten(1).mean(-1),
             "actor_loss": actor_loss.detach(),
             "policy_entropy": entropy,
             "temperature": temperature.detach(),
         }
-        return UpdateOutput(metrics, paid)
+        return UpdateOutput(metrics, bonus)
 
-    def _policy(self, observations: Float[Tensor, "l n d"]) -> tuple[Float[Tensor, "l n a"], Float[Tensor, "l n a"]]:
-        return mean_and_log_std(self.actor_net(self.actor, observations))
-
-    def _q_values(
-        self,
-        critic: Sequence[Tensor],
-        observations: Float[Tensor, "l n d"],
-        actions: Float[Tensor, "l n a"],
-        extrinsic_actions: Float[Tensor, "l n a"],
-    ) -> Float[Tensor, "networks n"]:
-        """Return the Q values of a whole stack of critics; extrinsic critics may be given other actions."""
-        inputs = torch.cat((observations, actions), -1)
-        if len(self.valued):
-            extrinsic = torch.cat((observations, extrinsic_actions), -1)
-            inputs = torch.cat((inputs, rows_of(self.valued, extrinsic)))
-        return self.critic_net(critic, inputs.repeat_interleave(TWIN, 0))[..., 0]
-
-    def _values(self, observations: Float[Tensor, "l n d"], actions: Float[Tensor, "l n a"]) -> Float[Tensor, "l n"]:
-        """Return the extrinsic value of states, at the policy's mean action; 0 for learners that have none."""
-        if not len(self.valued):
-            return torch.zeros(observations.shape[:-1], device=self.device)
-        inputs = rows_of(self.valued, torch.cat((observations, actions), -1)).repeat_interleave(TWIN, 0)
-        values = self._min_of_twins(
-            self.critic_net([each[self.twin_rows :] for each in self.target_critic], inputs)[..., 0]
-        )
-        if self.any_value_online:
-            online = self._min_of_twins(
-                self.critic_net([each[self.twin_rows :] for each in self.critic], inputs)[..., 0]
-            )
-            values = torch.where(self.values_from_target, values, online)
-        return among_all(self.valued, values, self.learners)
-
-    def weighted_bonus(
-        self, batch: Batch, values: Float[Tensor, "l n"]
-    ) -> tuple[StackedOutput | None, Float[Tensor, "l n"]]:
-        """Return the bonus of those who are paid one, and beta times it for each state; zeros for learners without."""
-        if not len(self.paid):
-            return None, torch.zeros_like(values)
-        # The state is its own feature, divided by its dimension, as the release has it.
-        features = rows_of(self.paid, batch.observations) / self.spec.observation_size
-        given = {"values": values, "rewards": batch.rewards, "actions": batch.actions}
-        needed = {name: rows_of(self.paid, given[name]) for name in self.bonus.needs if name in given}
-        if "next_features" in self.bonus.needs:
-            needed["next_features"] = rows_of(self.paid, batch.next_observations) / self.spec.observation_size
-        output = self.bonus(features, **needed)
-        if self.bonus.learns:
-            self.bonus.learn(BonusBatch(features, **needed))
-        return output, among_all(self.paid, self.beta * output.reward, self.learners)
-
-    def _targets(
+    def _critic_targets(
         self,
         batch: Batch,
         rewards: Float[Tensor, "l n"],
         temperature: Float[Tensor, " l"],
         noise: Float[Tensor, "l n a"],
         extrinsic_noise: Float[Tensor, "l n a"],
-    ) -> Float[Tensor, "networks n"]:
-        """Return what each network of the stack is to learn: the reward and the discounted value of what follows."""
-        mean, log_std = self._policy(batch.next_observations)
-        action, log_probability = squashed_sample(mean, log_std, noise)
-        extrinsic_action, extrinsic_log_probability = squashed_sample(mean, log_std, extrinsic_noise)
-        q_values = self._min_of_twins(
-            self._q_values(self.target_critic, batch.next_observations, action, extrinsic_action)
-        )
-        discounts = self.discount * (1 - batch.terminated)
-        soft = q_values[: self.learners] - temperature[:, None] * log_probability
-        targets = rewards + discounts * soft
-        if len(self.valued):
-            who = self.valued
-            entropy = -temperature[who, None] * rows_of(who, extrinsic_log_probability)
-            extrinsic = q_values[self.learners :] + self.extrinsic_entropy * entropy
-            extrinsic_targets = rows_of(who, batch.rewards) + rows_of(who, discounts) * extrinsic
-            targets = torch.cat((targets, extrinsic_targets))
-        return targets.repeat_interleave(TWIN, 0)
+    ) -> tuple[Float[Tensor, "l n"], Float[Tensor, "v n"]]:
+        """Return r + discount * (1 - terminated) * (min_i Q_i(s', a') - temperature * log pi(a'|s')).
 
-    @staticmethod
-    def _min_of_twins(q_values: Float[Tensor, "networks n"]) -> Float[Tensor, "pairs n"]:
-        """Return the lower of each two twins."""
-        return q_values.view(-1, TWIN, q_values.shape[-1]).amin(1)
+        The second target is that of the extrinsic critics, without the bonus, and by default without the entropy.
+        """
+        mean, log_std = self.actor(batch.next_observations)
+        action, log_prob = squashed_sample(mean, log_std, noise)
+        extrinsic_action, extrinsic_log_prob = squashed_sample(mean, log_std, extrinsic_noise)
+        q_values, extrinsic_q_values = self.target_critic(batch.next_observations, action, extrinsic_action)
+        discounts = self.discount * (1 - batch.terminated)
+        targets = rewards + discounts * (q_values.amin(1) - temperature[:, None] * log_prob)
+
+        subset = self.with_extrinsic
+        entropy = -temperature[subset, None] * gather_rows(extrinsic_log_prob, subset)
+        extrinsic_values = extrinsic_q_values.amin(1) + self.extrinsic_entropy * entropy
+        return targets, gather_rows(batch.rewards, subset) + gather_rows(discounts, subset) * extrinsic_values
+
+    def _extrinsic_values(
+        self, observations: Float[Tensor, "l n d"], mean_actions: Float[Tensor, "l n a"]
+    ) -> Float[Tensor, "l n"]:
+        """Return V(s) = min_i Q_i(s, mean action) of the extrinsic critics; 0 for learners that have none."""
+        if not len(self.with_extrinsic):
+            return torch.zeros(observations.shape[:-1], device=self.device)
+        values = self.target_critic.extrinsic_q_values(observations, mean_actions).amin(1)
+        if self.any_value_online:
+            online = self.critic.extrinsic_q_values(observations, mean_actions).amin(1)
+            values = torch.where(self.value_from_target, values, online)
+        return scatter_rows(values, self.with_extrinsic, self.learners)
+
+    def weighted_bonus(
+        self, batch: Batch, values: Float[Tensor, "l n"]
+    ) -> tuple[StackedOutput | None, Float[Tensor, "l n"]]:
+        """Return the bonus of the learners that have one, and beta times it for each state; zeros for the others."""
+        subset = self.with_bonus
+        if not len(subset):
+            return None, torch.zeros_like(values)
+        # The state is its own feature, divided by its dimension, as the release has it.
+        output = self.bonus.compute_and_learn(
+            gather_rows(batch.observations, subset) / self.spec.observation_size,
+            values=gather_rows(values, subset),
+            rewards=gather_rows(batch.rewards, subset),
+            actions=gather_rows(batch.actions, subset),
+            next_features=gather_rows(batch.next_observations, subset) / self.spec.observation_size,
+        )
+        return output, scatter_rows(self.beta * output.reward, subset, self.learners)
+
+    def capture(
+        self, batch: Batch, noise: Float[Tensor, "l 3 n a"], value_permutation: Int[Tensor, "l n"] | None = None
+    ) -> None:
+        """Replay updates from this memory, and the choice of actions, as CUDA graphs from now on."""
+        self._update_graph = CUDAGraph(lambda: self._update(batch, noise, value_permutation))
+        self._act_graphs.enable()
 
     def learner_state(self, learner: int) -> dict[str, Any]:
         """Return everything of one learner that a restart needs; it does not depend on the rest of the cohort."""
         state: dict[str, Any] = {"updates": self.updates}
         for name, (tensors, rows) in self._learner_tensors(learner).items():
             state[name] = [each[rows].detach().cpu().clone() for each in tensors]
-        row = place_of(learner, self.paid)
+        row = index_of(learner, self.with_bonus)
         return state if row is None else {**state, "bonus": self.bonus.learner_state(row)}
 
     @torch.no_grad()
     def load_learner_state(self, learner: int, state: dict[str, Any]) -> None:
         """Load one learner's state; all learners of a cohort have had as many updates."""
-        mine, theirs = sorted(self.learner_state(learner)), sorted(state)
-        if mine != theirs:
-            raise ValueError(f"the learner has {mine}, but the checkpoint holds {theirs}")
+        check_same_entries(self.learner_state(learner), state)
         self.updates = state["updates"]
         for name, (tensors, rows) in self._learner_tensors(learner).items():
             for each, saved in zip(tensors, state[name], strict=True):
                 each[rows] = saved.to(self.device)
-        for adam in (self.actor_adam, self.critic_adam, self.temperature_adam):
-            for each in adam.state.values():
-                each["step"].fill_(self.updates)
-        row = place_of(learner, self.paid)
+        for optimizer in (self.actor_optimizer, self.critic_optimizer, self.temperature_optimizer):
+            set_adam_steps(optimizer, self.updates)
+        row = index_of(learner, self.with_bonus)
         if row is not None:
             self.bonus.load_learner_state(row, state["bonus"])
 
     @torch.no_grad()
     def load_policy(self, learner: int, state: dict[str, Any]) -> None:
         """Load the policy alone from one learner's state, whatever its critics and its bonus were."""
-        for each, saved in zip(self.actor, state["actor"], strict=True):
-            each[learner] = saved[0].to(self.device)
+        for parameter, saved in zip(self.actor.parameters(), state["actor"], strict=True):
+            parameter[learner] = saved[0].to(self.device)
 
     def _learner_tensors(self, learner: int) -> dict[str, tuple[list[Tensor], list[int]]]:
-        """Return all tensors that a learner has a part of, by name, and the rows of each that are its own."""
-        twins = [TWIN * learner + twin for twin in range(TWIN)]
-        rows = (self.valued == learner).nonzero().flatten().tolist()
-        extrinsic = [self.twin_rows + TWIN * row + twin for row in rows for twin in range(TWIN)]
-        found = {"target_critic": (self.target_critic, twins + extrinsic)}
-        for name, parameters, mine, adam in (
-            ("actor", self.actor, [learner], self.actor_adam),
-            ("critic", self.critic, twins + extrinsic, self.critic_adam),
-            ("log_temperature", [self.log_temperature], [learner], self.temperature_adam),
+        """Return all tensors with rows of a learner, by name, and the rows of each that are its own."""
+        critic_rows = self.critic.rows_of(learner)
+        tensors = {"target_critic": (parameters_of(self.target_critic), critic_rows)}
+        for name, optimizer, rows in (
+            ("actor", self.actor_optimizer, [learner]),
+            ("critic", self.critic_optimizer, critic_rows),
+            ("log_temperature", self.temperature_optimizer, [learner]),
         ):
-            found[name] = (parameters, mine)
-            for moment in ("exp_avg", "exp_avg_sq"):
-                found[f"{name}.{moment}"] = ([adam_state(adam, each)[moment] for each in parameters], mine)
-        return found
+            tensors |= {key: (each, rows) for key, each in adam_tensors(optimizer, name).items()}
+        return tensors
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of every learner."""
@@ -358,7 +316,3 @@ class SAC:
         """Load the state of every learner."""
         for learner in range(self.learners):
             self.load_learner_state(learner, state[str(learner)])
-
-
-def _first_temperature(settings: SACSettings) -> float:
-    return settings.initial_temperature if settings.temperature == "learned" else settings.temperature

@@ -19,7 +19,7 @@ from vcse.agents.sac.agent import ACTION_SAMPLES, SAC, SACSpec
 from vcse.agents.sac.costs import needs
 from vcse.agents.sac.player import SACPlayer
 from vcse.agents.sac.settings import SACSettings
-from vcse.agents.value_order import ValueOrder
+from vcse.agents.value_permutation import ValuePermutation
 from vcse.envs.interface import Making
 from vcse.envs.tasks import make_environments, task_spec
 from vcse.replay.transitions import TransitionReplay, distinct_places, transition_bytes
@@ -32,11 +32,11 @@ from vcse.runs.resources import find_room, together
 from vcse.runs.schedule import EAGER_UPDATES, few_transitions, nothing_learned
 from vcse.streams import episode_seed
 
-MOST_NOISE_THREADS = 4  # threads that draw random numbers
+MOST_NOISE_THREADS = 4  # threads that sample random numbers
 ENVIRONMENTS_PER_PROCESS = 4
 
-# What the settings of all learners have in common, beside the sizes of their tasks.
-SHARED = (*SAC.SHARED, "seed_frames", "updates_per_step", "replay_capacity")
+# What the settings of all learners have in common, besides the sizes of their tasks.
+SHARED = (*SAC.SHARED_SETTINGS, "seed_frames", "updates_per_step", "replay_capacity")
 
 
 def warning(config: RunConfig) -> str:
@@ -82,8 +82,8 @@ class SACCohort(OffPolicy[SACSettings]):
         learners = len(self.configs)
         self.transition_bytes = transition_bytes(observation_size, action_size)
         if replay_place is None:
-            wanted = together(needs(config) for config in self.configs)
-            replay_place = find_room([wanted], self.directories[0].path, device=device, jobs=1).place
+            needed = together(needs(config) for config in self.configs)
+            replay_place = find_room([needed], self.directories[0].path, device=device, jobs=1).place
         self.agent = SAC(SACSpec(observation_size, action_size), self.settings, self.seeds, device=device)
         self.replay = TransitionReplay(
             learners=learners,
@@ -94,8 +94,8 @@ class SACCohort(OffPolicy[SACSettings]):
             device=device,
             storage_device=replay_place,
         )
-        self.keep_account(self.agent.paid)
-        self.episode_begins = [0] * learners  # the frame at which the present episode of each began
+        self.count_episodes(self.agent.with_bonus)
+        self.episode_begins = [0] * learners  # the frame at which the current episode of each began
         self.new_rows: list[Tensor] = []  # transitions that are not on disk yet
         self.captures = self.agent.device.type == "cuda"
         shape = (ACTION_SAMPLES, self.common.batch_size, action_size)
@@ -104,7 +104,7 @@ class SACCohort(OffPolicy[SACSettings]):
         )
         self.noise = torch.zeros(learners, *shape, device=self.agent.device)
         sources = [each.values for each in self.settings]
-        self.value_order = ValueOrder(sources, self.seeds, self.common.batch_size, self.agent.device)
+        self.value_permutation = ValuePermutation(sources, self.seeds, self.common.batch_size, self.agent.device)
         self.action_noise_stream = ActionNoiseStream(self.seeds, action_size, self.agent.device)
         processes = min(threads, -(-learners // ENVIRONMENTS_PER_PROCESS))
         self.environments = make_environments([config.task for config in self.configs], Making(threads=processes))
@@ -153,20 +153,20 @@ class SACCohort(OffPolicy[SACSettings]):
             noise = self.update_noise.of_update(self.agent.updates)
             batch = self.replay.sample(distinct_places(noise.uniforms, self.replay.size, self.common.batch_size))
             self.noise.copy_(noise.noise)
-            order = self.value_order.of_update(self.agent.updates)
+            order = self.value_permutation.of_update(self.agent.updates)
             if self.captures and self.eager_updates == EAGER_UPDATES and self.agent.bonus.is_capturable:
                 self.agent.capture(batch, self.noise, order)  # all that has to be loaded is
             self.eager_updates += 1
             self.output = self.agent.update(batch, self.noise, order)
-            self.bonus_mean.take(self.output.bonus)
+            self.bonus_mean.add(self.output.bonus)
 
     def _receive(self, actions: Float[Tensor, "l a"]) -> None:
-        """Keep what the actions led to, and begin new episodes where one ended."""
+        """Store what the actions led to, and begin new episodes where one ended."""
         step = self.environments.receive()
         next_observations = torch.from_numpy(step.next_observations)
         rewards, terminated = torch.from_numpy(step.rewards), torch.from_numpy(step.terminated)
         self.new_rows.append(self.replay.add(self.observations, actions, rewards, terminated, next_observations))
-        self.episodes.take(slice(None), step.rewards, step.ended, step.success, step.success_said)
+        self.episodes.add(slice(None), step.rewards, step.ended, step.success, step.success_reported)
         self.observations = next_observations
         if step.ended.any():
             self._begin_episodes(np.flatnonzero(step.ended).tolist(), at=self.frame + 1)
@@ -239,13 +239,13 @@ class SACCohort(OffPolicy[SACSettings]):
             self.check_replayed(learner, self.observations[learner], state["observation"])
 
     def _replay_episodes(self, rows: Sequence[Float[np.ndarray, "t w"]]) -> None:
-        """Bring the environments, which cannot be saved, to where they were: the same actions from the same seeds."""
+        """Replay the environments, which cannot be saved, to where they were: the same actions from the same seeds."""
         start = self.agent.spec.observation_size
         stop = start + self.agent.spec.action_size
         begins = self.episode_begins
         ended = np.ones(len(begins), dtype=np.bool_)
         for frame in range(min(begins), self.frame + 1):
-            # An episode that began later waits in one that is thrown away: environments are stepped together.
+            # An episode that began later waits in one that is discarded: environments are stepped together.
             self._reset([ended[learner] or begin == frame for learner, begin in enumerate(begins)])
             if frame < self.frame:
                 self.environments.send(np.stack([mine[frame, start:stop] for mine in rows]))

@@ -1,10 +1,10 @@
 """What a run of SAC takes of a machine: time, memory and disk."""
 
-from vcse.agents.sac.agent import TWIN
+from vcse.agents.sac.networks import TWIN
 from vcse.agents.sac.settings import SACSettings
 from vcse.envs.tasks import task_spec
+from vcse.nets.mlp import StackedMLP
 from vcse.nets.optimizers import ADAM_AVERAGES
-from vcse.nets.perceptrons import Perceptrons
 from vcse.replay.transitions import FLOAT_BYTES, transition_bytes
 from vcse.runs.checkpoint import KEPT
 from vcse.runs.config import RunConfig
@@ -38,7 +38,7 @@ def needs(config: RunConfig) -> Needs:
 def _checkpoint_bytes(config: RunConfig) -> int:
     """Return about the bytes of a checkpoint: of every network, of what Adam keeps of it, and of the target critics."""
     spec, settings = task_spec(config.task), SACSettings.of(config.settings)
-    actor = Perceptrons(spec.observation_shape[0], settings.hidden_units, 2 * spec.action_size).parameter_count
-    critic = Perceptrons(spec.observation_shape[0] + spec.action_size, settings.hidden_units, 1).parameter_count
+    actor = StackedMLP.parameter_count(spec.observation_shape[0], settings.hidden_units, 2 * spec.action_size)
+    critic = StackedMLP.parameter_count(spec.observation_shape[0] + spec.action_size, settings.hidden_units, 1)
     critics = TWIN * critic * (2 if settings.has_extrinsic_critic else 1)
     return FLOAT_BYTES * ((1 + ADAM_AVERAGES) * (actor + critics) + critics)

@@ -37,7 +37,7 @@ class SACPlayer(ContinuousPlayer):
 
     def make(self, configs: Sequence[RunConfig], count: int, *, device: str, threads: int) -> Environments:
         """Make so many environments for each run."""
-        del device  # nothing is drawn
+        del device  # nothing is rendered
         tasks = [config.task for config in configs for _ in range(count)]
         return make_environments(tasks, Making(threads=min(threads, len(tasks))))
 

@@ -1,4 +1,4 @@
-"""Settings of SAC, and what each reading says of them."""
+"""Settings of SAC, and what each reading makes of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class SACSettings(AgentSettings):
         0.1,
         "Weight of the bonus.",
         range="not negative",
-        heeded_by="paying",
+        affects="any bonus",
         otherwise="0.02 in recommended, else 0.1",
     )
     temperature: Temperature = setting(
@@ -40,29 +40,29 @@ class SACSettings(AgentSettings):
     )
     step_cost: float = setting(
         0.0,
-        "Cost of each decision, in units of the task's reward, taken off where the bonus joins; logged returns and the "
-        "extrinsic critic are those of the task.",
+        "Cost of each decision, in units of the task's reward, subtracted where the bonus is added; logged returns and "
+        "the extrinsic critic do not include it.",
         range="not negative",
     )
     values: ValueSource = setting(
         "network",
         "What vcse conditions on: as in A2C, without exact values.",
-        heeded_by="needing values",
+        affects="bonuses of values",
     )
     value_critic: ValueCritic = setting(
         "target",
         "vcse conditions on the value of the target or of the online extrinsic critic.",
-        heeded_by="needing values",
+        affects="bonuses of values",
     )
     extrinsic_entropy: bool = setting(
         False,
         "The extrinsic critic's target counts the policy's entropy.",
-        heeded_by="needing values",
+        affects="bonuses of values",
         otherwise="True in paper, else False",
     )
     hidden_units: int = setting(
         1024,
-        "Of each of the two hidden layers of every network.",
+        "Units of each of the two hidden layers of every network.",
         range="count",
         otherwise="256 for gymnasium/..., else 1024",
     )
@@ -71,14 +71,14 @@ class SACSettings(AgentSettings):
     )
     learning_rate: float = setting(
         1e-4,
-        "Of actor, critics and temperature.",
+        "Learning rate of actor, critics and temperature.",
         range="positive",
         is_option=False,
         otherwise="3e-4 for gymnasium/..., else 1e-4",
     )
     discount: float = setting(0.99, "Discount of rewards.", range="share", is_option=False)
     target_rate: float = setting(
-        0.005, "How far the target critics go towards the critics.", range="share", is_option=False
+        0.005, "Rate at which the target critics follow the critics.", range="share", is_option=False
     )
     target_every_updates: int = setting(
         2,
@@ -87,7 +87,7 @@ class SACSettings(AgentSettings):
         is_option=False,
         otherwise="1 for gymnasium/..., else 2",
     )
-    initial_temperature: float = setting(0.1, "Where it is learned.", range="positive", is_option=False)
+    initial_temperature: float = setting(0.1, "Initial value, where learned.", range="positive", is_option=False)
     seed_frames: int = setting(
         5_000,
         "Frames of random actions before the first update.",
@@ -95,7 +95,7 @@ class SACSettings(AgentSettings):
         unit="frames",
         otherwise="1k for gymnasium/..., else 5k",
     )
-    updates_per_step: float = setting(1.0, "Updates of every step; 0.5 is one at every other.", range="not negative")
+    updates_per_step: float = setting(1.0, "Updates per step; 0.5 is one at every other step.", range="not negative")
     replay_capacity: int = setting(600_000, "Transitions that are kept; never more than the run has.", unit="count")
 
     def __post_init__(self) -> None:
@@ -114,8 +114,8 @@ class SACSettings(AgentSettings):
 
 K = 12
 BONUS_TEMPERATURE = 0.001  # paper and release: learning it gets in the way of a bonus
-# The release leaves the policy's entropy out of the extrinsic critic's target; the paper says that this critic is like
-# the other.
+# The release leaves the policy's entropy out of the extrinsic critic's target; according to the paper it is in
+# both.
 _EXTRINSIC_ENTROPY = {"release": False, "paper": True, "clean": False, "recommended": False}
 
 

@@ -1,4 +1,4 @@
-"""Episodes of the fork, drawn from above."""
+"""Episodes of the fork, rendered from above."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -21,14 +21,14 @@ def record_fork(
     seed: int,
     **unused: Any,
 ) -> Iterator[Moment]:
-    """Play episodes of a task, and draw every step of them.
+    """Play episodes of a task, and render every step of them.
 
     Args:
         name: Of the task.
         choose: The policy: from the last observations, the newest last, and a generator to an action.
         episodes: How many.
         seed: Of the generator.
-        unused: What other families can be told.
+        unused: Options of other families.
     """
     del unused
     generator, fork = np.random.default_rng(seed), Fork(name, 1)
@@ -46,18 +46,18 @@ def record_fork(
 
 
 def image(world: ForkMap, agent: int) -> UInt8[np.ndarray, "h w 3"]:
-    """Draw a map from above: the more a cell pays, the greener it is.
+    """Render a map from above: the higher the reward of a cell, the greener it is.
 
     Args:
         world: The map.
         agent: The number of the cell in which it is.
     """
     least, most = world.cells.min(0), world.cells.max(0)
-    drawn = np.empty((*(most - least + 3), 3), dtype=np.uint8)  # walls all around
-    drawn[:] = WALL
+    pixels = np.empty((*(most - least + 3), 3), dtype=np.uint8)  # walls all around
+    pixels[:] = WALL
     share = (world.rewards / world.rewards.max())[:, None]
     colours = np.where(world.cells[:, 1:] < 0, ROOM, (1 - share) * UNPAID + share * PAID)
     colours[agent] = AGENT
-    drawn[tuple((world.cells - least + 1).T)] = colours.round()
-    times = max(1, LONGER_SIDE // max(drawn.shape))
-    return drawn.repeat(times, axis=0).repeat(times, axis=1)
+    pixels[tuple((world.cells - least + 1).T)] = colours.round()
+    times = max(1, LONGER_SIDE // max(pixels.shape))
+    return pixels.repeat(times, axis=0).repeat(times, axis=1)

@@ -23,7 +23,7 @@ LISTED = "any id that is registered with Gymnasium; MODULE:ID imports the module
 
 @cache
 def _known(name: str, family: str) -> tuple[GymnasiumEnvironment, bool]:
-    """Return an environment that nobody plays, to look things up, and whether it is deterministic."""
+    """Return an environment that is not played, to look things up, and whether it is deterministic."""
     environment = GymnasiumEnvironment(name, family=family)
     try:
         return environment, is_deterministic(environment)

@@ -1,6 +1,6 @@
 """One environment of Gymnasium as agents here meet it, and batches of them.
 
-Those with continuous actions are told when an episode begins, and from which seed. Those with discrete ones begin
+Those with continuous actions are reset explicitly, with a seed for each episode. Those with discrete ones begin
 episodes by themselves, each from a seed that follows from the environment's and from how many it has had. Either way an
 episode depends on its seed and on its actions alone, if the environment is deterministic.
 """
@@ -26,8 +26,8 @@ from vcse.envs.interface import NOT_DETERMINISTIC, Observations, Step
 from vcse.envs.processes import Batch
 from vcse.streams import episode_seed
 
-NOT_SAID = -1  # of success, beside 0 and 1
-SUCCESS_KEYS = ("is_success", "success")  # of what an environment tells beside observations
+NOT_REPORTED = -1  # of success, besides 0 and 1
+SUCCESS_KEYS = ("is_success", "success")  # of the information that an environment returns
 
 
 class GymnasiumEnvironment:
@@ -91,10 +91,10 @@ class GymnasiumEnvironment:
             Success is 1 or 0, or -1 where the environment does not say. A time limit counts only where nothing else
             ended the episode.
         """
-        rewards, success = 0.0, NOT_SAID
-        shown, told, terminated, truncated = None, self.acts.convert(action), False, False
+        rewards, success = 0.0, NOT_REPORTED
+        shown, converted, terminated, truncated = None, self.acts.convert(action), False, False
         for _ in range(self._action_repeat):
-            shown, reward, terminated, truncated, information = self._world.step(told)
+            shown, reward, terminated, truncated, information = self._world.step(converted)
             rewards += float(reward)
             success = max(success, _success(information))
             if terminated or truncated:
@@ -214,7 +214,7 @@ class DiscreteEnvironments:
                 self._progress[place] = self._progress[place, 0] + 1, 0
                 shown[place] = self._begin(int(place), int(self._progress[place, 0]))
         return Step(
-            shown, next_observations, rewards, terminated, truncated, success=success > 0, success_said=success >= 0
+            shown, next_observations, rewards, terminated, truncated, success=success > 0, success_reported=success >= 0
         )
 
     def progress(self) -> Int[np.ndarray, "n 2"]:
@@ -278,5 +278,5 @@ def _beginning(environment: GymnasiumEnvironment, seed: int, steps: int) -> list
 
 def _success(information: Mapping[str, Any]) -> int:
     """Return whether an environment says that the goal is reached: 1, 0, or -1 where it says nothing."""
-    said = next((information[key] for key in SUCCESS_KEYS if key in information), None)
-    return NOT_SAID if said is None else int(bool(said))
+    success = next((information[key] for key in SUCCESS_KEYS if key in information), None)
+    return NOT_REPORTED if success is None else int(bool(success))

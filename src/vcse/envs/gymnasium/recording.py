@@ -34,7 +34,7 @@ def record_environment(
         choose: The policy: from the last observations, the newest last, and a generator to an action.
         episodes: How many.
         seed: Of the generator, from which the seeds of the episodes come too.
-        recent: Observations that the policy is shown; the first of an episode stands for those before it.
+        recent: Observations that the policy is shown; the first of an episode is repeated before it.
         family: Of the task.
         making: How the environment is made that the policy sees.
     """

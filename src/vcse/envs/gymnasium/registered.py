@@ -84,7 +84,7 @@ def make(name: str, *, renders: bool = False, family: str = "gymnasium") -> Any:
 
 
 def render(environment: Any, task: str) -> Any:
-    """Render an environment; what is missing for that, such as pygame for classic control, is said in one line."""
+    """Render an environment; what is missing for that, such as pygame for classic control, is reported in one line."""
     try:
         return environment.render()
     except Exception as error:

@@ -26,7 +26,7 @@ _SERVED = (
     "Box, Discrete, MultiDiscrete and MultiBinary are, Dict and Tuple of these, of up to "
     f"{MOST_NUMBERS:,} numbers, and images as a bounded Box [height, width, channels] or [channels, height, width]"
 )
-_MOST_TOLD = 160  # characters of a space
+_LONGEST_TEXT = 160  # characters of a space
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class ImageOf:
 
 
 def shrunk(image: UInt8[np.ndarray, "h w c"], size: tuple[int, int]) -> UInt8[np.ndarray, "h2 w2 c"]:
-    """Return an image at another height and width: each pixel is the mean of those that it stands for."""
+    """Return an image at another height and width: each pixel is the mean of those that it covers."""
     if image.shape[:2] == size:
         return image
     channels_first = torch.from_numpy(np.array(image.transpose(2, 0, 1), dtype=np.float32))
@@ -249,5 +249,5 @@ def _float32(numbers: Shaped[np.ndarray, "..."]) -> Float[np.ndarray, " d"]:
 
 def _told(space: Any) -> str:
     """Return how a space is written, in one line that is not endless."""
-    told = " ".join(str(space).split())
-    return told if len(told) <= _MOST_TOLD else f"{told[: _MOST_TOLD - 4]} ..."
+    text = " ".join(str(space).split())
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 4]} ..."

@@ -32,7 +32,7 @@ Orientation = Literal["vertical", "horizontal"]
 
 
 class CrossingMap(NamedTuple):
-    """One map: a vertical wall stands at x = wall and opens at y = opening, a horizontal one the other way round."""
+    """One map: a vertical wall at x = wall with an opening at y = opening, a horizontal one the other way round."""
 
     orientation: Orientation
     wall: int
@@ -45,7 +45,7 @@ class CrossingMap(NamedTuple):
         along, across = (x, y) if self.orientation == "vertical" else (y, x)
         return along == self.wall and across != self.opening
 
-    def draw(self, grid: Any) -> None:
+    def place_on(self, grid: Any) -> None:
         """Put the walls and the goal of this map into a grid of the `minigrid` package, and take all else out."""
         from minigrid.core.world_object import Goal, Wall
 
@@ -63,13 +63,13 @@ MAPS = tuple(
 
 def map_number(orientation: Orientation, wall: int, opening: int) -> int:
     """Return the number of a map, such as the one with a vertical wall at x = 4 that opens at y = 1."""
-    wanted = CrossingMap(orientation, wall, opening)
-    if wanted not in MAPS:
+    found = CrossingMap(orientation, wall, opening)
+    if found not in MAPS:
         raise ValueError(
             f"no map has orientation={orientation!r}, wall={wall}, opening={opening}; there are "
             f"{' and '.join(_ORIENTATIONS)} walls at {WALLS} with openings from {INSIDE[0]} to {INSIDE[-1]}"
         )
-    return MAPS.index(wanted)
+    return MAPS.index(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +143,7 @@ def crossing_tables() -> CrossingTables:
 def _observed(
     placed: Sequence[tuple[int, int, int]],
 ) -> tuple[UInt8[np.ndarray, "states 7 7 3"], UInt8[np.ndarray, "maps 4 7 7 3"]]:
-    """Ask a world of the `minigrid` package what is seen from each place, and from each map's goal."""
+    """Return what a world of the `minigrid` package shows from each place, and from each map's goal."""
     if importlib.util.find_spec("minigrid") is None:
         raise RuntimeError(f"the minigrid package is not installed: {INSTALL}")
     import gymnasium
@@ -154,7 +154,7 @@ def _observed(
     world.reset(seed=0)
     grids = [Grid(SIDE, SIDE) for _ in MAPS]
     for each, grid in zip(MAPS, grids, strict=True):
-        each.draw(grid)
+        each.place_on(grid)
 
     def look(number: int, x: int, y: int, direction: int) -> np.ndarray:
         world.grid, world.agent_pos, world.agent_dir = grids[number], (x, y), direction
@@ -220,7 +220,7 @@ class TableCrossing:
 
     @property
     def positions(self) -> Positions:
-        """Return where the agents stand."""
+        """Return the positions of the agents."""
         positions: Positions = self.tables.positions[self._states]
         return positions
 
@@ -260,7 +260,7 @@ class TableCrossing:
         """Nothing is held."""
 
     def _begin(self, which: Int[np.ndarray, " m"]) -> None:
-        """Start the next episode of some environments, each with its own draw of a map."""
+        """Start the next episode of some environments, each with its own sample of a map."""
         if self.fixed_map is None:
             numbers = np.array([self._generators[index].integers(len(MAPS)) for index in which], dtype=np.int64)
         else:

@@ -18,7 +18,7 @@ class EnvPoolMiniGrid:
     """MiniGrid stepped by EnvPool.
 
     EnvPool resets a finished environment at the step after its end and ignores that step's action. Such a step is
-    no frame: finished environments are stepped once more, alone, before anybody sees them.
+    no frame: finished environments are stepped once more, alone, before an agent sees them.
     """
 
     observation_shape = names.VIEW

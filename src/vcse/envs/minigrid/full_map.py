@@ -9,7 +9,7 @@ EMPTY_CELL = (1, 0, 0)
 CHANGING_ACTIONS = (3, 4, 5)  # pick up, drop, toggle
 _UNITS = {size: np.eye(size, dtype=np.uint8) for size in (OBJECTS, COLOURS, STATES)}
 PLANES = OBJECTS + COLOURS + STATES + 1  # the last says whether the agent carries something
-AGENT = 10  # the object that stands for the agent in the code of a whole map
+AGENT = 10  # the object that represents the agent in the code of a whole map
 
 
 class MapPlanes:
@@ -54,7 +54,7 @@ def map_planes(world: Any) -> np.ndarray:
 
 
 def _with_agent(empty: np.ndarray, world: Any) -> np.ndarray:
-    """Put the agent into a map without it, and say whether it carries something."""
+    """Put the agent into a map without it, and return whether it carries something."""
     carries = np.full((*empty.shape[:2], 1), world.carrying is not None, dtype=np.uint8)
     planes = np.concatenate((empty, carries), -1)
     planes[*world.agent_pos, :-1] = _one_hot(np.array([AGENT, 0, world.agent_dir]))

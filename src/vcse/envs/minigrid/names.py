@@ -1,7 +1,7 @@
 """MiniGrid's tasks by name: which there are, what simulates them, and what is known of each before it runs.
 
 Two backends give the same worlds. EnvPool steps thousands of grids in C++ threads and is what training uses. The
-`minigrid` package is the reference: it shows the whole map, draws images, and serves where EnvPool is not
+`minigrid` package is the reference: it shows the whole map, renders images, and serves where EnvPool is not
 installed, at about a tenth of the speed. A seed gives other layouts in the one than in the other.
 """
 
@@ -23,8 +23,8 @@ COSTLY_COLLISIONS = "Dynamic-Obstacles-"  # how the tasks begin that give -1 for
 VIEW = (7, 7, 3)
 INSTALL = install("minigrid")
 
-# A mission is a text beside the image, which no agent here is shown. How the tasks begin in which it changes from
-# episode to episode: there it names the only thing of its kind, or chooses among several.
+# A mission is a text in addition to the image, which no agent here observes. How the names of tasks begin in which it
+# changes from episode to episode: there it names the only thing of its kind, or chooses among several.
 NAMING_MISSIONS = ("BlockedUnlockPickup", "KeyCorridor", "LockedRoom", "UnlockPickup")
 CHOOSING_MISSIONS = ("Fetch-", "GoToDoor-", "GoToObject-", "PutNear-")
 

@@ -10,7 +10,7 @@ from vcse.envs.minigrid.full_map import map_planes
 from vcse.envs.minigrid.reference import ReferenceMiniGrid
 from vcse.envs.moments import Moment, Outcome
 
-MAP_PIXELS = 384  # about as wide as a map is drawn
+MAP_PIXELS = 384  # about as wide as a map is rendered
 
 
 def record_grids(
@@ -30,7 +30,7 @@ def record_grids(
         episodes: How many.
         seed: Of the layouts, and of the generator.
         shown: The agent's view, the whole map, or a table's.
-        unused: What other families can be told.
+        unused: Options of other families.
     """
     del unused
     generator = np.random.default_rng(seed)
@@ -45,7 +45,7 @@ def record_grids(
         # Only the first reset is seeded: later layouts follow from it.
         view = world.reset(seed=seed if episode == 1 else None)[0]
         if fixed_map is not None:
-            fixed_map.draw(world.grid)
+            fixed_map.place_on(world.grid)
             view = world.gen_obs()
         step, return_so_far = 0, 0.0
         outcome: Outcome = ""
@@ -62,7 +62,7 @@ def record_grids(
 def _world(task: str, seed: int, *, full: bool) -> Any:
     """Make the world that is rendered."""
     world = ReferenceMiniGrid(task, [seed], full=full, images=True).worlds[0]
-    world.highlight = not full  # what the policy sees is drawn brighter
+    world.highlight = not full  # what the policy sees is brighter
     world.tile_size = max(8, MAP_PIXELS // max(world.width, world.height))
     return world
 

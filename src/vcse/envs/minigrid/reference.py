@@ -1,4 +1,4 @@
-"""MiniGrid stepped by the `minigrid` package, which also shows the whole map and draws images."""
+"""MiniGrid stepped by the `minigrid` package, which also shows the whole map and renders images."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -47,7 +47,7 @@ class ReferenceMiniGrid:
 
     @property
     def positions(self) -> Positions:
-        """Return where the agents stand."""
+        """Return the positions of the agents."""
         return np.array([world.agent_pos for world in self.worlds], dtype=np.int32)
 
     def send(self, actions: Int[np.ndarray, " n"]) -> None:

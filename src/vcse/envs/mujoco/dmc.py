@@ -34,7 +34,7 @@ SPARSE = {"walker_walk_sparse": ("walker_walk", 0.7), "cheetah_run_sparse": ("ch
 # Camera 0 of a quadruped looks from afar, and camera 2 from its side.
 _CAMERA_OF_DOMAIN = {"quadruped": 2}
 
-# lqr draws the stiffness of its springs when it is built: with one seed for all, it is always the same system.
+# lqr samples the stiffness of its springs when it is built: with one seed for all, it is always the same system.
 _BUILDING_SEED = 0
 
 
@@ -54,7 +54,7 @@ def check_task(name: str, *, family: str = "dmc") -> None:
 
 @cache
 def task_spec(name: str) -> TaskSpec:
-    """Look a task up."""
+    """Return the spec of a task."""
     check_task(name)
     environment = simulate(name)
     shape = environment.begin(0).shape
@@ -66,7 +66,7 @@ def simulate(task: str, *, observes: bool = True) -> "_Environment":
 
     Args:
         task: The name.
-        observes: Give the state at each step; whoever looks at images can do without, and saves time.
+        observes: Return the state at each step; agents that learn from images do without, which saves time.
     """
     return _Environment(task.rpartition("/")[2], observes=observes)
 
@@ -130,12 +130,12 @@ class _Environment:
 
     @property
     def model(self) -> Any:
-        """MuJoCo's own model, for whoever draws it."""
+        """MuJoCo's own model, for rendering."""
         return self._simulator.physics.model.ptr
 
     @property
     def data(self) -> Any:
-        """MuJoCo's own data, for whoever draws it."""
+        """MuJoCo's own data, for rendering."""
         return self._simulator.physics.data.ptr
 
     def begin(self, seed: int) -> Float[np.ndarray, " d"]:
@@ -146,13 +146,13 @@ class _Environment:
 
     def step(self, action: Float[np.ndarray, " a"]) -> tuple[Float[np.ndarray, " d"], float, bool, bool, bool]:
         """Act for one frame; there is no goal of which the suite would say that it is reached."""
-        told = self._simulator.step(self._middle + self._reach * action)
+        step = self._simulator.step(self._middle + self._reach * action)
         self._steps += 1
-        reward = float(told.reward)
-        terminated = bool(told.last() and told.discount == 0)
-        truncated = not terminated and (told.last() or self._steps >= MOST_STEPS)  # lqr has no time limit of its own
+        reward = float(step.reward)
+        terminated = bool(step.last() and step.discount == 0)
+        truncated = not terminated and (step.last() or self._steps >= MOST_STEPS)  # lqr has no time limit of its own
         paid = reward if reward >= self._least_reward else 0.0
-        return _flat(told.observation), paid, terminated, truncated, False
+        return _flat(step.observation), paid, terminated, truncated, False
 
     def close(self) -> None:
         """Nothing is held."""
@@ -194,7 +194,7 @@ def _suite() -> Any:
     if backend is not None:
         os.environ["MUJOCO_GL"] = backend  # as the suite writes it
     with warnings.catch_warnings():
-        # It looks for a display, to draw on, and warns where there is none. Nothing is drawn here.
+        # It looks for a display to render on, and warns where there is none. Nothing is rendered here.
         warnings.filterwarnings("ignore", module="glfw")
         from dm_control import suite
     if not hasattr(np, "in1d"):
@@ -204,9 +204,9 @@ def _suite() -> Any:
 
 
 def _without_images(physics: type) -> type:
-    """Derive physics that cannot draw.
+    """Derive physics that cannot render.
 
-    quadruped_escape asks at each reset whether its terrain must be drawn anew, and asking alone would open a window
+    quadruped_escape asks at each reset whether its terrain must be rendered anew, and asking alone would open a window
     of OpenGL, which fails where there is no display.
     """
     return type(physics.__name__, (physics,), {"contexts": None})

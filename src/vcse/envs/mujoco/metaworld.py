@@ -1,6 +1,6 @@
 """Meta-World: a robot's arm that opens doors, presses buttons and puts things into places.
 
-Its 50 tasks are named without version, as in door-open. Where things are, and where they shall go, is drawn anew for
+Its 50 tasks are named without version, as in door-open. Where things are, and where they shall go, is sampled anew for
 every episode, which depends on its seed and on its actions alone.
 """
 
@@ -29,7 +29,7 @@ TASKS = (
     *("sweep-into", "window-close", "window-open"),
 )
 
-_BUILDING_SEED = 0  # it draws an episode when it is built, which nobody plays
+_BUILDING_SEED = 0  # it samples an episode when it is built, which is not played
 
 
 def check_task(name: str) -> None:
@@ -40,7 +40,7 @@ def check_task(name: str) -> None:
 
 
 def task_spec(name: str) -> TaskSpec:
-    """Look a task up."""
+    """Return the spec of a task."""
     check_task(name)
     return TaskSpec(MOST_FRAMES, action_size=ACTION_SIZE, has_success=True)
 
@@ -50,7 +50,7 @@ class Arm:
 
     Args:
         name: Such as door-open.
-        goal_marker: Draw a dot where the goal is.
+        goal_marker: Render a dot where the goal is.
     """
 
     camera = CAMERA
@@ -76,14 +76,14 @@ class Arm:
         self._mujoco.mj_resetData(self.model, self.data)
         self._simulator.seed(seed)
         self._simulator.reset()
-        # It moves the goal after it has computed where all is, so that the goal of the draw before would be seen.
+        # It moves the goal after it has computed where all is, so that the previous goal would be seen.
         self._mujoco.mj_kinematics(self.model, self.data)
 
     def step(self, action: Float[np.ndarray, " a"]) -> tuple[float, bool, bool, bool]:
         """Act for one frame, and give the reward, and whether that was the end, the time limit, and the goal."""
-        # It computes with whatever it is given; actions of agents, and those that it draws itself, are of 32 bits.
-        _, reward, _, truncated, told = self._simulator.step(action.astype(np.float32))
-        return float(reward), False, bool(truncated), bool(told["success"])
+        # It computes in the precision of the action; those of agents, and those that it samples itself, have 32 bits.
+        _, reward, _, truncated, information = self._simulator.step(action.astype(np.float32))
+        return float(reward), False, bool(truncated), bool(information["success"])
 
     def _hide_goal(self) -> None:
         marks = {name for name, _ in self._simulator._target_site_config}

@@ -1,7 +1,7 @@
 """Environments that show images: DeepMind Control as dmc-pixels/NAME, and Meta-World as metaworld/NAME.
 
 An action is played for some frames of the simulator, whose rewards are summed, and the image is rendered after that.
-Images are drawn in worker processes alone, each of which chooses a library that draws before anything is imported
+Images are rendered in worker processes alone, each of which chooses a rendering library before anything is imported
 that would choose another.
 """
 
@@ -22,7 +22,7 @@ FAMILIES = ("dmc-pixels", "metaworld")
 
 
 def task_spec(family: str, name: str) -> TaskSpec:
-    """Look a task up. Nothing is rendered."""
+    """Return the spec of a task. Nothing is rendered."""
     if family == "metaworld":
         return metaworld.task_spec(name)
     dmc.check_task(name, family=family)
@@ -42,11 +42,11 @@ class Pixels(Batch):
     Args:
         tasks: One name per environment, such as dmc-pixels/hopper_stand. They may differ, as long as they are of one
             family and their actions are of the same size.
-        rendering: Quality of images: faithful is what everyone else draws; light is hardly different, and much
+        rendering: Quality of images: faithful is what other libraries render; light is almost the same, and much
             faster on a CPU; fast has no shadows, no reflections and no smooth edges.
-        device: That draws: cpu, or a GPU as in cuda or cuda:1.
-        processes: That simulate and draw. Each is a new one, also where there is only one.
-        goal_marker: Draw the dot that shows the goal of metaworld's tasks.
+        device: That renders: cpu, or a GPU as in cuda or cuda:1.
+        processes: That simulate and render. Each is a new one, also where there is only one.
+        goal_marker: Render the dot that shows the goal of metaworld's tasks.
         spins: Wait for each other without sleeping, for a few hundredths of a second, which saves time and takes a core
             for each process.
         image_size: Pixels of each side of an image.
@@ -83,7 +83,7 @@ class Pixels(Batch):
                     f"of {other.action_size}"
                 )
         kind, index = _device(device)
-        gl_backend_for(kind)  # what cannot draw is refused here, in words of its own, before a process meets it
+        gl_backend_for(kind)  # what cannot render is refused here, with a clear message, before a process is started
         self.image_shape = (3, image_size, image_size)
         self.action_repeat = action_repeat
         self.most_steps = spec.most_frames // action_repeat

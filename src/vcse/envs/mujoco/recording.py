@@ -48,7 +48,7 @@ class Filmed(Batch):
     Args:
         task: With its family.
         rendering: Quality of the images that the policy sees. Those for people are always faithful.
-        goal_marker: Draw the dot that shows the goal of metaworld's tasks, for the policy and for people.
+        goal_marker: Render the dot that shows the goal of metaworld's tasks, for the policy and for people.
         image_size: Pixels of each side of an image that the policy sees.
         action_repeat: Frames for which an action is played; dmc/... repeats none.
     """
@@ -87,10 +87,10 @@ class Filmed(Batch):
     def step(self, action: Float[np.ndarray, " a"]) -> FilmedStep:
         """Act, and wait for what comes of it."""
         self.send(action[None])
-        told = self.receive()
-        success = told.success is not None and bool(told.success[0])
-        ends = bool(told.terminated[0]), bool(told.truncated[0]), success
-        return FilmedStep(_sight(told.observations), float(told.rewards[0]), *ends)
+        step = self.receive()
+        success = step.success is not None and bool(step.success[0])
+        ends = bool(step.terminated[0]), bool(step.truncated[0]), success
+        return FilmedStep(_sight(step.observations), float(step.rewards[0]), *ends)
 
 
 def record_simulation(
@@ -110,7 +110,7 @@ def record_simulation(
         choose: The policy: from the last observations, the newest last, and a generator to an action.
         episodes: How many.
         seed: Of the generator, from which the seeds of the episodes come too.
-        recent: Observations that the policy is shown; the first of an episode stands for those before it.
+        recent: Observations that the policy is shown; the first of an episode is repeated before it.
         family: Of the task.
         making: How the environment is made that the policy sees.
     """
@@ -130,14 +130,14 @@ def record_simulation(
             outcome: Outcome = ""
             yield Moment(sight.image, episode, step, return_so_far, outcome)
             while not outcome:
-                told = world.step(choose(stack, generator))
-                stack.append(told.sight.observation)
-                step, return_so_far = step + 1, return_so_far + told.reward
-                has_succeeded |= told.success
-                if told.terminated or told.truncated:
-                    outcome = "goal" if has_succeeded else "over" if told.terminated else "out of time"
+                filmed = world.step(choose(stack, generator))
+                stack.append(filmed.sight.observation)
+                step, return_so_far = step + 1, return_so_far + filmed.reward
+                has_succeeded |= filmed.success
+                if filmed.terminated or filmed.truncated:
+                    outcome = "goal" if has_succeeded else "over" if filmed.terminated else "out of time"
                 if outcome or step * world.action_repeat % FRAMES_PER_IMAGE == 0:
-                    yield Moment(told.sight.image, episode, step, return_so_far, outcome)
+                    yield Moment(filmed.sight.image, episode, step, return_so_far, outcome)
     finally:
         world.close()
 

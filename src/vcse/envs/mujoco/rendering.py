@@ -1,8 +1,8 @@
-"""Images of what MuJoCo simulates, drawn by OpenGL without a display.
+"""Images of what MuJoCo simulates, rendered by OpenGL without a display.
 
-On a CPU, drawing takes far more time than simulating, and most of it goes into what is hardly seen in a small image:
+On a CPU, rendering takes far more time than simulating, and most of it goes into what small images hardly show:
 a map of shadows with millions of points, and balls of hundreds of faces. There are three qualities: faithful is what
-`dm_control` and `gymnasium` draw, bit for bit; light draws the same with less waste; fast leaves things out.
+`dm_control` and `gymnasium` render, bit for bit; light renders the same with less waste; fast leaves things out.
 """
 
 import ctypes
@@ -34,15 +34,15 @@ _BACKENDS = {
     **dict.fromkeys(("off", "disable", "disabled", "false", "0"), _OFF),
 }
 _WITHOUT_DISPLAY = "leave MUJOCO_GL unset, or set it to osmesa or egl, which need no display"
-# The library behind each backend that draws without a display, how to install it, and on which devices, best first.
+# The library behind each backend that renders without a display, how to install it, and on which devices, best first.
 _LIBRARY = {"osmesa": "OSMesa", "egl": "EGL"}
-_INSTALL = {"osmesa": "apt install libosmesa6", "egl": "apt install libegl1 (and libgl1-mesa-dri where no GPU draws)"}
+_INSTALL = {"osmesa": "apt install libosmesa6", "egl": "apt install libegl1 (and libgl1-mesa-dri where no GPU renders)"}
 _WITHOUT_WINDOW = {"cpu": ("osmesa", "egl"), "cuda": ("egl",)}
 _VERSIONS = ("", ".1", ".8", ".6")  # that the names of their files may end with
 
 
 class MissingLibrary(NamedTuple):
-    """What there is to say where nothing draws."""
+    """What to report where nothing renders."""
 
     reason: str
     install: str  # the command
@@ -50,7 +50,9 @@ class MissingLibrary(NamedTuple):
 
 _MISSING = {
     "cpu": MissingLibrary("images need a library that renders, and neither OSMesa nor EGL is here", INSTALL),
-    "cuda": MissingLibrary("a GPU renders with EGL, which is not here", "apt install libegl1, beside the GPU's driver"),
+    "cuda": MissingLibrary(
+        "a GPU renders with EGL, which is not here", "apt install libegl1, in addition to the GPU's driver"
+    ),
 }
 
 
@@ -68,21 +70,21 @@ def named_backend() -> str | None:
     What it must not be is refused here, before MuJoCo and dm_control refuse it, each in words of its own; and what is
     not here, at which they fail without saying what is missing.
     """
-    said = os.environ.get("MUJOCO_GL", "")
-    word = said.lower().strip()
+    setting = os.environ.get("MUJOCO_GL", "")
+    word = setting.lower().strip()
     if not word:
         return None
     if word not in _BACKENDS:
-        raise RuntimeError(f"MUJOCO_GL must be egl, osmesa, glfw or off, or not be set, got {said!r}")
+        raise RuntimeError(f"MUJOCO_GL must be egl, osmesa, glfw or off, or not be set, got {setting!r}")
     backend = _BACKENDS[word]
     if backend in _LIBRARY and not _loads(_LIBRARY[backend]):
         remedy = f"{_INSTALL[backend]}, or leave MUJOCO_GL unset"
-        raise RuntimeError(f"MUJOCO_GL={said} draws with {_LIBRARY[backend]}, which is not here: {remedy}")
+        raise RuntimeError(f"MUJOCO_GL={setting} renders with {_LIBRARY[backend]}, which is not here: {remedy}")
     return backend
 
 
 def gl_backend_for(device: Literal["cpu", "cuda"]) -> str:
-    """Return what would draw on a device, and refuse what cannot; nothing is chosen yet."""
+    """Return what would render on a device, and refuse what cannot; nothing is chosen yet."""
     backend = named_backend() or _first_here(device)
     if backend is None:
         raise RuntimeError(": ".join(_MISSING[device]))
@@ -91,18 +93,18 @@ def gl_backend_for(device: Literal["cpu", "cuda"]) -> str:
     has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if backend == "glfw" and sys.platform == "linux" and not has_display:
         raise RuntimeError(
-            f"MUJOCO_GL={os.environ['MUJOCO_GL']} draws on a display, and there is none: {_WITHOUT_DISPLAY}"
+            f"MUJOCO_GL={os.environ['MUJOCO_GL']} renders on a display, and there is none: {_WITHOUT_DISPLAY}"
         )
     return backend
 
 
 def choose_gl_backend(device: Literal["cpu", "cuda"], index: int = 0) -> str:
-    """Choose what draws in this process, for MuJoCo and all that is built on it: egl, osmesa or glfw.
+    """Choose what renders in this process, for MuJoCo and all that is built on it: egl, osmesa or glfw.
 
     This must run before `mujoco` and `dm_control` are imported, which look once. What MUJOCO_GL says already is kept.
 
     Args:
-        device: The CPU draws with the first library of software that is there: OSMesa, then EGL.
+        device: The CPU renders with the first library of software that is there: OSMesa, then EGL.
         index: Of the GPU among those that CUDA sees. MUJOCO_EGL_DEVICE_ID has the last word.
     """
     backend = gl_backend_for(device)
@@ -110,7 +112,7 @@ def choose_gl_backend(device: Literal["cpu", "cuda"], index: int = 0) -> str:
     if device == "cuda" and backend == "egl" and (number := _egl_number(index)) is not None:
         os.environ.setdefault("MUJOCO_EGL_DEVICE_ID", number)
     if device == "cpu" or backend == "osmesa":
-        # The software would draw with threads that wait for each other. An image is too small for that, and there are
+        # The software would render with threads that wait for each other. An image is too small for that, and there are
         # processes for all cores already.
         os.environ.setdefault("LP_NUM_THREADS", "0")
     os.environ["MUJOCO_GL"] = backend
@@ -168,12 +170,12 @@ class Renderer:
             self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
             self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
         self._option, self._perturb = mujoco.MjvOption(), mujoco.MjvPerturb()
-        self._option.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = False  # as dm_control has it: rays are not drawn
+        self._option.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = False  # as dm_control has it: rays are not rendered
         self._camera = mujoco.MjvCamera()
         self._camera.type, self._camera.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, number
         self._frame = mujoco.MjrRect(0, 0, width, height)
         self._pixels = np.empty((height, width, 3), dtype=np.uint8)
-        # What OpenGL holds is given back to the window that is current, which must be this one, whoever forgets it.
+        # What OpenGL holds is given back to the window that is current, which must be this one.
         self.close = weakref.finalize(self, _free, self._window, self._context)
 
     def render(self, data: Any) -> UInt8[np.ndarray, "3 h w"]:
@@ -208,7 +210,7 @@ def _check_is_not_fixed(backend: str) -> None:
     fixed = os.environ.get("PYOPENGL_PLATFORM", "")
     if backend != "glfw" and "OpenGL.GL" in sys.modules and fixed != backend:
         raise RuntimeError(
-            f"this process draws with {fixed or 'what PyOpenGL chose'} already and cannot change to {backend}: "
+            f"this process renders with {fixed or 'what PyOpenGL chose'} already and cannot change to {backend}: "
             f"choose_gl_backend() must run before dm_control is imported, or MUJOCO_GL={fixed or backend} be set"
         )
 
@@ -216,7 +218,7 @@ def _check_is_not_fixed(backend: str) -> None:
 def _egl_number(index: int) -> str | None:
     """Return the number that EGL has for a GPU, which CUDA_VISIBLE_DEVICES does not hide from it.
 
-    None, so that MuJoCo takes the first that draws, where GPUs are not listed by number: MIG and UUIDs EGL knows not.
+    None, so that MuJoCo takes the first that renders, where GPUs are not listed by number: EGL knows no MIG, no UUIDs.
     """
     listed = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     names = [name.strip() for name in listed.split(",")] if listed.strip() else list(map(str, range(index + 1)))

@@ -19,7 +19,7 @@ TILE_PIXELS = 64  # more do not fit into the registers
 PARTS = 128  # in which the pixels are taken for the gradients of weights
 
 
-def encoded(
+def encode_images(
     images: UInt8[Tensor, "n h w c"],
     weights: Sequence[Float[Tensor, "_ _ 3 3"]],
     biases: Sequence[Float[Tensor, " _"]],
@@ -69,7 +69,7 @@ class _Encoded(torch.autograd.Function):
 
 
 def _padded(images: UInt8[Tensor, "n h w c"]) -> UInt8[Tensor, "n h w i"]:
-    """Return pixels as far apart as kernels want them. What is between them has weights of 0."""
+    """Return pixels as far apart as kernels expect them. What is between them has weights of 0."""
     count, height, width, channels = images.shape
     pitch = product_size(channels)
     whole, strides = (count, height, width, pitch), (height * width * pitch, width * pitch, pitch, 1)

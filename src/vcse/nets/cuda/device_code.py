@@ -10,10 +10,10 @@ from vcse.estimators.neighbors.cuda import triton_module
 
 TILE_NUMBERS = 8192  # of a hidden layer, that one program takes on the way back
 MOST_UNITS = 128  # of them side by side
-MODULES = {"perceptrons": "triton_perceptrons", "images": "triton_images"}
+MODULES = {"mlp": "triton_mlp", "images": "triton_images"}
 
 
-def device_code(of: Literal["perceptrons", "images"]) -> Any:
+def device_code(of: Literal["mlp", "images"]) -> Any:
     """Return the module of some kernels, or None where Triton is not installed."""
     return triton_module(f"vcse.nets.cuda.{MODULES[of]}")
 
@@ -24,7 +24,7 @@ def product_size(numbers: int) -> int:
 
 
 def product_precision() -> Literal["ieee", "tf32"]:
-    """Return how exactly kernels multiply float32: as PyTorch was told to multiply matrices."""
+    """Return how exactly kernels multiply float32: as PyTorch is set to multiply matrices."""
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
@@ -39,7 +39,7 @@ def masked_gradient(
     masked = torch.empty_like(hidden)
     sums = hidden.new_empty(networks, tiles, units, dtype=torch.float32)
     programs = (tiles, -(-units // tile_units), networks)
-    device_code("perceptrons").mask_kernel[programs](
+    device_code("mlp").mask_kernel[programs](
         *(gradient.contiguous(), hidden, masked, sums), rows, units, ROWS=tile_rows, UNITS=tile_units, num_warps=8
     )
     return masked, sums.sum(1)

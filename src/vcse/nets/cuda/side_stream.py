@@ -15,20 +15,20 @@ class SideStream:
         self._before: torch.cuda.Stream | None = None
 
     def __enter__(self) -> None:
-        """Begin once what was asked for so far is done."""
+        """Begin once the operations queued so far are done."""
         if self._stream is not None:
             self._before = torch.cuda.current_stream(self._stream.device)
             self._stream.wait_stream(self._before)
             torch.cuda.set_stream(self._stream)
 
     def __exit__(self, *raised: object) -> None:
-        """Go on with other work."""
+        """Return to the previous stream."""
         if self._before is not None:
             torch.cuda.set_stream(self._before)
 
     @property
     def is_busy(self) -> bool:
-        """Whether operations go on at this moment; never where they simply run."""
+        """Whether operations are running now; never where there is no stream of their own."""
         return self._stream is not None and not self._stream.query()
 
     def wait(self) -> None:

@@ -10,7 +10,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from vcse.nets.cuda.triton_perceptrons import rectified
+from vcse.nets.cuda.triton_mlp import rectified
 
 
 @triton.jit

@@ -1,6 +1,6 @@
 import torch
 
-from vcse.agents.value_order import ValueOrder
+from vcse.agents.value_permutation import ValuePermutation
 
 CPU = torch.device("cpu")
 SOURCES = ["network", "permuted", "frozen", "permuted"]
@@ -9,7 +9,7 @@ IDENTITY = torch.arange(STATES)
 
 
 def orders_of(sources, seeds, updates):
-    order = ValueOrder(sources, seeds, STATES, CPU)
+    order = ValuePermutation(sources, seeds, STATES, CPU)
     return [order.of_update(update).clone() for update in updates]
 
 
@@ -35,4 +35,4 @@ def test_a_learner_has_the_permutations_that_it_would_have_alone():
 
 
 def test_where_no_values_are_permuted_there_is_no_order():
-    assert ValueOrder(["network", "frozen"], [0, 1], STATES, CPU).of_update(0) is None
+    assert ValuePermutation(["network", "frozen"], [0, 1], STATES, CPU).of_update(0) is None

@@ -1,9 +1,9 @@
-"""The device code of `perceptrons`; imported only where Triton is installed, which comes with PyTorch for CUDA.
+"""The device code of `mlp`; imported only where Triton is installed, which comes with PyTorch for CUDA.
 
-A hidden layer of 1024 units is large beside the matrix products that lead to it, and every pass over it costs: bias and
-ReLU are one pass; a first layer, whose inputs are few, is one pass with its product; on the way back, the gradient is
-masked and summed for the bias in one pass. A critic has one output: its last hidden layer is rectified, weighted and
-summed in one pass, and never written. Sums have a fixed order, so that results are deterministic.
+A hidden layer of 1024 units is large compared with the matrix products that lead to it, and every pass over it costs:
+bias and ReLU are one pass; a first layer, whose inputs are few, is one pass with its product; on the way back, the
+gradient is masked and summed for the bias in one pass. A critic has one output: its last hidden layer is rectified,
+weighted and summed in one pass, and never written. Sums have a fixed order, so that results are deterministic.
 """
 
 from typing import no_type_check

@@ -1,4 +1,4 @@
-"""Perceptrons with two hidden layers, for a stack of networks at once: actors and critics of many learners."""
+"""MLPs with two hidden layers, many in one stack: actors and critics of many learners."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,49 +12,69 @@ from vcse.nets.cuda.device_code import device_code, masked_gradient, product_pre
 FEW_INPUTS = 128  # that one program of a GPU holds at once
 TILE_ROWS, TILE_UNITS = 64, 128
 OUTPUT_ROWS, OUTPUT_UNITS = 16, 256
-Layers = Sequence[Tensor]  # weight and bias of each layer, all with the network axis first
 
 
-class Perceptrons:
-    """Linear, ReLU, linear, ReLU, linear. Weights begin orthogonal, biases at 0.
+class StackedMLP(nn.Module):
+    """MLPs with two hidden layers and ReLU, one for each generator; every parameter has a leading network axis.
 
-    The networks of a stack are alike and share nothing; what each computes does not depend on how many there are.
+    The networks share nothing, and what each computes does not depend on how many there are. Weights begin orthogonal,
+    biases at 0.
 
     Args:
         inputs: Of a network.
         hidden: Units of each hidden layer.
         outputs: Of a network.
+        generators: From which the weights of each network are sampled.
         normalized: Divide the last hidden layer by its Euclidean norm.
     """
 
-    def __init__(self, inputs: int, hidden: int, outputs: int, *, normalized: bool = False) -> None:
-        self.sizes = ((inputs, hidden), (hidden, hidden), (hidden, outputs))
+    def __init__(
+        self,
+        inputs: int,
+        hidden: int,
+        outputs: int,
+        generators: Sequence[torch.Generator],
+        *,
+        normalized: bool = False,
+    ) -> None:
+        super().__init__()
         self.normalized = normalized
+        sizes = _layer_sizes(inputs, hidden, outputs)
+        weights = [[_orthogonal(size, generator) for size in sizes] for generator in generators]
+        self.layers = nn.ParameterList()  # weight and bias of each layer in turn
+        for weight in zip(*weights, strict=True):
+            self.layers.extend([torch.stack(weight), torch.zeros(len(generators), weight[0].shape[-1])])
 
-    @property
-    def parameter_count(self) -> int:
-        """Weights and biases of one network."""
-        return sum((inputs + 1) * outputs for inputs, outputs in self.sizes)
+    @staticmethod
+    def parameter_count(inputs: int, hidden: int, outputs: int) -> int:
+        """Return the number of weights and biases of one network."""
+        return sum((before + 1) * after for before, after in _layer_sizes(inputs, hidden, outputs))
 
-    def initial(self, generators: Sequence[torch.Generator]) -> list[Tensor]:
-        """Sample the parameters of a stack, each network's from the generator that stands at its place."""
-        networks = [[_orthogonal(size, generator) for size in self.sizes] for generator in generators]
-        layers = []
-        for number, (_, outputs) in enumerate(self.sizes):
-            layers += [torch.stack([network[number] for network in networks]), torch.zeros(len(networks), outputs)]
-        return layers
+    def forward(
+        self, inputs: Float[Tensor, "b n i"], *, networks: slice | None = None, detach_parameters: bool = False
+    ) -> Float[Tensor, "b n o"]:
+        """Apply each network to its own inputs.
 
-    def __call__(self, layers: Layers, inputs: Float[Tensor, "b n i"]) -> Float[Tensor, "b n o"]:
-        """Apply each network to its own inputs."""
+        Args:
+            inputs: Of each network.
+            networks: Those that are applied; all if not given.
+            detach_parameters: Send gradients to the inputs alone.
+        """
+        layers = [each.detach() if detach_parameters else each for each in self.layers]
+        layers = layers if networks is None else [each[networks] for each in layers]
         hidden = _rectified(inputs, layers[0], layers[1])
         has_kernel = layers[4].shape[-1] == 1 and not self.normalized  # that needs the last hidden layer itself
-        if hidden.is_cuda and has_kernel and device_code("perceptrons") is not None:
+        if hidden.is_cuda and has_kernel and device_code("mlp") is not None:
             before = torch.bmm(hidden, layers[2])
             return _RectifiedOutput.apply(before, layers[3], layers[4]) + layers[5].unsqueeze(1)  # type: ignore[no-any-return, no-untyped-call]
         hidden = _rectified(hidden, layers[2], layers[3])
         if self.normalized:
             hidden = nn.functional.normalize(hidden, dim=-1)
         return _linear(hidden, layers[4], layers[5])
+
+
+def _layer_sizes(inputs: int, hidden: int, outputs: int) -> tuple[tuple[int, int], ...]:
+    return (inputs, hidden), (hidden, hidden), (hidden, outputs)
 
 
 def _orthogonal(size: tuple[int, int], generator: torch.Generator) -> Float[Tensor, "i o"]:
@@ -74,7 +94,7 @@ def _linear(
 def _rectified(
     inputs: Float[Tensor, "b n i"], weight: Float[Tensor, "b i o"], bias: Float[Tensor, "b o"]
 ) -> Float[Tensor, "b n o"]:
-    if inputs.is_cuda and device_code("perceptrons") is not None:
+    if inputs.is_cuda and device_code("mlp") is not None:
         rectified: Tensor = _RectifiedLayer.apply(inputs, weight, bias)  # type: ignore[no-untyped-call]
         return rectified
     return _linear(inputs, weight, bias).relu()
@@ -104,7 +124,7 @@ class _RectifiedLayer(torch.autograd.Function):
 
 
 def _many_inputs(inputs: Tensor, weight: Tensor, bias: Tensor) -> Float[Tensor, "b n o"]:
-    code, hidden = device_code("perceptrons"), torch.bmm(inputs, weight)
+    code, hidden = device_code("mlp"), torch.bmm(inputs, weight)
     networks, rows, units = hidden.shape
     programs = (-(-rows * units // code.BLOCK), networks)
     code.rectify_kernel[programs](hidden, bias.contiguous(), units, rows * units, BLOCK=code.BLOCK)
@@ -116,7 +136,7 @@ def _few_inputs(inputs: Tensor, weight: Tensor, bias: Tensor) -> Float[Tensor, "
     units = weight.shape[-1]
     hidden = inputs.new_empty(networks, rows, units)
     programs = (-(-rows // TILE_ROWS), -(-units // TILE_UNITS), networks)
-    device_code("perceptrons").first_layer_kernel[programs](
+    device_code("mlp").first_layer_kernel[programs](
         *(inputs.contiguous(), weight.contiguous(), bias.contiguous(), hidden),
         *(rows, count, units),
         INPUTS=product_size(count),
@@ -137,7 +157,7 @@ class _RectifiedOutput(torch.autograd.Function):
         ctx.save_for_backward(before, bias, weight)
         out = before.new_empty(networks, rows, 1)
         programs = (-(-rows // OUTPUT_ROWS), networks)
-        device_code("perceptrons").output_kernel[programs](
+        device_code("mlp").output_kernel[programs](
             *(before, bias, weight, out), rows, units, ROWS=OUTPUT_ROWS, UNITS=OUTPUT_UNITS
         )
         return out
@@ -149,7 +169,7 @@ class _RectifiedOutput(torch.autograd.Function):
         tiles = -(-rows // TILE_ROWS)
         out, sums = torch.empty_like(before), before.new_empty(2, networks, tiles, units)
         programs = (tiles, -(-units // TILE_UNITS), networks)
-        device_code("perceptrons").output_gradient_kernel[programs](
+        device_code("mlp").output_gradient_kernel[programs](
             *(gradients[0].contiguous(), before, bias, weight, out, sums[0], sums[1]),
             *(rows, units),
             ROWS=TILE_ROWS,

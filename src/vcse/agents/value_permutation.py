@@ -10,7 +10,7 @@ from torch import Tensor
 from vcse.streams import numbers
 
 
-class ValueOrder:
+class ValuePermutation:
     """Whose value the bonus sees with each state of a batch: the state's own, or that of another state.
 
     A permutation keeps the values of a batch, and with them their mean and scale, and takes away which state has which.
@@ -28,9 +28,11 @@ class ValueOrder:
         self._order = torch.arange(states, device=device).repeat(len(self.seeds), 1)
 
     def of_update(self, update: int) -> Int[Tensor, "l states"] | None:
-        """Return the order of an update, in place of the last one; None where nobody's values are permuted."""
+        """Return the order of an update, in place of the last one; None where no learner's values are permuted."""
         if not self.permuted:
             return None
-        orders = [numbers(self.seeds[each], "value order", update).permutation(self.states) for each in self.permuted]
+        orders = [
+            numbers(self.seeds[each], "value permutation", update).permutation(self.states) for each in self.permuted
+        ]
         self._order[self.permuted] = torch.from_numpy(np.stack(orders)).to(self._order.device)
         return self._order
