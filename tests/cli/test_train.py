@@ -86,19 +86,19 @@ def test_the_help_has_the_options_of_each_agent_together(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     # Around the boxes are lines where the terminal can show them, and blanks elsewhere.
-    boxes = re.split(r"(?m)^[╭─ ]+(?:([\w-]+) )?options[╮─ ]*$", capsys.readouterr().out)[1:]
+    boxes = re.split(r"(?m)^[╭─ ]+(?:([\w, ]+) )?options[╮─ ]*$", capsys.readouterr().out)[1:]
     pairs = zip(boxes[::2], boxes[1::2], strict=True)
     options = {name: re.findall(r"(?m)^[│ ]+(--[a-z][\w-]+)", box) for name, box in pairs}
     assert list(options) == [
-        *(None, "environments", "a2c-and-sac", "a2c", "sac-and-drqv2-and-mwm", "sac-and-drqv2", "sac", "drqv2", "mwm"),
+        *(None, "environments", "a2c and sac", "a2c", "sac, drqv2 and mwm", "sac and drqv2", "sac", "drqv2", "mwm"),
     ]
     assert {"--task", "--frames", "--reading", "--device", "--dry-run", "--beta"} <= set(options[None])
     seen = ["--backend", "--visits-every-frames", "--rendering", "--goal-marker", "--keep-replay"]
     assert options["environments"] == seen
-    assert options["a2c-and-sac"] == ["--step-cost", "--values"]
+    assert options["a2c and sac"] == ["--step-cost", "--values"]
     assert {"--injection", "--environments"} <= set(options["a2c"])
     assert options["sac"] == ["--temperature", "--extrinsic-entropy", "--updates-per-step"]
-    assert {"--batch-size", "--seed-frames"} <= set(options["sac-and-drqv2-and-mwm"])
+    assert {"--batch-size", "--seed-frames"} <= set(options["sac, drqv2 and mwm"])
     assert {"--n-step", "--action-noise"} <= set(options["drqv2"])
 
 
@@ -108,10 +108,10 @@ def test_the_help_says_what_an_option_is_if_it_is_not_given(capsys):
     told = " ".join(capsys.readouterr().out.replace("│", " ").split())
     default = "in a2c 0.02 in recommended, else 0.005; in sac 0.02 in recommended, else 0.1; in drqv2 0.1; in mwm 1.0"
     assert f"--beta FLOAT Weight of the bonus. (default: {default})" in told
-    about = "Units of each of the two hidden layers of every network. In mwm: Units of each hidden layer of "
+    about = "Units of each of the two hidden layers of every network. In mwm: units of each hidden layer of "
     about += "actor, critics and rewards. (default: in sac 256 for gymnasium/..., else 1024; in drqv2 1024; in mwm 512)"
     assert f"--hidden-units INT {about}" in told
-    about = "Transitions of an update. In mwm: Sequences of an update of the world model. (default: in sac 256 for "
+    about = "Transitions of an update. In mwm: sequences of an update of the world model. (default: in sac 256 for "
     assert f"{about}gymnasium/..., else 1024; in drqv2 256, and 512 for walkers; in mwm 50)" in told
     kept = "Transitions that are kept; never more than the run has."
     assert f"{kept} (default: in sac 600k; in drqv2 1M; in mwm 2M)" in told

@@ -91,7 +91,8 @@ def _option(name: str, classes: Mapping[str, type[AgentSettings]]) -> tuple[str,
         f"in {' and '.join(agents)} {value}" if len(told) > 1 else value for value, agents in told.items()
     )
     hint, about = get_type_hints(next(iter(classes.values())))[name], next(iter(abouts.values()))
-    others = [f" In {agent}: {each.help}" for agent, each in abouts.items() if each.help != about.help]
+    helps = {agent: each.help for agent, each in abouts.items() if each.help != about.help}
+    others = [f" In {agent}: {text[0].lower()}{text[1:]}" for agent, text in helps.items()]
     shown = tyro.conf.arg(help=f"{about.help}{''.join(others)} (default: {default})", help_behavior_hint="")
     if hint is bool and not about.otherwise:
         return name, Annotated[bool, shown], dataclasses.field(default=False)
@@ -138,7 +139,8 @@ def agent_options_class() -> Any:
         title = "_and_".join(agents).replace("-", "_")
         box = dataclasses.make_dataclass(title, options.values(), frozen=True)
         box.__doc__ = f"For {families_of(agents)}"
-        shown = "" if agents == agent_names() else None  # what all have needs no box of its own
+        # The options of all agents are among the common ones, without a box of their own.
+        shown = "" if agents == agent_names() else " and ".join(", ".join(agents).rsplit(", ", 1))
         boxes[title] = Annotated[tyro.conf.OmitArgPrefixes[box], tyro.conf.arg(name=shown)]  # type: ignore[misc, valid-type]
     return dataclasses.make_dataclass("AgentOptions", boxes.items(), frozen=True)
 

@@ -46,7 +46,7 @@ class SACSettings(AgentSettings):
     )
     values: ValueSource = setting(
         "network",
-        "What vcse conditions on: as in A2C, without exact values.",
+        "As in a2c, but without exact values.",
         affects="bonuses of values",
     )
     value_critic: ValueCritic = setting(
