@@ -36,6 +36,7 @@ include_patterns = [
     "policies/*.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
 ]
 exclude_patterns = [".*", "out", "runs", "build", "dist", "src", "tests", "examples", "**/__pycache__"]
 

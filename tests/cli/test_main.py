@@ -190,7 +190,7 @@ def test_doctor_names_what_is_here(capsys):
 
 
 def test_doctor_shows_each_finding_as_it_comes_and_cuts_nothing(capsys, monkeypatch):
-    name, command = "image of dmc-pixels/hopper_stand", f"pip install -e '.[{'x' * 90}]'"
+    name, command = "image of dmc-pixels/hopper_stand", f"pip install 'vcse[{'x' * 90}]'"
     shown = []
 
     def findings():

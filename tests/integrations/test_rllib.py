@@ -405,7 +405,7 @@ def test_the_examples_of_docstrings_print_what_they_say():
 def test_without_rllib_one_line_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "vcse.integrations.rllib")
-    with pytest.raises(ImportError, match=r"^vcse.integrations.rllib needs Ray's RLlib .*pip install -e '.\[rllib\]'$"):
+    with pytest.raises(ImportError, match=r"^vcse.integrations.rllib needs Ray's RLlib .*pip install 'vcse\[rllib\]'$"):
         import vcse.integrations.rllib  # noqa: F401
 
 

@@ -333,7 +333,7 @@ def test_without_stable_baselines3_one_line_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     monkeypatch.delitem(sys.modules, "vcse.integrations.sb3")
     with pytest.raises(
-        ImportError, match=r"^vcse.integrations.sb3 needs stable-baselines3: .*pip install -e '.\[sb3\]'$"
+        ImportError, match=r"^vcse.integrations.sb3 needs stable-baselines3: .*pip install 'vcse\[sb3\]'$"
     ):
         import vcse.integrations.sb3  # noqa: F401
 

@@ -357,7 +357,7 @@ def test_the_examples_of_docstrings_print_what_they_say(public):
 def test_without_skrl_one_line_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "skrl", None)
     monkeypatch.delitem(sys.modules, "vcse.integrations.skrl")
-    with pytest.raises(ImportError, match=r"^vcse.integrations.skrl needs skrl: .*pip install -e '.\[skrl\]'$"):
+    with pytest.raises(ImportError, match=r"^vcse.integrations.skrl needs skrl: .*pip install 'vcse\[skrl\]'$"):
         import vcse.integrations.skrl  # noqa: F401
 
 

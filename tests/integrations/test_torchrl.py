@@ -339,7 +339,7 @@ def test_without_torchrl_one_line_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchrl", None)
     monkeypatch.delitem(sys.modules, "vcse.integrations.torchrl")
     with pytest.raises(
-        ImportError, match=r"^vcse.integrations.torchrl needs torchrl: .*pip install -e '.\[torchrl\]'$"
+        ImportError, match=r"^vcse.integrations.torchrl needs torchrl: .*pip install 'vcse\[torchrl\]'$"
     ):
         import vcse.integrations.torchrl  # noqa: F401
 

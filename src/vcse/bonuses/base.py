@@ -87,7 +87,7 @@ class Bonus(nn.Module):
 
     Args:
         learners: The size of the leading learner axis, or None where there is none.
-        scaling: With which mean and scale it pays: "raw", as the formula of `forward` says; "centered", less the mean
+        scaling: Mean and scale of the rewards: "raw", as the formula of `forward` says; "centered", less the mean
             of the batch; "standardized", divided by its standard deviation too; or a `RewardScaling`.
 
     Example:
@@ -131,7 +131,8 @@ class Bonus(nn.Module):
     def learn(self, batch: BonusBatch) -> dict[str, Float[Tensor, "*learners"]]:
         """Train networks of the bonus's own on a batch, and return the numbers to log, one per learner.
 
-        It comes after the call that pays for the batch, so that what is paid is not known yet.
+        It is called after the rewards of the batch were computed, so that the bonus has not yet learned from the batch
+        that it rewards.
         """
         return {}
 
@@ -172,7 +173,7 @@ class FeatureBonus(Bonus):
     Args:
         dimensions: Of the features.
         learners: The size of the leading learner axis, or None where there is none.
-        scaling: With which mean and scale it pays; see `Bonus`.
+        scaling: Mean and scale of the rewards; see `Bonus`.
         check_finite: Refuse NaN and infinity.
     """
 
@@ -215,7 +216,7 @@ class EntropyBonus(Bonus, Generic[Reading]):
         rule: The reading, with all deviations.
         k: Which neighbour, counted as the reading says.
         learners: The size of the leading learner axis, or None where there is none.
-        scaling: With which mean and scale it pays; see `Bonus`.
+        scaling: Mean and scale of the rewards; see `Bonus`.
         check_finite: Refuse NaN and infinity.
     """
 
@@ -250,11 +251,11 @@ class EntropyBonus(Bonus, Generic[Reading]):
         float32; float64 goes with float64 alone.
         """
         self.check_features(features)
-        return self.paid(features, values, rewards)
+        return self.compute(features, values, rewards)
 
-    def paid(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
+    def compute(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
         """Compute the reward of each feature, once the features are known to be those of the learners."""
-        raise NotImplementedError(f"{type(self).__name__} does not define paid")
+        raise NotImplementedError(f"{type(self).__name__} does not define compute")
 
 
 def needed_by(bonus: Bonus | type[Bonus]) -> tuple[str, ...]:

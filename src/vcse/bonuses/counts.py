@@ -33,7 +33,7 @@ class EpisodicCounts(Bonus):
         memory: Steps of an unfinished episode that are remembered; what is older is forgotten.
         seed: Of the projections: one for all learners, or one for each. No other random number depends on it.
         learners: The size of the leading learner axis, or None where there is none.
-        scaling: With which mean and scale it pays: "raw" as the formula says, "centered" less the mean of the batch,
+        scaling: Mean and scale of the rewards: "raw" as the formula says, "centered" less the mean of the batch,
             "standardized" divided by its standard deviation too; or a `RewardScaling`.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
 

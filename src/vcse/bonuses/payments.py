@@ -1,4 +1,4 @@
-"""Warnings of bonuses that pay for the wrong thing, each given once, with the remedy in its text."""
+"""Warnings about bonuses that reward the wrong thing, each issued once and with the remedy in its text."""
 
 import warnings
 
@@ -19,7 +19,7 @@ class BonusWarning(UserWarning):
 
 
 class PaymentMonitor:
-    """Watches what a bonus pays, and warns once of each thing that is wrong with it.
+    """Monitors the rewards of a bonus, and warns once about each problem.
 
     Args:
         beta: The weight of the bonus.
@@ -56,7 +56,7 @@ class PaymentMonitor:
 
     @torch.no_grad()
     def findings(self, output: BonusOutput, *, rewards: Tensor | None = None) -> dict[str, str]:
-        """Return what is wrong with a batch: names, and texts with the remedy."""
+        """Return the problems of a batch: their names, and texts with the remedy."""
         found = {}
         if rewards is not None and rewards.numel() > 0:
             self._rewards += rewards.float().abs().mean().item()
@@ -69,11 +69,11 @@ class PaymentMonitor:
                     "bonus does not tell them apart. Take a larger k or batch, or features that differ more; "
                     "where a duplicate earns log(1e-5), take log_offset=1.0 too"
                 )
-        paid, size = (self.beta * each.float().mean().item() for each in (output.reward, output.reward.abs()))
+        mean, size = (self.beta * each.float().mean().item() for each in (output.reward, output.reward.abs()))
         usual = self._rewards / max(self._batches, 1)
-        if rewards is not None and -paid > max(NEGATIVE_SHARE * usual, LEAST_MEAN * abs(size)):
+        if rewards is not None and -mean > max(NEGATIVE_SHARE * usual, LEAST_MEAN * abs(size)):
             found["pays for ending episodes"] = (
-                f"the bonus pays {paid:.3g} a step on average, where the task's rewards are of mean size {usual:.3g}: "
+                f"the bonus pays {mean:.3g} a step on average, where the task's rewards are of mean size {usual:.3g}: "
                 "an agent that ends its episodes early is better off. Take scaling='standardized' (or 'centered'), or "
                 "the preset ValueConditionalStateEntropy.recommended()"
             )

@@ -39,7 +39,7 @@ class BonusChoice:
     log_offset: float | None = None  # None: the reading's
     value_normalization: ValueNormalization = "batch"  # of what VCSE and RCSE condition on
     normalizer: NormalizerName | None = None  # what the reward of SE is divided by; None: as the reading says
-    scaling: ScalingName = "raw"  # with which mean and scale it pays
+    scaling: ScalingName = "raw"  # mean and scale of the rewards
 
     def __post_init__(self) -> None:
         bonus_entry(self.name)
@@ -139,7 +139,7 @@ def register_bonus(
             that class.
         uses: The fields of a `BonusChoice` besides name, reading and k that change the bonus: log_offset, ...
         memory_capacity: Returns how many features the bonus of a `BonusChoice` keeps; None where it has no memory.
-        pays: Whether it pays anything; only the baseline does not.
+        pays: Whether its rewards can differ from 0; only those of the baseline cannot.
         help: What it is, in one line.
         has_neighbors: Whether the k of a `BonusChoice` changes the bonus.
         takes_context: Whether `make` takes a keyword more: context, a `BonusContext`.

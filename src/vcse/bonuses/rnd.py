@@ -41,7 +41,7 @@ class RandomNetworkDistillation(FeatureBonus):
         environments: Rows are rollouts of so many environments, one after the other: the error is divided by the
             standard deviation, over all batches so far, of its discounted sum, which continues from rollout to rollout,
             as in the paper. None: rows have no order, and it is divided by its own standard deviation.
-        state: Whose error is paid: that of the "next" state, as in the paper, or that of the "present" one.
+        state: Whose error is the reward: that of the "next" state, as in the paper, or that of the "present" one.
         normalize_inputs: Standardise and clip features; the paper does.
         normalize_reward: Divide the error; the paper does.
         discount: Of the sum of errors.
@@ -52,7 +52,7 @@ class RandomNetworkDistillation(FeatureBonus):
         minibatches: Steps of an epoch.
         seed: Of the networks: one for all learners, or one for each. No other random number depends on it.
         learners: The size of the leading learner axis, or None where there is none.
-        scaling: With which mean and scale it pays: "raw" as the formula says, "centered" less the mean of the batch,
+        scaling: Mean and scale of the rewards: "raw" as the formula says, "centered" less the mean of the batch,
             "standardized" divided by its standard deviation too; or a `RewardScaling`.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
 

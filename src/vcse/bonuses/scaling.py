@@ -1,4 +1,4 @@
-"""The mean and the scale with which a bonus is paid."""
+"""The mean and the scale of a bonus."""
 
 from typing import Literal, get_args
 
@@ -14,17 +14,17 @@ LEAST_SPREAD = 1e-5  # of the largest reward: below it a standard deviation is r
 
 
 class RewardScaling(nn.Module):
-    """What is done to the rewards of a formula before they are paid.
+    """Shifts and scales the rewards that a formula gives.
 
-    A bonus whose mean is negative is a cost of every step, and pays an agent for ending its episodes; one whose mean is
-    positive pays for not ending them. Less its mean it does neither, and divided by its standard deviation too, it is
-    beta alone that says how much is paid, in units of the task's reward.
+    A bonus with a negative mean costs something at every step, and so rewards ending the episode; one with a positive
+    mean rewards prolonging it. With its mean subtracted it does neither. If it is also divided by its standard
+    deviation, beta alone sets its size, in units of the task's reward.
 
     Args:
-        name: "raw" (as the formula says), "centered" (less the mean) or "standardized" (and divided by the standard
-            deviation).
-        statistics: Whose mean and deviation: those of the "batch", or "running" ones of everything seen so far. With
-            the latter a bonus that shrinks as everything becomes familiar is paid less.
+        name: "raw" (as the formula gives them), "centered" (minus the mean) or "standardized" (also divided by the
+            standard deviation).
+        statistics: Mean and deviation of the "batch", or "running" ones of all batches so far. With the latter, a
+            bonus that shrinks as states become familiar counts less and less.
         learners: The size of the leading learner axis, or None where there is none; running statistics are kept for
             each.
 

@@ -35,7 +35,7 @@ class StateEntropy(EntropyBonus[StateEntropyReading]):
         memory: Where neighbours are looked for, the current batch among them; the batch alone if not given. The
             readings release-a2c and re3 are defined with one of 10,000 features and ask for it.
         learners: The size of the leading learner axis, or None where there is none.
-        scaling: With which mean and scale it pays: "raw" as the formula says, "centered" less the mean of the batch,
+        scaling: Mean and scale of the rewards: "raw" as the formula says, "centered" less the mean of the batch,
             "standardized" divided by its standard deviation too; or a `RewardScaling`.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
 
@@ -103,7 +103,7 @@ class StateEntropy(EntropyBonus[StateEntropyReading]):
         """Whether a call can be captured in a CUDA graph; not before the memory, if there is one, is full."""
         return self.memory is None or self.memory.filled == self.memory.capacity
 
-    def paid(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
+    def compute(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
         """Compute the normalised entropy reward of each feature."""
         self.normalizer.check_fits(features.shape[:-1])
         check = checks_run(self.check_finite, features)
@@ -146,7 +146,7 @@ class MatchedStateEntropy(EntropyBonus[ConditionalReading]):
             `ConditionalReading` of one's own.
         log_offset: What is added inside the logarithm; the reading's if not given.
         learners: The size of the leading learner axis, or None where there is none.
-        scaling: With which mean and scale it pays: "raw" as the formula says, "centered" less the mean of the batch,
+        scaling: Mean and scale of the rewards: "raw" as the formula says, "centered" less the mean of the batch,
             "standardized" divided by its standard deviation too; or a `RewardScaling`.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
 
@@ -171,7 +171,7 @@ class MatchedStateEntropy(EntropyBonus[ConditionalReading]):
         rule = with_overrides(conditional_reading(reading), log_offset=log_offset)
         super().__init__(rule, k=k, learners=learners, scaling=scaling, check_finite=check_finite)
 
-    def paid(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
+    def compute(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
         """Compute the entropy reward of each feature."""
         radius = kth_neighbor_distance(
             features, k=self.k, self_in_k=self.rule.self_in_k, check_finite=self.check_finite

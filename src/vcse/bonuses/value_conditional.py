@@ -71,7 +71,7 @@ class ValueConditionalStateEntropy(_ConditionalStateEntropy):
         self_in_nv: Deviation from the reading: the point itself is counted in n_v.
         log_offset: Deviation from the reading: what is added inside the logarithm.
         learners: The size of the leading learner axis, or None where there is none.
-        scaling: With which mean and scale it pays: "raw" as the formula says, "centered" less the mean of the batch,
+        scaling: Mean and scale of the rewards: "raw" as the formula says, "centered" less the mean of the batch,
             "standardized" divided by its standard deviation too; or a `RewardScaling`.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
 
@@ -125,7 +125,7 @@ class ValueConditionalStateEntropy(_ConditionalStateEntropy):
         """
         return cls(**{**RECOMMENDED, **deviations})
 
-    def paid(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
+    def compute(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
         """Compute the value-conditional reward of each feature."""
         if values is None:
             raise ValueError("values is needed: value-conditional state entropy conditions on the value of each state")
@@ -147,7 +147,7 @@ class RewardConditionalStateEntropy(_ConditionalStateEntropy):
         self_in_nv: The point itself is counted in the number of like rewards.
         log_offset: What is added inside the logarithm.
         learners: The size of the leading learner axis, or None where there is none.
-        scaling: With which mean and scale it pays: "raw" as the formula says, "centered" less the mean of the batch,
+        scaling: Mean and scale of the rewards: "raw" as the formula says, "centered" less the mean of the batch,
             "standardized" divided by its standard deviation too; or a `RewardScaling`.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
 
@@ -186,7 +186,7 @@ class RewardConditionalStateEntropy(_ConditionalStateEntropy):
         super().__init__(rule, k=k, learners=learners, scaling=scaling, check_finite=check_finite)
         self.reward_normalizer = chosen_value_normalizer(reward_normalizer, reading, argument="reward_normalizer")
 
-    def paid(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
+    def compute(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
         """Compute the reward-conditional reward of each feature."""
         if rewards is None:
             raise ValueError("rewards is needed: reward-conditional state entropy conditions on the extrinsic reward")

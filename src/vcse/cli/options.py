@@ -84,11 +84,11 @@ def agent_options() -> dict[tuple[str, ...], dict[str, tuple[str, Any, Any]]]:
 def _option(name: str, classes: Mapping[str, type[AgentSettings]]) -> tuple[str, Any, Any]:
     """Return the name, the annotated type and the default of one option, which some agents share."""
     abouts = {agent: described(settings)[name] for agent, settings in classes.items()}
-    told: dict[str, list[str]] = {}  # what it is if it is not given, and in which agents
+    defaults: dict[str, list[str]] = {}  # what it is if it is not given, and in which agents
     for agent, settings in classes.items():
-        told.setdefault(abouts[agent].otherwise or _shown(getattr(settings, name), abouts[agent]), []).append(agent)
+        defaults.setdefault(abouts[agent].otherwise or _shown(getattr(settings, name), abouts[agent]), []).append(agent)
     default = "; ".join(
-        f"in {' and '.join(agents)} {value}" if len(told) > 1 else value for value, agents in told.items()
+        f"in {' and '.join(agents)} {value}" if len(defaults) > 1 else value for value, agents in defaults.items()
     )
     hint, about = get_type_hints(next(iter(classes.values())))[name], next(iter(abouts.values()))
     helps = {agent: each.help for agent, each in abouts.items() if each.help != about.help}
@@ -167,8 +167,8 @@ def check_agent_options(options: Iterable[str], agent: str, task: str) -> None:
     owners = option_agents()
     for option in options:
         if agent not in owners[option]:
-            told = " or ".join(", ".join(owners[option]).rsplit(", ", 1))
-            raise ValueError(f"{flag(option)} is for the agent {told}, but {task} is trained by {agent}")
+            known_by = " or ".join(", ".join(owners[option]).rsplit(", ", 1))
+            raise ValueError(f"{flag(option)} is for the agent {known_by}, but {task} is trained by {agent}")
 
 
 def check_task_options(options: Iterable[str], task: str) -> None:
@@ -177,8 +177,8 @@ def check_task_options(options: Iterable[str], task: str) -> None:
         kinds = KINDS_OF_OPTION[option]
         if not _has_option(task, option):
             of_one_kind = [family for family in families().values() if not isinstance(family.shows, tuple)]
-            told = [f"{family.name}/..." for family in of_one_kind if family.shows in kinds]
-            raise ValueError(f"{flag(option)} is for {', '.join(told)}, not for {task}")
+            names = [f"{family.name}/..." for family in of_one_kind if family.shows in kinds]
+            raise ValueError(f"{flag(option)} is for {', '.join(names)}, not for {task}")
 
 
 def _has_option(task: str, option: str) -> bool:
@@ -231,5 +231,5 @@ def naming_options(names: Iterable[str]) -> Iterator[None]:
     except ValueError as error:
         # A name of one word may be a word of the sentence: it is the option's where the sentence begins with it.
         known = "|".join(names)
-        told = re.sub(rf"^({known})(?=[ =])|\b(?=\w+_)({known})\b", lambda found: flag(found[0]), str(error))
-        raise ValueError(told) from error
+        message = re.sub(rf"^({known})(?=[ =])|\b(?=\w+_)({known})\b", lambda found: flag(found[0]), str(error))
+        raise ValueError(message) from error

@@ -151,9 +151,9 @@ def _table(rows: list[Row]) -> Table:
         by_pairing = [[row for row in asked if row["pairing"] == pairing] for pairing in PAIRINGS]
         for each in zip(*by_pairing, strict=True):
             if each[0]["is_needed"]:
-                told = ["–" if row["seeds"] is None else f"{row['seeds']} seeds" for row in each]
-                table.add_row(f"{called} {each[0]['size']:g}", *told)
+                cells = ["–" if row["seeds"] is None else f"{row['seeds']} seeds" for row in each]
+                table.add_row(f"{called} {each[0]['size']:g}", *cells)
             else:
-                told = ["–" if row["power"] is None else f"{row['power']:.0%}" for row in each]
-                table.add_row(f"  power with {each[0]['seeds']} seeds", *told)
+                cells = ["–" if row["power"] is None else f"{row['power']:.0%}" for row in each]
+                table.add_row(f"  power with {each[0]['seeds']} seeds", *cells)
     return table

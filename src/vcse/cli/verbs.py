@@ -25,8 +25,8 @@ def run_verb(verbs: Mapping[str, Verb | NamedVerb], arguments: list[str], *, pro
     if name in verbs:  # by itself, so that what it says of a wrong call names its own help
         return int(tyro.cli(filling_lines(load_verb(verbs[name])), prog=f"{prog} {name}", args=rest) or 0)
     if name and not name.startswith("-"):
-        told = f"unknown command '{prog} {name}'{did_you_mean(name, verbs)}"
-        print(f"vcse: {told} ({prog} --help lists all {len(verbs)})", file=sys.stderr)
+        message = f"unknown command '{prog} {name}'{did_you_mean(name, verbs)}"
+        print(f"vcse: {message} ({prog} --help lists all {len(verbs)})", file=sys.stderr)
         raise SystemExit(2)
     app = SubcommandApp()
     # Where an option comes first, in the wrong place or for a shell to complete, tyro looks at those of every verb.

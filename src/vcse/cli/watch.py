@@ -90,9 +90,9 @@ def _usual_film(path: Path, name: str, *, ships: bool) -> Path:
 def _film_episodes(path: Path, film: Path, settings: dict[str, Any]) -> str:
     """Film episodes of a run, and return how they ended."""
     endings = watch_run(path, film, **settings)
-    told = ", ".join(f"{ending.outcome} after {ending.step} steps" for ending in endings)
+    text = ", ".join(f"{ending.outcome} after {ending.step} steps" for ending in endings)
     returns = ", ".join(f"{ending.return_so_far:.2f}" for ending in endings)
-    return f"{told}; return {returns}"
+    return f"{text}; return {returns}"
 
 
 def _film_imagination(path: Path, film: Path, settings: dict[str, Any]) -> str:

@@ -103,8 +103,8 @@ def _evaluate(path: Path, episodes: int | None, device: str) -> tuple[Scores, in
     """Play episodes with a policy as it is read from disk; give its scores, and of how many episodes they are."""
     [policies] = load_policies([path], device)
     count = max(LEAST_EPISODES, usual_episodes(policies)) if episodes is None else episodes
-    told = f"{policies.configs[0].name} at frame {policies.frame:,}, with weights in {path.name}"
-    print(f"vcse: {told}: {counted(count, 'episode')}, twice", file=sys.stderr)
+    text = f"{policies.configs[0].name} at frame {policies.frame:,}, with weights in {path.name}"
+    print(f"vcse: {text}: {counted(count, 'episode')}, twice", file=sys.stderr)
     [found] = evaluate_policies(policies, episodes=count, threads=cores())
     return Scores.of(found), count
 

@@ -229,11 +229,13 @@ def _checked_visits(visits: np.ndarray) -> np.ndarray:
 def _told_twice(label: str, run: GatheredRun, first_label: str, first: GatheredRun) -> str:
     """Return an error for two runs of one name, and whether they are the same run."""
     mine, theirs = flat(run.config), flat(first.config)
-    different = [name for name in (*mine, *(theirs.keys() - mine)) if mine.get(name) != theirs.get(name)]
-    told = [f"{name} is {theirs.get(name)} there and {mine.get(name)} here" for name in different if name != "frames"]
-    if not told:
+    names = [
+        name for name in (*mine, *(theirs.keys() - mine)) if name != "frames" and mine.get(name) != theirs.get(name)
+    ]
+    changes = [f"{name} is {theirs.get(name)} there and {mine.get(name)} here" for name in names]
+    if not changes:
         return f"{label} is the same run as {first_label}, {called(run.identity)}: the second is left out."
     return (
-        f"{label} has the name of {first_label}, {called(run.identity)}, but {'; '.join(told)}: the second is left "
+        f"{label} has the name of {first_label}, {called(run.identity)}, but {'; '.join(changes)}: the second is left "
         "out. Train each with a --method of its own to see both."
     )

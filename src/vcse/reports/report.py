@@ -240,8 +240,8 @@ def _reach(claim: JudgedClaim) -> float:
 def _score(number: float, is_share: bool) -> str:
     if math.isnan(number):
         return "–"
-    told = f"{100 * number:.1f}%" if is_share else f"{number:.3g}" if abs(number) < 100 else f"{number:,.0f}"
-    return told.replace("-", MINUS)
+    text = f"{100 * number:.1f}%" if is_share else f"{number:.3g}" if abs(number) < 100 else f"{number:,.0f}"
+    return text.replace("-", MINUS)
 
 
 def _gain(number: float, is_share: bool, beside: float = 0.0) -> str:
@@ -250,8 +250,8 @@ def _gain(number: float, is_share: bool, beside: float = 0.0) -> str:
         return "–"
     largest = max(abs(number), abs(beside))
     digits = max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
-    told = f"{100 * number:+.1f}" if is_share else f"{number:+,.{digits}f}"
-    return told.replace("-", MINUS)
+    text = f"{100 * number:+.1f}" if is_share else f"{number:+,.{digits}f}"
+    return text.replace("-", MINUS)
 
 
 def _p_value(number: float) -> str:

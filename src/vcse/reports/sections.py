@@ -383,11 +383,11 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
     differences, common = {}, {}
     for name, by_method in found.items():
         asked = [method for method in methods if method in by_method or method not in spared.get(name, ())]
-        told = {method: ", ".join(by_method.get(method, {"–": None})) for method in asked}
-        if len(set(told.values())) == 1:
-            common[name] = told[asked[0]]
-        elif told:
-            differences[name] = dict.fromkeys(methods, "–") | told
+        by_arm = {method: ", ".join(by_method.get(method, {"–": None})) for method in asked}
+        if len(set(by_arm.values())) == 1:
+            common[name] = by_arm[asked[0]]
+        elif by_arm:
+            differences[name] = dict.fromkeys(methods, "–") | by_arm
     return differences, common
 
 

@@ -62,7 +62,7 @@ def test_a_module_that_fails_is_told_in_one_line(tmp_path, monkeypatch):
 
 def test_without_gymnasium_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(registered, "is_installed", lambda: False)
-    with pytest.raises(RuntimeError, match=r"CartPole-v1, is not installed: .*pip install -e '.\[gymnasium\]'"):
+    with pytest.raises(RuntimeError, match=r"CartPole-v1, is not installed: .*pip install 'vcse\[gymnasium\]'"):
         registered.check_id("CartPole-v1")
 
 

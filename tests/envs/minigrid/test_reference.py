@@ -560,7 +560,7 @@ class TestChoice:
         monkeypatch.setattr(names, "is_installed", lambda package: package == "minigrid")
         monkeypatch.setattr(names, "fastest_backend", names.fastest_backend.__wrapped__)  # without its cache
         assert isinstance(make("LavaGapS7", [0]), ReferenceMiniGrid)
-        assert "pip install -e '.[minigrid]'" in capsys.readouterr().err
+        assert "pip install 'vcse[minigrid]'" in capsys.readouterr().err
         with pytest.raises(RuntimeError, match="EnvPool is not installed"):
             make("LavaGapS7", [0], backend="envpool")
 

@@ -11,7 +11,7 @@ from vcse.envs.mujoco.metaworld import TASKS, Arm, check_task
 from vcse.envs.mujoco.pixels import Pixels
 from vcse.envs.tasks import task_spec
 
-pytest.importorskip("metaworld", reason="metaworld is not installed: pip install -e '.[metaworld]'")
+pytest.importorskip("metaworld", reason="metaworld is not installed: pip install 'vcse[metaworld]'")
 
 
 def state_of(arm):

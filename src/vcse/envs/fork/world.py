@@ -57,14 +57,14 @@ class ForkMap:
 
     @cached_property
     def rewards(self) -> Float[np.ndarray, " c"]:
-        """What a step pays that ends in each cell.
+        """The reward of a step into each cell.
 
-        The i-th cell of the corridor pays i / 12 of what its end does, and nothing before the first that pays.
+        The i-th cell of the corridor pays i / 12 of what its end pays, and cells before the first that pays nothing.
         """
-        paid = np.zeros(len(self.cells), dtype=np.float32)
+        rewards = np.zeros(len(self.cells), dtype=np.float32)
         paying = np.arange(self.first, CORRIDOR + 1)
-        paid[paying] = END_PAYS * paying / CORRIDOR
-        return paid
+        rewards[paying] = END_PAYS * paying / CORRIDOR
+        return rewards
 
     @property
     def pays_only_the_end(self) -> bool:

@@ -151,8 +151,8 @@ class _Environment:
         reward = float(step.reward)
         terminated = bool(step.last() and step.discount == 0)
         truncated = not terminated and (step.last() or self._steps >= MOST_STEPS)  # lqr has no time limit of its own
-        paid = reward if reward >= self._least_reward else 0.0
-        return _flat(step.observation), paid, terminated, truncated, False
+        sparse_reward = reward if reward >= self._least_reward else 0.0
+        return _flat(step.observation), sparse_reward, terminated, truncated, False
 
     def close(self) -> None:
         """Nothing is held."""
