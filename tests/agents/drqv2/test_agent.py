@@ -8,6 +8,7 @@ from agents.drqv2.plain import PlainDrQv2, of_head
 
 from vcse.agents.drqv2.agent import NOISE_SAMPLES, SHIFT_SAMPLES, DrQv2, DrQv2Spec
 from vcse.agents.drqv2.settings import DrQv2Settings
+from vcse.bonuses import Bonus, BonusOutput
 from vcse.bonuses.registry import BonusChoice
 from vcse.nets.random_shift import SHIFTS
 from vcse.replay.images import ImageBatch
@@ -253,6 +254,22 @@ def test_transitions_beyond_the_batch_serve_the_bonus_alone():
         one, other = map(parts, agents)
         assert all_equal(one["critic"], other["critic"]) == is_same
         assert all_equal(one["curiosity"], other["curiosity"])
+
+
+class ActionBonus(Bonus):
+    needs_actions = True
+
+    def forward(self, features, *, actions):
+        return BonusOutput(actions.square().sum(-1))
+
+
+def test_actions_of_later_steps_of_a_return_are_not_in_the_replay():
+    config = dataclasses.replace(SE, return_injection="every_step", n_step=3)
+    with pytest.raises(ValueError, match="'every_step' does not support a bonus that needs actions: of the 3 steps"):
+        DrQv2(KIND.spec, config, 0, bonus=ActionBonus(learners=1))
+    for changes in ({"n_step": 1}, {"return_injection": "once"}):
+        agent = DrQv2(KIND.spec, dataclasses.replace(config, **changes), 0, bonus=ActionBonus(learners=1))
+        assert set(agent.bonus.needs) == {"actions"}
 
 
 @pytest.mark.parametrize("shape", [(9, 84, 84), (1, 3, 3, 84, 84), (1, 3, 84, 84)])

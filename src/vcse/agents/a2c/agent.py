@@ -1,11 +1,14 @@
 """A2C (advantage actor-critic) with an exploration bonus, for a cohort of learners at once.
 
-One update per rollout of 16 environments x 8 steps. Every tensor has a leading learner axis `l`; learners share
-operations, never numbers: each has its own parameters, optimiser state, gradient norm and random numbers.
+One update per rollout, by default of 16 environments x 8 steps. The extrinsic critic learns from detached features and
+the task's rewards alone: its value is what VCSE conditions on, and no gradient of the bonus reaches it (gradients of
+all networks are clipped by one norm, as in the release). A step cost is not a reward of the task: it enters where the
+bonus enters.
 
-The extrinsic critic sees detached features and the task's rewards only: its value is what VCSE conditions on, and the
-bonus cannot reach it. A learner without a bonus has none. A step cost does not count as a reward of the task: it enters
-where the bonus enters.
+Every tensor has a leading learner axis: `l` for all learners, `v` for those with an extrinsic critic. Learners share
+operations, never numbers: each has its own parameters, optimizer state, gradient norm and random numbers.
+`gather_rows` and `scatter_rows` select the rows of some learners and put them back among zeros. Other axes: `n`
+environments, `t` steps, `m` = n * t states.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,9 +41,9 @@ HIDDEN_UNITS = 64
 
 @dataclass(frozen=True)
 class A2CSpec:
-    """What the agent must know of its environments."""
+    """What the agent needs to know about its environments."""
 
-    observation_shape: tuple[int, ...]  # height, width, channels; of states their size
+    observation_shape: tuple[int, ...]  # [height, width, channels], or [size] of state vectors
     actions: int
     observes: ObservationKind = "grid"
 
@@ -52,16 +55,17 @@ class A2C:
         spec: Shape of the observations and number of actions, the same for all learners.
         configs: The settings of each learner. `SHARED_SETTINGS` must agree; all else may differ.
         seeds: The seed of each learner's parameters.
-        bonus: Any bonus, made with as many learners as there are, instead of those that the settings choose.
-        device: Where everything lives.
-        check_finite: Let the bonus refuse NaN and infinity; on CUDA this waits for the device.
+        bonus: Overrides the bonuses that the settings choose; made with as many learners as there are configs.
+        device: Of all parameters and buffers.
+        check_finite: Let the bonus raise ValueError for NaN and infinity; on CUDA this waits for the device.
 
     Attributes:
-        parameters: Of encoder, actor and critic, a row per learner; those of the modules are views of it.
-        extrinsic_parameters: Likewise of the extrinsic critic, with rows for the learners `with_extrinsic`.
+        parameters: All parameters of encoder, actor and critic, one row per learner; those of the modules are views.
+        extrinsic_parameters: Those of the extrinsic critic, one row for each of the learners `with_extrinsic`.
     """
 
     SHARED_SETTINGS = ("environments", "rollout_steps", "bonus_features")
+    # What the agent can give a bonus beside features; a bonus that needs anything else is refused.
     BONUS_INPUTS = frozenset(("values", "rewards", "actions", "next_features", "episode_starts"))
 
     def __init__(
@@ -85,9 +89,9 @@ class A2C:
         self.with_bonus = index_tensor(with_bonus, self.device)
         self.with_extrinsic = index_tensor(with_extrinsic, self.device)
 
-        # A generator per learner; that of the extrinsic critic comes last, so that having one changes no policy.
+        # A generator per learner. Extrinsic critics are initialised last, so that having one changes no policy's start.
         generators = [torch_generator(seed, "parameters") for seed in seeds]
-        layers = 2 if spec.observes == "state" else 1  # states have no encoder
+        layers = 2 if spec.observes == "state" else 1  # the encoder of states is the identity
         self.encoder = make_encoder(spec.observes, spec.observation_shape, generators).to(self.device)
         sizes = (self.encoder.features, HIDDEN_UNITS)
         self.actor = TanhMLP(*sizes, spec.actions, generators, layers=layers).to(self.device)
@@ -106,14 +110,14 @@ class A2C:
 
         self._make_bonus(bonus, spec, seeds, check_finite=check_finite)
         self._read_settings()
-        self.encoder.cache_matrices()
+        self.encoder.cache_matrices()  # after each change of parameters: for passes without gradient
         self._update_graph: CUDAGraph[UpdateOutput] | None = None
         self._captured_memory: tuple[Rollout, Int[Tensor, "l m"] | None] | None = None
         self._act_graphs: CUDAGraphs[Tensor] = CUDAGraphs(self.device)
 
     def _make_bonus(self, bonus: Bonus | None, spec: A2CSpec, seeds: Sequence[int], *, check_finite: bool) -> None:
-        """Make the bonus, and the features that it sees: of a random encoder that is never trained, or positions."""
-        mine = [(self.configs[each], seeds[each]) for each in self.with_bonus.tolist()]
+        """Make the bonus, and choose its features: those of a frozen random encoder, or positions."""
+        mine = [(self.configs[each], seeds[each]) for each in self.with_bonus.tolist()]  # the learners with a bonus
         common = self.configs[0]
         self.random_encoder: RandomEncoder | StateFeatures | None = None
         if mine and common.bonus_features != "position":
@@ -174,8 +178,8 @@ class A2C:
         """Choose an action for every environment of some learners.
 
         Args:
-            observations: Of every environment, on the host or the device.
-            uniforms: Random numbers in [0, 1), by which actions are sampled; None for the likeliest actions.
+            observations: One per environment, on the host or the device.
+            uniforms: Random numbers in [0, 1) from which actions are sampled; None for greedy actions.
             learners: Whose environments these are.
         """
         if uniforms is None:
@@ -208,9 +212,10 @@ class A2C:
         """Update actor and critics on a rollout; the output is overwritten by the next update.
 
         Args:
-            rollout: Of the present policies.
-            exact_values: What the bonus conditions on instead of the extrinsic critic's values, but where it is NaN.
-            value_permutation: The state whose value the bonus sees with each state; its own if not given.
+            rollout: Collected with the current policies.
+            exact_values: Replace the extrinsic critic's values that the bonus is given, except where they are NaN.
+            value_permutation: For each state, the index of the state whose value the bonus is given, as a control; its
+                own if not given.
         """
         memory = self._captured_memory
         is_captured = memory is not None and rollout is memory[0] and value_permutation is memory[1]
@@ -224,7 +229,7 @@ class A2C:
         exact_values: Float[Tensor, "l n t"] | None,
         value_permutation: Int[Tensor, "l m"] | None,
     ) -> UpdateOutput:
-        shape = learners, environments, steps = rollout.actions.shape
+        learners, environments, steps = shape = rollout.actions.shape
         ended = rollout.terminated | rollout.truncated
         terminated = rollout.terminated | (rollout.truncated & self.truncation_terminates)
         features = self.encoder(rollout.observations.flatten(1, 2))
@@ -255,7 +260,7 @@ class A2C:
                 gae_lambda=self.gae_lambda[:, None],
             )
             advantages += added * (1 - self.adds_to_reward)
-            returns = values[..., :-1] + advantages  # either way, the critic learns bonus and cost too
+            returns = values[..., :-1] + advantages  # in the release too the critic learns what is added after GAE
 
         # -log pi(a|s) * advantage - entropy, and the squared errors of the critics.
         logits = self.actor(features.view(learners, environments, steps + 1, -1)[:, :, :-1].flatten(1, 2))
@@ -313,7 +318,7 @@ class A2C:
     def weighted_bonus(
         self, rollout: Rollout, values: Float[Tensor, "l n t"]
     ) -> tuple[StackedOutput | None, Float[Tensor, "l n t"]]:
-        """Return the bonus of the learners that have one, and beta times it for each state; zeros for the others."""
+        """Compute the bonus, which may learn, and beta times it for each state; zeros for learners without a bonus."""
         subset = self.with_bonus
         if not len(subset):
             return None, torch.zeros_like(values)
@@ -333,7 +338,7 @@ class A2C:
         return output, scatter_rows(self.beta * reward, subset, self.learners)
 
     def _gradient_step(self, loss: Float[Tensor, " l"]) -> Float[Tensor, " l"]:
-        """Take one step of RMSprop down each learner's own gradient, clipped to its own norm, and return the norms."""
+        """Take one RMSprop step per learner, with its gradient clipped by its own norm, and return the norms."""
         modules, extrinsic = parameters_of(self.encoder, self.actor, self.critic), parameters_of(self.extrinsic_critic)
         gradients = [each.flatten(1) for each in torch.autograd.grad(loss.sum(), modules + extrinsic)]
         with torch.no_grad():
@@ -364,13 +369,13 @@ class A2C:
         return self._update_graph is None and self.bonus.is_capturable
 
     def capture(self, rollout: Rollout, value_permutation: Int[Tensor, "l m"] | None = None) -> None:
-        """Replay updates from this memory, and the choice of actions, as CUDA graphs from now on."""
+        """Capture updates from this memory, and the choice of actions, as CUDA graphs to be replayed from now on."""
         self._update_graph = CUDAGraph(lambda: self._update(rollout, None, value_permutation))
         self._captured_memory = rollout, value_permutation
         self._act_graphs.enable()
 
     def release_capture(self) -> None:
-        """Run operation by operation again."""
+        """Return to eager execution."""
         self._update_graph, self._captured_memory = None, None
         self._act_graphs.disable()
 
@@ -388,7 +393,7 @@ class A2C:
     @torch.no_grad()
     def load_learner_state(self, learner: int, state: dict[str, Any]) -> None:
         """Load one learner's state."""
-        # Checkpoints of a GPU have no cache of the random encoder.
+        # Checkpoints written on a GPU have no cache of the random encoder.
         check_same_entries(self.learner_state(learner), state, optional=frozenset(("remembered",)))
         for name, rows in self._learner_rows(learner).items():
             rows.copy_(state[name])
@@ -412,7 +417,7 @@ class A2C:
 
     @torch.no_grad()
     def load_policy(self, learner: int, state: dict[str, Any]) -> None:
-        """Load the policy alone from one learner's state, whatever its bonus was."""
+        """Load only the policy from one learner's state, whatever its bonus was."""
         self.parameters[learner].copy_(state["parameters"])
         self.encoder.cache_matrices()
 

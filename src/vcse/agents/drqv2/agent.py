@@ -4,6 +4,9 @@ One learner: its networks fill a GPU by themselves. The encoder learns from the 
 is the task's plus beta times the bonus. The extrinsic critic, the actor and the curiosity module see its features
 detached; the extrinsic critic learns the task's reward alone, and its value is what VCSE conditions on. A copy of
 encoder and actor acts, so that on a GPU an update can be in progress while the policy of the last one chooses actions.
+
+Axes: `m` states of a batch, of which the first `n` are learned from and the others are for the bonus alone; `f`
+features of the encoder, `d` of a trunk; `a` dimensions of an action. Twin critics return [2, n].
 """
 
 import copy
@@ -29,17 +32,17 @@ from vcse.nets.random_shift import shift_images
 from vcse.replay.images import ImageBatch
 from vcse.streams import torch_generator, torch_seed
 
-NOISE_SAMPLES = 3  # normal noise of an update: for the next action of each critic, and for the actor's loss
-SHIFT_SAMPLES = 3  # random shifts of an update: of the images now, n steps later, and one step later
+NOISE_SAMPLES = 3  # of each transition in an update: one for each critic's next action, one for the actor's loss
+SHIFT_SAMPLES = 3  # random shifts in an update: of the images at step t, at t + n and at t + 1
 Noise = Float[Tensor, "3 n a"]
 Shifts = Int[Tensor, "3 m 2"]
 LARGEST_ACTION = 1 - 1e-6
-SATURATED = 0.99  # of actions whose tanh passes less than 2 % of a gradient on
+SATURATED = 0.99  # size of an action beyond which the derivative of tanh is below 2 %
 
 
 @dataclass(frozen=True)
 class DrQv2Spec:
-    """What the agent must know of its environment. Actions lie between -1 and 1."""
+    """What the agent needs to know about its environment. Actions lie between -1 and 1."""
 
     channels: int  # of a stack of images
     action_size: int
@@ -52,11 +55,12 @@ class DrQv2:
         spec: Sizes of images and actions.
         config: The settings.
         seed: Of the parameters.
-        bonus: Any bonus, made with learners=1, instead of the one that the settings choose.
-        device: Where everything lives.
-        check_finite: Let the bonus refuse NaN and infinity; on CUDA this waits for the device.
+        bonus: Overrides the bonus that the settings choose; made with learners=1.
+        device: Of all parameters and buffers.
+        check_finite: Let the bonus raise ValueError for NaN and infinity; on CUDA this waits for the device.
     """
 
+    # What the agent can give a bonus beside features; a bonus that needs anything else is refused.
     BONUS_INPUTS = frozenset(("values", "rewards", "actions"))
     METRICS = (
         *("batch_reward", "critic_loss", "extrinsic_critic_loss", "critic_mean", "actor_loss", "curiosity_loss"),
@@ -82,6 +86,12 @@ class DrQv2:
         self.bonus = StackedBonus.for_agent(
             bonus, choices, context, agent="drqv2", dimensions=config.features, check_finite=check_finite
         ).to(self.device)
+
+        if "actions" in self.bonus.needs and config.return_injection == "every_step" and config.n_step > 1:
+            raise ValueError(
+                f"return_injection='every_step' does not support a bonus that needs actions: of the {config.n_step} "
+                "steps of a return the replay has only the first action; use return_injection='once'"
+            )
 
         # Networks that only a bonus needs come last, so that having one does not change the policy.
         generator = torch_generator(seed, "parameters")
@@ -126,11 +136,11 @@ class DrQv2:
     def act(
         self, observations: UInt8[Tensor, "n c h w"], noise: Float[Tensor, "n a"] | None, *, step: int = 0
     ) -> Float[Tensor, "n a"]:
-        """Choose actions; once there was a capture, those with noise are overwritten by the next.
+        """Choose actions; after `capture`, those with noise are overwritten by the next call.
 
         Args:
             observations: Stacks of images, on the host or the device.
-            noise: Standard normal numbers, which are added as the schedule says; None for the mean of the policy.
+            noise: Standard normal numbers, scaled by the schedule of the action noise; None for the mean of the policy.
             step: Steps of training so far.
         """
         if observations.ndim != 4 or observations.shape[1] != self.spec.channels:
@@ -155,12 +165,12 @@ class DrQv2:
     def update_networks(self, batch: ImageBatch, noise: Noise, shifts: Shifts, *, step: int) -> UpdateOutput:
         """Update all networks but the copy that acts; the output is overwritten by the next update.
 
-        After `capture` the arguments must be the memory that was captured, filled anew: no other is read.
+        After `capture` the arguments must be the memory that was captured, with new contents: no other is read.
 
         Args:
             batch: Transitions; those beyond the batch size are for the bonus alone.
             noise: Standard normal numbers for `NOISE_SAMPLES` actions of each transition that is learned from.
-            shifts: Of the images now, n steps later, and one step later.
+            shifts: Of the images at step t, at t + n and at t + 1.
             step: Steps of training so far, on which schedules depend.
         """
         self.action_noise.fill_(self.config.noise(step))
@@ -171,7 +181,7 @@ class DrQv2:
 
     @torch.no_grad()
     def update_acting_policy(self) -> None:
-        """Copy encoder and actor to those that act."""
+        """Copy the encoder and the actor to the copies that act."""
         torch._foreach_copy_(self._acting_parameters, self._policy_parameters)
 
     def _update(self, batch: ImageBatch, noise: Noise, shifts: Shifts) -> UpdateOutput:
@@ -192,7 +202,8 @@ class DrQv2:
         pre_tanh = self.actor.pre_tanh(features)  # for the value of s_t, and for the actor's loss
         mean = pre_tanh.tanh()
 
-        # Curiosity module, and the bonus of its features; on a GPU at the same time as what follows, until `wait`.
+        # Curiosity module (ICM), and the bonus of its features. On a GPU the side stream runs concurrently with what
+        # follows, until `wait`.
         extrinsic_hidden = None
         with self.side_stream:
             curiosity_loss = self._update_curiosity(batch, shifts, features, next_features)
@@ -211,13 +222,13 @@ class DrQv2:
         q_values = self.critic(encoded, actions)
         self.side_stream.wait()
 
-        # Extrinsic critic: the same target with the task's rewards alone, and no gradient to the encoder.
+        # Extrinsic critic: the task's rewards alone, its own target critic and noise, no gradient to the encoder.
         extrinsic_loss = torch.zeros((), device=self.device)
         if extrinsic_hidden is not None:
             with self.side_stream:
-                next_actions = self._noisy_actions(next_mean, extrinsic_next_noise)
+                extrinsic_next_actions = self._noisy_actions(next_mean, extrinsic_next_noise)
                 extrinsic_loss = self._update_extrinsic_critic(
-                    extrinsic_hidden, actions, next_features, next_actions, n_step_rewards, discounts
+                    extrinsic_hidden, actions, next_features, extrinsic_next_actions, n_step_rewards, discounts
                 )
 
         # Critic and encoder. The bonus enters here: rewards + beta * bonus + discount * min_i Q_i(s_{t+n}, a_{t+n}).
@@ -263,15 +274,15 @@ class DrQv2:
         *,
         learn: bool = True,
     ) -> tuple[StackedOutput | None, Float[Tensor, " m"]]:
-        """Return the bonus, and beta times it for each state; zeros without a bonus.
+        """Compute the bonus, and beta times it for each state; zeros without a bonus.
 
         Args:
             features: Of the encoder.
             mean: The policy's mean actions.
-            extrinsic_hidden: What the trunk of the extrinsic critic makes of the features.
+            extrinsic_hidden: Output of the extrinsic critic's trunk.
             rewards: Of one step, as scaled for the bonus.
-            actions: That were taken.
-            learn: Train a bonus that learns on these states.
+            actions: Taken in these states.
+            learn: Let a bonus such as RND learn from these states.
         """
         if self.curiosity is None:
             return None, torch.zeros_like(rewards)
@@ -293,7 +304,7 @@ class DrQv2:
         mean: Float[Tensor, "n a"],
         extrinsic_hidden: Float[Tensor, "n d"] | None,
     ) -> tuple[Float[Tensor, "m f"], Float[Tensor, "m a"], Float[Tensor, "m d"] | None]:
-        """Append what belongs to states that are for the bonus alone."""
+        """Append the states that are for the bonus alone."""
         if not len(extra_images) or not self.has_bonus:
             return features, mean, extrinsic_hidden
         extra = self.encoder(extra_images)
@@ -303,7 +314,7 @@ class DrQv2:
         return torch.cat((features, extra)), mean, extrinsic_hidden
 
     def _later_bonuses(self, batch: ImageBatch, shifts: Int[Tensor, "n 2"]) -> Float[Tensor, " n"]:
-        """Return the discounted bonuses of the steps after the first, where every step of a return has its own."""
+        """Compute the discounted bonuses of steps after the first, if an n-step return counts one at every step."""
         size = self.config.batch_size
         total = torch.zeros(size, device=self.device)
         if batch.between is None or not self.has_bonus:
@@ -377,7 +388,7 @@ class DrQv2:
         }
 
     def capture(self, batch: ImageBatch, noise: Tensor, shifts: Tensor) -> None:
-        """Replay updates from this memory, and the choice of actions with noise, as CUDA graphs from now on."""
+        """Capture updates from this memory, and the choice of actions with noise, as CUDA graphs."""
         self._update_graph = CUDAGraph(lambda: self._update(batch, noise, shifts))
         self._act_graphs.enable()
 
@@ -400,7 +411,7 @@ class DrQv2:
             self.bonus.load_learner_state(0, state["bonus"])
 
     def load_policy(self, state: dict[str, Any]) -> None:
-        """Load the policy that acts alone from a learner's state, whatever its critics and its bonus were."""
+        """Load only the acting policy from a learner's state, whatever its critics and its bonus were."""
         copy_tensors(self._acting_parameters, state["acting"])
 
     def _tensors(self) -> dict[str, list[Tensor]]:

@@ -7,6 +7,9 @@ imagined from the latent states of a batch: gradients of imagined returns reach 
 The bonus of a batch is computed from a random projection of its latent states and from their value, that of the slow
 extrinsic critic. A head of the world model learns to predict it, so that imagined states have a bonus too. The
 extrinsic critic learns the task's rewards alone. Without a bonus there is neither that head nor that critic.
+
+Axes: `n` latent states of a batch of sequences, `h` imagined steps, `f` features of a latent state (its deterministic
+part and its `v` categorical variables, concatenated), `a` dimensions of an action.
 """
 
 import copy
@@ -47,7 +50,7 @@ EPSILON = 1e-8  # added to the running scale of rewards
 
 @dataclass(frozen=True)
 class MWMSpec:
-    """What the agent must know of its environment. Actions lie between -1 and 1."""
+    """What the agent needs to know about its environment. Actions lie between -1 and 1."""
 
     action_size: int
 
@@ -57,7 +60,7 @@ class Trajectories(NamedTuple):
 
     features: Float[Tensor, "h n f"]
     entropies: Float[Tensor, "h_less_1 n"]  # of the policy at each state but the last
-    weights: Float[Tensor, "h 1"]  # discount to the power of the step, by which losses are weighted
+    weights: Float[Tensor, "h 1"]  # discount ** step, the weight of each step in the losses
 
 
 class MWM:
@@ -66,10 +69,10 @@ class MWM:
     Args:
         spec: Sizes of actions.
         config: The settings.
-        seed: Of the parameters, and of all that is sampled in updates.
-        bonus: Any bonus, made with learners=1, instead of the one that the settings choose.
-        device: Where everything lives.
-        check_finite: Let the bonus refuse NaN and infinity; on CUDA this waits for the device.
+        seed: Of the parameters, and of all sampling in updates.
+        bonus: Overrides the bonus that the settings choose; made with learners=1.
+        device: Of all parameters and buffers.
+        check_finite: Let the bonus raise ValueError for NaN and infinity; on CUDA this waits for the device.
     """
 
     BONUS_INPUTS = frozenset(("values", "rewards"))
@@ -142,7 +145,7 @@ class MWM:
             for name, (parameters, rate) in learned.items()
             if parameters
         }
-        # The release lets all parameters of the autoencoder decay, and of all else the matrices alone.
+        # As in the release, weight decay is for all parameters of the autoencoder, and elsewhere only for matrices.
         self._decayed_parameters = {
             name: [each for each in parameters if each.ndim > 1 or name == "autoencoder"]
             for name, (parameters, _) in learned.items()
@@ -160,7 +163,7 @@ class MWM:
 
         Args:
             images: One of each environment, on the host or the device, and likewise below.
-            state: That the previous step returned.
+            state: Returned by the previous call.
             latent_uniforms: Random numbers in [0, 1), by which the latent states are sampled.
             action_uniforms: Likewise for the actions; None for the mean of the policy.
         """
@@ -275,7 +278,8 @@ class MWM:
             least=self.config.kl_least,
         )
 
-        # The bonus head predicts the bonus of the latent states, and sends no gradient to them.
+        # The bonus head predicts the bonus of the latent states, and sends no gradient to them. It shares the optimizer
+        # of the world model, whose gradients are clipped by one norm, as in the release.
         bonus, bonus_loss = None, torch.zeros((), device=self.device)
         if self.bonus_head is not None:
             bonus = self.compute_bonus(features.detach(), rewards)
@@ -294,7 +298,7 @@ class MWM:
 
     @torch.no_grad()
     def compute_bonus(self, features: Float[Tensor, "n f"], rewards: Float[Tensor, " n"]) -> StackedOutput:
-        """Return the bonus of the latent states of a batch, before it is scaled and weighted; a bonus may learn too."""
+        """Compute the bonus of the latent states of a batch, before it is scaled. A bonus such as RND learns."""
         precision = self.config.projection_precision
         projected = _rounded(_rounded(features, precision) @ self.projection, precision)
         values = torch.zeros_like(rewards)
@@ -335,7 +339,7 @@ class MWM:
         return loss.detach(), values.detach().mean()
 
     def _gradient_step(self, loss: Tensor, name: str) -> None:
-        """Take a step of one optimiser, with the gradient clipped by its norm and weights that decay."""
+        """Take a step of one optimizer, with the gradient clipped by its norm and with weight decay."""
         clipped_gradient_step(
             loss,
             self.optimizers[name],
@@ -373,7 +377,7 @@ class MWM:
             self.bonus.load_learner_state(0, state["bonus"])
 
     def load_policy(self, state: dict[str, Any]) -> None:
-        """Load the policy that acts alone, with its world model, from a learner's state, whatever its bonus was."""
+        """Load only the acting policy, with its world model, from a learner's state, whatever its bonus was."""
         copy_tensors(self._acting_parameters, state["acting"])
 
     def _tensors(self) -> dict[str, list[Tensor]]:

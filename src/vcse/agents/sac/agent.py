@@ -1,8 +1,12 @@
 """SAC (soft actor-critic, Haarnoja et al. 2018) with an exploration bonus, for a cohort of learners at once.
 
-Every tensor has a leading learner axis `l`; learners share operations, never numbers. The critics learn the task's
-reward plus beta times the bonus, which is computed anew for each batch. Extrinsic critics learn the task's reward
-alone: theirs is the value that VCSE conditions on, and the bonus cannot reach them.
+The critics learn the task's reward plus beta times the bonus, which is computed anew for each batch, minus a step
+cost. Extrinsic critics learn the task's reward alone: theirs is the value that VCSE conditions on, and no gradient of
+the bonus reaches them.
+
+Every tensor has a leading learner axis: `l` for all learners, `v` for those with an extrinsic critic. Learners share
+operations, never numbers. `gather_rows` and `scatter_rows` select the rows of some learners and put them back among
+zeros. Other axes: `n` transitions or environments, `d` dimensions of an observation, `a` of an action.
 """
 
 import copy
@@ -29,12 +33,12 @@ from vcse.replay.transitions import Batch
 from vcse.settings import check_cohort
 from vcse.streams import torch_generator, torch_seed
 
-ACTION_SAMPLES = 3  # normal noise of an update: for the next action of each critic, and for the actor's loss
+ACTION_SAMPLES = 3  # of each transition in an update: one for each critic's next action, one for the actor's loss
 
 
 @dataclass(frozen=True)
 class SACSpec:
-    """What the agent must know of its environments. Actions lie between -1 and 1."""
+    """What the agent needs to know about its environments. Actions lie between -1 and 1."""
 
     observation_size: int
     action_size: int
@@ -47,11 +51,12 @@ class SAC:
         spec: Sizes of observations and actions, the same for all learners.
         configs: The settings of each learner. `SHARED_SETTINGS` must agree; all else may differ.
         seeds: The seed of each learner's parameters.
-        bonus: Any bonus, made with as many learners as there are, instead of those that the settings choose.
-        device: Where everything lives.
-        check_finite: Let the bonus refuse NaN and infinity; on CUDA this waits for the device.
+        bonus: Overrides the bonuses that the settings choose; made with as many learners as there are configs.
+        device: Of all parameters and buffers.
+        check_finite: Let the bonus raise ValueError for NaN and infinity; on CUDA this waits for the device.
     """
 
+    # What the agent can give a bonus beside features; a bonus that needs anything else is refused.
     BONUS_INPUTS = frozenset(("values", "rewards", "actions", "next_features"))
     SHARED_SETTINGS = ("hidden_units", "batch_size", "learning_rate", "target_every_updates")
     METRICS = (
@@ -85,7 +90,7 @@ class SAC:
         with_extrinsic = [each for row, each in enumerate(with_bonus) if "values" in self.bonus.needs_of(row)]
         self.with_extrinsic = index_tensor(with_extrinsic, self.device)
 
-        # A generator per learner and kind of network, so that having a bonus does not change a learner's policy.
+        # A generator per learner. Extrinsic critics are initialised last, so that having one changes no policy.
         sizes = (spec.observation_size, spec.action_size, common.hidden_units)
         generators = [torch_generator(seed, "parameters") for seed in seeds]
         self.actor = Actor(*sizes, generators).to(self.device)
@@ -112,25 +117,26 @@ class SAC:
         self.beta = per_learner(configs, "beta", device)[self.with_bonus, None]
         self.step_cost = per_learner(configs, "step_cost", device)[:, None]
         self.learns_temperature = torch.tensor([each.temperature == "learned" for each in configs], device=device)
-        # Of the learners with extrinsic critics alone.
-        mine = [configs[learner] for learner in self.with_extrinsic.tolist()]
-        self.trains_extrinsic = torch.tensor([float(each.values != "frozen") for each in mine], device=device)
-        self.extrinsic_entropy = per_learner(mine, "extrinsic_entropy", device)[:, None]
-        uses_target = [each.value_critic == "target" for each in mine]
+        # Only for the learners with an extrinsic critic.
+        extrinsic = [configs[learner] for learner in self.with_extrinsic.tolist()]
+        self.trains_extrinsic = torch.tensor([float(each.values != "frozen") for each in extrinsic], device=device)
+        self.extrinsic_entropy = per_learner(extrinsic, "extrinsic_entropy", device)[:, None]
+        uses_target = [each.value_critic == "target" for each in extrinsic]
         self.value_from_target = torch.tensor(uses_target, dtype=torch.bool, device=device)[:, None]
         self.any_value_online = not all(uses_target)
 
+        # The twins of all learners are one stack, [2 * (l + v), ...]: those of the critics, then the extrinsic ones.
         rates = per_learner(configs, "target_rate", device)
         rates = torch.cat((rates, rates[self.with_extrinsic])).repeat_interleave(2)  # of twins
         self.target_rates = [rates.view(-1, *[1] * (each.ndim - 1)) for each in self.critic.parameters()]
 
     @torch.no_grad()
     def act(self, observations: Float[Tensor, "l n d"], noise: Float[Tensor, "l n a"] | None) -> Float[Tensor, "l n a"]:
-        """Choose an action for every environment.
+        """Choose an action for every environment; after `capture`, sampled ones are overwritten by the next call.
 
         Args:
-            observations: Of every environment, on the host or the device.
-            noise: Standard normal numbers, by which actions are sampled; None for the mean of the policy.
+            observations: One per environment, on the host or the device.
+            noise: Standard normal numbers from which actions are sampled; None for the mean of the policy.
         """
         if noise is None:
             return self._act(observations.to(self.device))
@@ -147,10 +153,13 @@ class SAC:
     ) -> UpdateOutput:
         """Update actor, critics, temperature and target critics; the output is overwritten by the next update.
 
+        After `capture` the arguments must be the memory that was captured, with new contents: no other is read.
+
         Args:
             batch: Transitions of every learner.
             noise: Standard normal numbers for `ACTION_SAMPLES` actions of each transition.
-            value_permutation: The state of the batch whose value the bonus sees with each state; its own if not given.
+            value_permutation: For each state, the index of the state whose value the bonus is given, as a control; its
+                own if not given.
         """
         graph = self._update_graph
         output = self._update(batch, noise, value_permutation) if graph is None else graph()
@@ -180,7 +189,7 @@ class SAC:
                 batch, rewards, temperature, next_noise, extrinsic_next_noise
             )
 
-        # Critics: mean (Q_i(s, a) - target)², summed over the twins.
+        # Critics and extrinsic critics, both at the actions taken: mean (Q_i(s, a) - target)², summed over the twins.
         q_values, extrinsic_q_values = self.critic(batch.observations, batch.actions, batch.actions)
         critic_loss = (q_values - targets[:, None]).square().mean(-1).sum(-1)
         extrinsic_loss = (extrinsic_q_values - extrinsic_targets[:, None]).square().mean(-1).sum(-1)
@@ -247,7 +256,7 @@ class SAC:
     def weighted_bonus(
         self, batch: Batch, values: Float[Tensor, "l n"]
     ) -> tuple[StackedOutput | None, Float[Tensor, "l n"]]:
-        """Return the bonus of the learners that have one, and beta times it for each state; zeros for the others."""
+        """Compute the bonus, which may learn, and beta times it for each state; zeros for learners without a bonus."""
         subset = self.with_bonus
         if not len(subset):
             return None, torch.zeros_like(values)
@@ -264,7 +273,7 @@ class SAC:
     def capture(
         self, batch: Batch, noise: Float[Tensor, "l 3 n a"], value_permutation: Int[Tensor, "l n"] | None = None
     ) -> None:
-        """Replay updates from this memory, and the choice of actions, as CUDA graphs from now on."""
+        """Capture updates from this memory, and the choice of actions, as CUDA graphs to be replayed from now on."""
         self._update_graph = CUDAGraph(lambda: self._update(batch, noise, value_permutation))
         self._act_graphs.enable()
 
@@ -292,12 +301,12 @@ class SAC:
 
     @torch.no_grad()
     def load_policy(self, learner: int, state: dict[str, Any]) -> None:
-        """Load the policy alone from one learner's state, whatever its critics and its bonus were."""
+        """Load only the policy from one learner's state, whatever its critics and its bonus were."""
         for parameter, saved in zip(self.actor.parameters(), state["actor"], strict=True):
             parameter[learner] = saved[0].to(self.device)
 
     def _learner_tensors(self, learner: int) -> dict[str, tuple[list[Tensor], list[int]]]:
-        """Return all tensors with rows of a learner, by name, and the rows of each that are its own."""
+        """Return by name the tensors that hold a learner's state, with the indices of its rows."""
         critic_rows = self.critic.rows_of(learner)
         tensors = {"target_critic": (parameters_of(self.target_critic), critic_rows)}
         for name, optimizer, rows in (
