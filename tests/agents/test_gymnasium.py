@@ -121,8 +121,17 @@ def test_what_is_not_deterministic_is_named_when_it_is_replayed(tmp_path, monkey
 def test_what_is_seen_to_be_not_deterministic_is_warned_of(capsys):
     warn_of([*configs_of(task("Noisy")), *configs_of(task("Walk"))])
     told = capsys.readouterr().err
-    assert told.count("warning") == 1
+    assert told.count("it is not det") == 1
     assert "small_gymnasium-Noisy-v0/vcse/seed0: the same seed and actions led to something else: it is not det" in told
+
+
+@pytest.mark.parametrize("reading", ["release", "clean", "recommended"])
+def test_a_raw_bonus_outside_the_tasks_of_the_paper_is_warned_of(capsys, reading):
+    configs = run_configs(task("Walk"), "vcse", agent="a2c", seeds=[0], frames=640, reading=reading)
+    warn_of([*configs, *run_configs(task("Walk"), "none", agent="a2c", seeds=[0], frames=640, reading=reading)])
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == (reading != "recommended")
+    assert all(f"the bonus of the reading {reading} is negative" in each for each in warnings)
 
 
 @pytest.mark.parametrize(("name", "is_said"), [("Walk", True), ("QuietWalk", False), ("Steered", True)])

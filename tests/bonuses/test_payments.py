@@ -143,6 +143,15 @@ def test_features_that_are_far_apart_leave_nothing_to_the_value():
     assert [*PaymentMonitor(beta=0.02).findings(output)] == ["the value decides nothing"]
 
 
+def test_few_distinct_states_are_not_taken_for_features_that_are_far_apart():
+    cells = torch.randint(8, (512, 2), generator=GENERATOR.manual_seed(0)).float()
+    output = ValueConditionalStateEntropy.recommended()(cells, values=cells.sum(-1))
+    apart = output.radius > 0
+    assert apart.any()
+    assert (output.value_distance < output.radius)[apart].all()  # the value decides none of the distances
+    assert PaymentMonitor(beta=0.02).findings(output) == {}
+
+
 def test_duplicates_of_the_paper_s_formula_are_two_alarms():
     bonus = MatchedStateEntropy(k=3, reading="clean", log_offset=1e-5)
     found = PaymentMonitor(beta=0.005).findings(bonus(torch.zeros(32, 2)), rewards=torch.zeros(32))

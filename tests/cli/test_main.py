@@ -39,8 +39,8 @@ def test_help_names_each_verb_in_a_sentence(capsys):
         main(["--help"])
     told = " ".join(re.sub(r"[^\w.,:;-]+", " ", capsys.readouterr().out).split())
     assert (
-        "watch Film the newest policy of a run: watch.gif in its directory, or the file that --out names. export Write"
-        in (told)
+        "watch Record a video of the newest policy of a run: watch.gif in its directory, or the file that --out names. "
+        "export Write" in told
     )
 
 

@@ -144,3 +144,11 @@ def test_networks_are_modules_whose_state_comes_back():
     assert isinstance(one, nn.Module)
     other.load_state_dict(one.state_dict())
     assert torch.equal(one(observe((7, 7, 3))), other(observe((7, 7, 3))))
+
+
+@pytest.mark.parametrize("shape", [4, (4.0,), {"position": 2}, "4"])
+def test_a_shape_that_is_none_is_named(shape, without_type_checks):
+    with pytest.raises(
+        ValueError, match=r"^shape must be a tuple of integers such as \(4,\), or a dictionary of these"
+    ):
+        ValueNetwork(shape)

@@ -345,3 +345,12 @@ def test_a_version_that_is_not_supported_is_named_with_the_range(version, monkey
     message = rf"^stable-baselines3 {version} is not supported, but >=2\.9,<3 is: .*\[sb3\]'$"
     with pytest.raises(ImportError, match=message):
         import vcse.integrations.sb3  # noqa: F401
+
+
+def test_a_class_in_place_of_an_instance_is_named(without_type_checks):
+    with pytest.raises(ValueError, match=r"pass an instance of the callback, .*: callback=ValueConditionalBonus\(\)$"):
+        A2C("MlpPolicy", "CartPole-v1", n_steps=16).learn(16, callback=ValueConditionalBonus)
+    with pytest.raises(ValueError, match=r"bonus must be an instance, got the class NoBonus: pass NoBonus\(...\)$"):
+        BonusCallback(NoBonus)
+    with pytest.raises(ValueError, match=r"bonus must be a Bonus, got 'vcse'$"):
+        BonusCallback("vcse")

@@ -9,6 +9,7 @@ from vcse.bonuses.base import BonusOutput
 
 MOST_ZERO_RADII = 0.95  # share of a batch
 LEAST_DECIDED = 0.01  # share of neighbours that the value decides
+ALL_COUNTED = 0.9  # of the other states: n_v no longer tells values apart
 NEGATIVE_SHARE = 0.5  # of the mean size of the task's rewards
 LEAST_MEAN = 1e-3  # of the mean size of the bonus: what is left of a mean that was taken off is rounding
 WARM_UP_BATCHES = 3  # that must look alike, so that one odd batch is no alarm
@@ -90,10 +91,18 @@ class PaymentMonitor:
 
 
 def _decided_by_value(output: BonusOutput) -> float | None:
-    """Return the share of non-zero radii that are distances in value; None where there is no value or no radius."""
+    """Return the share of non-zero radii that are distances in value.
+
+    None if there is no value or no radius, or if n_v still differs between values: states of which few are distinct may
+    have neighbours that are far in features only, and are not too far apart for the value to count.
+    """
     if output.radius is None or output.value_distance is None or output.values is None:
         return None
     apart = output.radius > 0
     if not apart.any() or not (output.values.amax(-1) > output.values.amin(-1)).any():
         return None
+    if output.value_count is not None:
+        counted = output.value_count.float()[apart].mean() / (output.value_count.shape[-1] - 1)
+        if counted < ALL_COUNTED:
+            return None
     return (output.value_distance == output.radius)[apart].float().mean().item()

@@ -33,7 +33,7 @@ def export(
 
     Args:
         directory: A run, or a directory that holds one.
-        out: The folder, which must not hold anything yet.
+        out: The folder, which must be empty or not exist.
         episodes: Episodes of the evaluation on the card, for each of the two ways to act. Default: as many as in
             training, or, if that is 0, 100 in MiniGrid and 10 otherwise.
         device: Where the networks live; auto is the GPU if there is one.
@@ -55,10 +55,10 @@ def push(
     dry_run: Flag = False,
     device: Device = "auto",
 ) -> int:
-    """Upload a policy to the Hugging Face Hub, with a card: a run, or a folder that vcse export made.
+    """Upload a run's policy, or an exported one, to the Hugging Face Hub, with a card.
 
-    A run is exported first; a folder is sent as it is, so that its card may be edited before. It needs a token, from hf
-    auth login or in HF_TOKEN.
+    A run is exported first; an exported folder is uploaded as it is, so that you can edit its card first. It needs a
+    token, from hf auth login or in HF_TOKEN.
 
     Args:
         directory: A run, a folder that vcse export made, or the name of a policy that ships.

@@ -26,7 +26,7 @@ VERBS: dict[str, NamedVerb] = {
     ),
     "watch": (
         "vcse.cli.watch:watch",
-        "Film the newest policy of a run: watch.gif in its directory, or the file that --out names.",
+        "Record a video of the newest policy of a run: watch.gif in its directory, or the file that --out names.",
     ),
     "export": (
         "vcse.cli.export:export",
@@ -34,7 +34,7 @@ VERBS: dict[str, NamedVerb] = {
     ),
     "push": (
         "vcse.cli.export:push",
-        "Upload a policy to the Hugging Face Hub, with a card: a run, or a folder that vcse export made.",
+        "Upload a run's policy, or an exported one, to the Hugging Face Hub, with a card.",
     ),
     "tasks": ("vcse.cli.tasks:tasks", "List the tasks of every family, the agent that each is for, and what it sees."),
     "study": (

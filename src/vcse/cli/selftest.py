@@ -105,7 +105,7 @@ def run_checks(device: Literal["cpu", "cuda"], draws: int, generator: "torch.Gen
         joint = ksg_conditional_entropy(states, values, k=k, nv_radius="joint")
         yield _check("KSG-1 H(S|V)", samples, states, k, expected, joint, tolerance)
         lower = ksg_conditional_entropy(states, values, k=k, lower_bound=True)
-        yield _check("its bound", samples, states, k, bound, lower, 0.09)
+        yield _check("paper's bound", samples, states, k, bound, lower, 0.09)
 
     same = torch.full((2, 128, 64), 3.3, device=device)
     paid = value_conditional_reward(same, same[..., 0], k=3, reading="release-a2c")[:, 0]

@@ -56,7 +56,7 @@ def study() -> int:
 
 def run_study_command(arguments: list[str]) -> int:
     """Run what follows `vcse study`."""
-    description = "Every figure of the paper, and nine of our own, as one command."
+    description = "Run any figure of the paper, or one of nine studies of our own, with one command."
     return run_verb(VERBS, arguments or ["--help"], prog="vcse study", description=description)
 
 
@@ -272,7 +272,7 @@ def _training(
 
 
 def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
-    """Show how far a study is, from another terminal or another machine.
+    """Show the progress of a study, from another terminal or another machine.
 
     Args:
         directory: The directory that was given to vcse study run as --out.

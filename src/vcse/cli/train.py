@@ -75,10 +75,10 @@ class Runs:
             frames. A run ends with a whole update: every 128 frames in a2c, 4 in drqv2 and 10 in mwm by default.
         out: Where runs are written: OUT/TASK/METHOD/seedN.
         method: Label of the runs in comparisons. Default: the name of the bonus.
-        reading: Whose definitions to follow. release: the code that made the paper's curves; paper: what the paper
-            prints; clean: textbook definitions without the quirks of either; re3: the original order of operations,
-            for se in a2c; recommended: clean, with bonuses of mean 0 and standard deviation 1, in which duplicate
-            states earn log 1 before scaling.
+        reading: Which definitions of the formulas to use. release: the code that made the paper's curves; paper: what
+            the paper prints; clean: textbook definitions without the quirks of either; re3: the original order of
+            operations, for se in a2c; recommended: clean, with bonuses of mean 0 and standard deviation 1, in which
+            duplicate states earn 0 before scaling.
         k: The bonus uses the distance to the k-th nearest neighbour. Default: that of the reading, which in a2c is 3
             for vcse and se-matched in release, else 5, and in the other agents 12.
         log_offset: Constant added inside the logarithm of vcse, rcse and se-matched. Default: that of the reading.

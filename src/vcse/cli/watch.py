@@ -33,7 +33,7 @@ def watch(
     frames_per_second: WholeIfGiven = None,
     device: Device = "auto",
 ) -> int:
-    """Film the newest policy of a run: watch.gif in its directory, or the file that --out names.
+    """Record a video of the newest policy of a run: watch.gif in its directory, or the file that --out names.
 
     In a directory of runs, the run with the lowest seed of each task and method that has saved a policy is filmed, each
     into its own directory. --out names one film, so it needs a single run. Films of policies that ship are written to

@@ -43,6 +43,7 @@ class BonusPart(nn.Module):
     ) -> None:
         super().__init__()
         check_beta(beta)
+        check_bonus(bonus)
         if encoder is None:
             if shape is None:
                 raise ValueError("pass an encoder, or the shape of an observation")
@@ -130,6 +131,14 @@ def check_beta(beta: float) -> None:
     """Raise ValueError for a weight that is negative, infinite or NaN."""
     if not 0 <= beta < math.inf:
         raise ValueError(f"beta must be finite and not negative, got {beta}")
+
+
+def check_bonus(bonus: Any) -> None:
+    """Raise ValueError for anything but a bonus or None."""
+    if isinstance(bonus, type):
+        raise ValueError(f"bonus must be an instance, got the class {bonus.__name__}: pass {bonus.__name__}(...)")
+    if bonus is not None and not isinstance(bonus, Bonus):
+        raise ValueError(f"bonus must be a Bonus, got {bonus!r}")
 
 
 def detached(tensor: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vcse.bonuses.base import Bonus
 from vcse.bonuses.value_conditional import ValueConditionalStateEntropy
 from vcse.extras import install
-from vcse.integrations.base import BETA, BonusPart, check_beta
+from vcse.integrations.base import BETA, BonusPart, check_beta, check_bonus
 from vcse.integrations.networks import DiscreteQNetwork, QNetwork, ValueNetwork, encoder_for
 from vcse.integrations.replay import ReplayBonus
 from vcse.integrations.rollout import RolloutBonus
@@ -78,6 +78,7 @@ class BonusCallback(BaseCallback):
     ) -> None:
         super().__init__(verbose)
         check_beta(beta)
+        check_bonus(bonus)
         self.bonus = ValueConditionalStateEntropy.recommended() if bonus is None else bonus
         self.beta, self.decays, self.encoder, self.seed = beta, decays, encoder, seed
         self.learning_rate, self.epochs, self.batch_size = learning_rate, epochs, batch_size
@@ -237,6 +238,8 @@ class ValueConditionalBonus(BonusCallback):
     """
 
     def __init__(self, k: int | None = None, beta: float = BETA, *, bonus: Bonus | None = None, **options: Any) -> None:
+        if isinstance(k, dict):  # Stable-Baselines3 has called the class, with its locals
+            raise ValueError("pass an instance of the callback, not its class: callback=ValueConditionalBonus()")
         if bonus is not None and k is not None:
             raise ValueError(f"pass k or bonus, not both: got k={k} and {type(bonus).__name__}")
         if bonus is None:

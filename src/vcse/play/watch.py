@@ -24,7 +24,7 @@ def watch_run(
     frames_per_second: int | None = None,
     device: str = "cpu",
 ) -> list[Moment]:
-    """Film the newest policy of a run, and give how each episode ended.
+    """Record a video of the newest policy of a run, and return how each episode ended.
 
     Args:
         run: The run's directory.

@@ -642,7 +642,8 @@ def test_of_evaluations_it_is_said_when_they_come(tmp_path):
     with pytest.raises(StoppedError):
         train([config], tmp_path, progress=(first := Hearing(4)))
     train([config], tmp_path, progress=(second := Hearing()))
-    assert first.notes[-1].endswith("; 1 episode of evaluation first, and every 6 frames")
+    [started] = [note for note in first.notes if note.startswith("images: ")]
+    assert started.endswith("; 1 episode of evaluation first, and every 6 frames")
     assert second.notes[-1].endswith("; 1 episode of evaluation every 6 frames")
 
 

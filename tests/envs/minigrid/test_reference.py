@@ -566,7 +566,7 @@ class TestChoice:
 
     def test_without_any_backend_it_says_what_to_install(self, monkeypatch):
         monkeypatch.setattr(names, "is_installed", lambda package: False)
-        with pytest.raises(RuntimeError, match=r"neither EnvPool nor minigrid is installed: .* pip install"):
+        with pytest.raises(RuntimeError, match=r"neither EnvPool nor minigrid is installed: pip install"):
             make("LavaGapS7", [0])
 
     def test_what_the_minigrid_package_has_no_files_for_is_refused_and_not_listed(self, monkeypatch, tmp_path):

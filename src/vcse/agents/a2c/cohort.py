@@ -31,6 +31,11 @@ from vcse.streams import uniforms
 ENVIRONMENT_SEED_STRIDE = 10_000  # environment i of a run has seed + 10,000 i, as in the release
 RECENT_EPISODES = 100
 MAP_SIDE = 25  # no MiniGrid is larger
+# Not in the tasks of the paper, where this is what is reproduced.
+RAW_BONUS = (
+    "where states repeat, the bonus of the reading {} is negative, so that ending an episode pays; "
+    "--reading recommended (or --scaling standardized) has a mean of 0"
+)
 BLIND_TO_THE_GOAL = (
     "which thing is the goal changes from episode to episode and is given by the mission alone, which the agent does "
     "not observe: it can only guess"
@@ -57,8 +62,12 @@ def check(config: RunConfig) -> None:
 
 
 def warning(config: RunConfig) -> str:
-    """Return, of missions that choose the goal, that the agent does not see them; however short a run is, it learns."""
-    return BLIND_TO_THE_GOAL if task_spec(config.task).mission == "chooses" else ""
+    """Return why a run may not learn the task: it does not see its goal, or its bonus rewards ending episodes."""
+    if task_spec(config.task).mission == "chooses":
+        return BLIND_TO_THE_GOAL
+    bonus = A2CSettings.of(config.settings).bonus
+    is_raw = bonus.name in ("vcse", "se-matched", "rcse") and bonus.scaling == "raw"
+    return RAW_BONUS.format(config.reading) if is_raw and config.task.startswith("gymnasium") else ""
 
 
 def in_common(config: RunConfig) -> tuple[Hashable, ...]:

@@ -69,7 +69,7 @@ class DrQv2Settings(AgentSettings):
     )
     pre_activation_penalty: float = setting(
         0.0,
-        "Weight, in the actor's loss, of the mean square of its output before tanh, against the same; 0.1 was tried.",
+        "Weight, in the actor's loss, of the mean square of its output before tanh, also against saturated actions.",
         range="not negative",
     )
     bonus_batch_size: int | None = setting(
