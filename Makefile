@@ -9,7 +9,7 @@ RLLIB_READY := $(RLLIB)/.ready
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-small demo test rllib lint docs bench clean
 
-help: ## Say what can be made
+help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 # What a setup takes was measured with the build of PyTorch for CPUs, and with pip downloading from nearby.
@@ -77,6 +77,6 @@ docs: $(READY) ## Build the documentation, executing its tutorials: out/docs/ind
 bench: $(READY) ## Measure time and memory against the plain formula
 	$(BIN)/vcse bench estimator
 
-clean: ## Remove what was made
+clean: ## Remove build outputs
 	rm -rf $(VENV) $(RLLIB) out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
