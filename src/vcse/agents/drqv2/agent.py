@@ -188,7 +188,8 @@ class DrQv2:
         size = self.config.batch_size  # transitions beyond it are for the bonus alone
         next_noise, extrinsic_next_noise, actor_noise = noise
         actions, discounts = batch.actions[:size], batch.discounts[:size]
-        # The batch has discounted sums of n rewards, and the first of them, which the bonus sees.
+        # The batch has discounted sums of n rewards, and the first of them, which the bonus sees. In Meta-World both
+        # are divided by a running mean of their size, elsewhere if `reward_normalization` asks for it.
         self.reward_scale.update(batch.first_rewards[:size], batch.rewards[:size])
         first_rewards = self.reward_scale.scale(batch.first_rewards)
         n_step_rewards = self.reward_scale.scale_returns(batch.rewards[:size], discounts)
@@ -284,7 +285,7 @@ class DrQv2:
             actions: Taken in these states.
             learn: Let a bonus such as RND learn from these states.
         """
-        if self.curiosity is None:
+        if self.curiosity is None:  # there is no bonus
             return None, torch.zeros_like(rewards)
         # V(s) = min_i Q_i(s, mean action), of the extrinsic critic or its target.
         values = torch.zeros_like(rewards)
@@ -324,6 +325,7 @@ class DrQv2:
             mean = self.actor(features)
             hidden = None if self.extrinsic_critic is None else self.extrinsic_critic.trunk(features)
             scaled = self.reward_scale.scale(rewards[:size])
+            # The actions are those of the first step: `__init__` refuses bonuses that need them here.
             _, bonus = self.weighted_bonus(features, mean, hidden, scaled, batch.actions[:size], learn=False)
             total = total + discounts[:size] * bonus
         return total

@@ -8,8 +8,9 @@ The bonus of a batch is computed from a random projection of its latent states a
 extrinsic critic. A head of the world model learns to predict it, so that imagined states have a bonus too. The
 extrinsic critic learns the task's rewards alone. Without a bonus there is neither that head nor that critic.
 
-Axes: `n` latent states of a batch of sequences, `h` imagined steps, `f` features of a latent state (its deterministic
-part and its `v` categorical variables, concatenated), `a` dimensions of an action.
+In a batch, actions[t] led to images[t] and rewards[t] came with it. Axes: `n` latent states of a batch of sequences;
+`h` imagined states, horizon + 1 of them; `f` features of a latent state (its deterministic part and its `v`
+categorical variables, concatenated); `a` dimensions of an action.
 """
 
 import copy
@@ -238,7 +239,8 @@ class MWM:
                 "extrinsic_critic", self.extrinsic_critic, imagined, extrinsic_returns
             )
 
-        # Actor: maximise lambda-returns, by gradients through the dynamics, plus the entropy.
+        # Actor: maximise lambda-returns, by gradients through the dynamics, plus the entropy. As in DreamerV2, the
+        # action at state i first affects the return of state i + 1.
         entropies = imagined.entropies[:-1]
         objective = returns[1:] + self.config.entropy_weight * entropies
         actor_loss = -(imagined.weights[:-2] * objective).mean()
@@ -401,4 +403,5 @@ def _normalized(rewards: Float[Tensor, "h n"], scale: EmaAbs) -> Float[Tensor, "
 
 
 def _rounded(tensor: Tensor, precision: str) -> Tensor:
+    """Round to the precision in which the release computes the features of the bonus."""
     return tensor.half().float() if precision == "float16" else tensor

@@ -190,6 +190,7 @@ class SAC:
             )
 
         # Critics and extrinsic critics, both at the actions taken: mean (Q_i(s, a) - target)², summed over the twins.
+        # One pass, [l, 2, n] and [v, 2, n]: the first actions are for the critics, the second for the extrinsic ones.
         q_values, extrinsic_q_values = self.critic(batch.observations, batch.actions, batch.actions)
         critic_loss = (q_values - targets[:, None]).square().mean(-1).sum(-1)
         extrinsic_loss = (extrinsic_q_values - extrinsic_targets[:, None]).square().mean(-1).sum(-1)
@@ -260,7 +261,7 @@ class SAC:
         subset = self.with_bonus
         if not len(subset):
             return None, torch.zeros_like(values)
-        # The state is its own feature, divided by its dimension, as the release has it.
+        # The state is its own feature, divided by its dimension, as in the paper's released code.
         output = self.bonus.compute_and_learn(
             gather_rows(batch.observations, subset) / self.spec.observation_size,
             values=gather_rows(values, subset),
