@@ -172,7 +172,7 @@ def judge(study: Study) -> dict[Claim, dict[str, Judgements]]:
 
 
 def size(study: Study) -> str:
-    """Say how much there is."""
+    """Return how many runs, rows and frames there are."""
     runs = sum(len(each.seeds) for each in study.values())
     rows = sum(each.success.size for each in study.values())
     frames = sum(len(each.seeds) * int(each.frames[-1]) for each in study.values())

@@ -57,7 +57,7 @@ def walk(tmp_path_factory):
 
 
 def set_actor_bias(run, *biases):
-    """Give the actions of a policy fixed preferences."""
+    """Set the biases of a policy's actions."""
     frame, state = small.newest_state(run)
     [policies] = load_policies([run])
     agent, [row] = policies.agent, policies.agent.parameters

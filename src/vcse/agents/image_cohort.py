@@ -1,5 +1,6 @@
 """What the cohorts of agents that learn from images have in common: one run each, as its networks fill a GPU alone."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -107,13 +108,13 @@ class ImageCohort(OffPolicy[S], Generic[S, Replay]):
         self.log.add(Outcome(torch.zeros(self.action_size), 0.0, False, image), self.replay.position)
         self.observe(image, is_first=True)
 
+    @abstractmethod
     def observe(self, image: UInt8[Tensor, "c h w"], *, is_first: bool) -> None:
         """Update what the policy acts on with a new image."""
-        raise NotImplementedError
 
+    @abstractmethod
     def store(self, outcome: Outcome, *, ended: bool) -> None:
         """Add what an action led to to the replay."""
-        raise NotImplementedError
 
     def _receive(self, action: Float[Tensor, " a"]) -> None:
         """Receive what the action led to, and begin a new episode where one ended."""
@@ -162,13 +163,13 @@ class ImageCohort(OffPolicy[S], Generic[S, Replay]):
             }
         ]
 
+    @abstractmethod
     def observation_state(self) -> dict[str, Any]:
         """Return what the policy acts on, for a checkpoint."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load_observation(self, state: dict[str, Any]) -> UInt8[Tensor, "c h w"]:
         """Load what `observation_state` returned, and return the newest image."""
-        raise NotImplementedError
 
     def cut(self, states: Sequence[dict[str, Any]]) -> None:
         """Drop what the run wrote after its checkpoint; without one, or at the beginning, also the first evaluation."""

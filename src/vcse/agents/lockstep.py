@@ -1,6 +1,7 @@
 """What the cohorts of all agents have in common, whatever collects and learns: runs, and the account kept of them."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
@@ -23,7 +24,7 @@ from vcse.settings import AgentSettings
 S = TypeVar("S", bound=AgentSettings)
 
 
-class Lockstep(Generic[S]):
+class Lockstep(ABC, Generic[S]):
     """Runs of one agent that are trained in lockstep. How they collect, learn and save is written out by each agent.
 
     Args:
@@ -66,9 +67,9 @@ class Lockstep(Generic[S]):
         self.latest = LatestMetrics(learners, with_bonus)
 
     @property
+    @abstractmethod
     def frame(self) -> int:
         """Frames that every run has had so far."""
-        raise NotImplementedError
 
     def check_replayed(self, learner: int, shown: Tensor, kept: Tensor, *, other_cause: str = "") -> None:
         """Refuse to resume where the environments of a run, replayed to where they were, show something else."""
@@ -116,9 +117,9 @@ class OffPolicy(Lockstep[S]):
         self.evaluations = [dict.fromkeys(("return_mean", "success_rate"), math.nan) for _ in self.configs]
         self.evaluation_environments: Environments | None = None
 
+    @abstractmethod
     def settle(self) -> None:
         """Write all that happened to the logs of the runs, and refuse what has become NaN."""
-        raise NotImplementedError
 
     def rows(self, *, is_evaluated: bool) -> list[dict[str, Any]]:
         """Return a row of train.csv for every run."""

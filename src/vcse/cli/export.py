@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from vcse.cli.option_types import WholeIfGiven
+from vcse.cli.option_types import Flag, WholeIfGiven
 from vcse.cli.options import naming_options
 from vcse.launch.devices import Device, resolve_device
 from vcse.play.export import export_policy, is_exported
@@ -15,8 +15,6 @@ from vcse.play.hub import check_can_push, check_repository, prepare_folder, push
 from vcse.play.shipped import find_policies
 from vcse.runs.directory import run_directories
 from vcse.runs.formatting import counted
-
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 def export(

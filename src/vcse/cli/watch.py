@@ -8,7 +8,7 @@ import torch
 import tyro
 
 from vcse.agents import read_config
-from vcse.cli.option_types import PathIfGiven, Whole, WholeIfGiven
+from vcse.cli.option_types import Flag, PathIfGiven, Whole, WholeIfGiven
 from vcse.cli.options import naming_options
 from vcse.launch.devices import Device, resolve_device
 from vcse.play.imagination import imagine_run
@@ -18,7 +18,6 @@ from vcse.runs.config import RunConfig
 from vcse.runs.directory import has_saved, run_directories
 
 Way = Annotated[bool, tyro.conf.create_mutex_group(required=False, title="actions"), tyro.conf.FlagCreatePairsOff]
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 def watch(

@@ -48,7 +48,7 @@ class BonusPart(nn.Module):
             if shape is None:
                 raise ValueError("pass an encoder, or the shape of an observation")
             encoder = encoder_for(shape, seed=seed)
-        self.bonus = ValueConditionalStateEntropy.recommended() if bonus is None else bonus
+        self.bonus = recommended_bonus(None) if bonus is None else bonus
         if self.bonus.learner_shape:
             raise ValueError(f"the bonus must be made with learners=None, got learners={self.bonus.learner_shape[0]}")
         self.needs = needed_by(self.bonus)
@@ -139,6 +139,25 @@ def check_bonus(bonus: Any) -> None:
         raise ValueError(f"bonus must be an instance, got the class {bonus.__name__}: pass {bonus.__name__}(...)")
     if bonus is not None and not isinstance(bonus, Bonus):
         raise ValueError(f"bonus must be a Bonus, got {bonus!r}")
+
+
+def recommended_bonus(k: int | None) -> Bonus:
+    """Return the recommended bonus, with another k if one is given."""
+    return ValueConditionalStateEntropy.recommended(**({} if k is None else {"k": k}))
+
+
+def check_enough_states(bonus: Bonus, states: int, given: str, *, size: str) -> None:
+    """Raise ValueError for a bonus whose k-th neighbour so few states cannot have.
+
+    Args:
+        bonus: The bonus.
+        states: Of a rollout or a batch.
+        given: The same in words.
+        size: The setting of the agent that decides it.
+    """
+    k = getattr(bonus, "k", 0)
+    if k >= states:
+        raise ValueError(f"k={k} needs more than {k} states, but {given}: decrease k or increase {size}")
 
 
 def detached(tensor: Tensor) -> Tensor:

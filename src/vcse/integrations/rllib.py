@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from vcse.bonuses.base import Bonus
-from vcse.bonuses.value_conditional import ValueConditionalStateEntropy
 from vcse.extras import install
-from vcse.integrations.base import BETA, BonusPart, apply
+from vcse.integrations.base import BETA, BonusPart, apply, recommended_bonus
 from vcse.integrations.networks import DiscreteQNetwork, Observations, QNetwork, Shape, evaluating
 from vcse.integrations.replay import ReplayBonus
 from vcse.integrations.rollout import RolloutBonus
@@ -101,9 +100,8 @@ class BonusOptions:
 
     def part_arguments(self) -> dict[str, Any]:
         """Return the arguments that `RolloutBonus` and `ReplayBonus` share."""
-        k = {} if self.k is None else {"k": self.k}
         # Copies, since a learner's checkpoints contain its configuration, which must stay as it was given.
-        bonus = ValueConditionalStateEntropy.recommended(**k) if self.bonus is None else copy.deepcopy(self.bonus)
+        bonus = recommended_bonus(self.k) if self.bonus is None else copy.deepcopy(self.bonus)
         encoder = copy.deepcopy(self.encoder)
         rate = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
         return {"bonus": bonus, "beta": self.beta, "encoder": encoder, "seed": self.seed, **rate}

@@ -11,9 +11,15 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from vcse.bonuses.base import Bonus
-from vcse.bonuses.value_conditional import ValueConditionalStateEntropy
 from vcse.extras import install
-from vcse.integrations.base import BETA, BonusPart, check_beta, check_bonus
+from vcse.integrations.base import (
+    BETA,
+    BonusPart,
+    check_beta,
+    check_bonus,
+    check_enough_states,
+    recommended_bonus,
+)
 from vcse.integrations.networks import DiscreteQNetwork, QNetwork, ValueNetwork, encoder_for
 from vcse.integrations.replay import ReplayBonus
 from vcse.integrations.rollout import RolloutBonus
@@ -79,7 +85,7 @@ class BonusCallback(BaseCallback):
         super().__init__(verbose)
         check_beta(beta)
         check_bonus(bonus)
-        self.bonus = ValueConditionalStateEntropy.recommended() if bonus is None else bonus
+        self.bonus = recommended_bonus(None) if bonus is None else bonus
         self.beta, self.decays, self.encoder, self.seed = beta, decays, encoder, seed
         self.learning_rate, self.epochs, self.batch_size = learning_rate, epochs, batch_size
         self._child: RolloutBonusCallback | ReplayBonusCallback | None = None
@@ -211,9 +217,7 @@ class BonusCallback(BaseCallback):
             given = f"a rollout of {name} has {states} (n_steps={model.n_steps}, n_envs={model.n_envs})"
         else:
             size, states, given = "batch_size", model.batch_size, f"a batch of {name} has {model.batch_size}"
-        k = getattr(self.bonus, "k", 0)
-        if k >= states:
-            raise ValueError(f"k={k} needs more than {k} states, but {given}: decrease k or increase {size}")
+        check_enough_states(self.bonus, states, given, size=size)
 
 
 class ValueConditionalBonus(BonusCallback):
@@ -242,9 +246,7 @@ class ValueConditionalBonus(BonusCallback):
             raise ValueError("pass an instance of the callback, not its class: callback=ValueConditionalBonus()")
         if bonus is not None and k is not None:
             raise ValueError(f"pass k or bonus, not both: got k={k} and {type(bonus).__name__}")
-        if bonus is None:
-            bonus = ValueConditionalStateEntropy.recommended(**({} if k is None else {"k": k}))
-        super().__init__(bonus, beta=beta, **options)
+        super().__init__(recommended_bonus(k) if bonus is None else bonus, beta=beta, **options)
 
 
 class LiveState:

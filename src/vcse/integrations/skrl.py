@@ -16,9 +16,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from vcse.bonuses.base import Bonus
-from vcse.bonuses.value_conditional import ValueConditionalStateEntropy
 from vcse.extras import install
-from vcse.integrations.base import BETA, BonusPart
+from vcse.integrations.base import BETA, BonusPart, check_enough_states, recommended_bonus
 from vcse.integrations.networks import Observations, QNetwork, Shape, ValueNetwork, encoder_for, evaluating
 from vcse.integrations.replay import ReplayBonus
 from vcse.integrations.rollout import RolloutBonus
@@ -74,7 +73,7 @@ class AgentBonus:
         batch_size: int = 256,
         seed: int = 0,
     ) -> None:
-        self.bonus = ValueConditionalStateEntropy.recommended() if bonus is None else bonus
+        self.bonus = recommended_bonus(None) if bonus is None else bonus
         self.beta, self.encoder, self.learning_rate = beta, encoder, learning_rate
         self.epochs, self.batch_size, self.seed = epochs, batch_size, seed
 
@@ -128,14 +127,13 @@ class AgentBonus:
         if not is_on_policy and not isinstance(agent.action_space, spaces.Box):
             kind = type(agent.action_space).__name__
             raise ValueError(f"the action space is {kind}; with off-policy agents, Box is supported")
-        k, environments = getattr(self.bonus, "k", 0), agent.memory.num_envs
-        states = agent.memory.memory_size * environments if is_on_policy else agent.cfg.batch_size
-        if k >= states:
-            size, given = "batch_size", f"a batch of {name} has {states}"
-            if is_on_policy:
-                sizes = f"memory_size={agent.memory.memory_size}, num_envs={environments}"
-                size, given = "memory_size", f"a rollout of {name} has {states} ({sizes})"
-            raise ValueError(f"k={k} needs more than {k} states, but {given}: decrease k or increase {size}")
+        if is_on_policy:
+            steps, environments = agent.memory.memory_size, agent.memory.num_envs
+            size, states = "memory_size", steps * environments
+            given = f"a rollout of {name} has {states} (memory_size={steps}, num_envs={environments})"
+        else:
+            size, states, given = "batch_size", agent.cfg.batch_size, f"a batch of {name} has {agent.cfg.batch_size}"
+        check_enough_states(self.bonus, states, given, size=size)
 
 
 class ValueConditionalBonus(AgentBonus):
@@ -174,9 +172,7 @@ class ValueConditionalBonus(AgentBonus):
     ) -> None:
         if bonus is not None and k is not None:
             raise ValueError(f"pass k or bonus, not both: got k={k} and {type(bonus).__name__}")
-        if bonus is None:
-            bonus = ValueConditionalStateEntropy.recommended(**({} if k is None else {"k": k}))
-        super().__init__(bonus, beta=beta, **options)
+        super().__init__(recommended_bonus(k) if bonus is None else bonus, beta=beta, **options)
 
 
 class RolloutHooks:

@@ -249,7 +249,7 @@ class PipeProgress(TrainingProgress):
         _tell(self.messages, text)
 
     def say_stopping(self) -> None:
-        """Say nothing: the other process does."""
+        """Print nothing: the process that started this one does."""
 
     def report(self, status: Status) -> None:
         """Send on how far all runs of this process are, on average."""

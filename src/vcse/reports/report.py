@@ -174,7 +174,7 @@ def _render(sections: Sequence[Section], title: str) -> str:
     )
     templates.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     templates.filters |= {"data_uri": data_uri, "thousands": figures.thousands, "score": _score, "gain": _gain}
-    templates.filters |= {"short": figures.short_name, "words": _words, "p": _p_value, "fallen": _fallen}
+    templates.filters |= {"short": figures.short_name, "words": _words, "p": _p_value, "undone_by": _undone_by}
     templates.filters |= {"decided_otherwise": decided_otherwise}
     templates.tests |= {"known": lambda number: not math.isnan(number)}
     templates.globals |= {"outcome": outcome, "deciding": deciding, "reach": _reach, "ALL_TASKS": ALL_TASKS}
@@ -260,8 +260,8 @@ def _p_value(number: float) -> str:
     return "<0.001" if number < 0.001 else f"{number:.3f}" if number < 0.1 else f"{number:.2f}"
 
 
-def _fallen(judgement: Judgement) -> str:
-    """Say by which corrections a decided verdict is none."""
+def _undone_by(judgement: Judgement) -> str:
+    """Return the corrections after which a decided verdict is undecided, in words."""
     left = {"Holm": judgement.by_holm, "B-H": judgement.by_benjamini_hochberg}
     methods = [name for name, verdict in left.items() if verdict and verdict != judgement.verdict]
     return f"not by {' or '.join(methods)}" if methods else ""

@@ -133,7 +133,7 @@ class TrainingProgress:
             self.bar.update(self.task, description=title)
 
     def say_stopping(self) -> None:
-        """Say at once that a signal was received.
+        """Print at once that a signal was received.
 
         A signal may come while a line is being printed, hence the thread, which waits for the end of the line.
         """

@@ -82,16 +82,13 @@ class DrQv2:
         self.updates = 0
         self.has_bonus = bonus is not None or config.has_bonus
         choices = [config.bonus] if self.has_bonus else []
-        context = BonusContext((torch_seed(seed, "bonus"),), action_size=spec.action_size, gives=self.BONUS_INPUTS)
+        inputs, name = self.BONUS_INPUTS, "drqv2"
+        if config.return_injection == "every_step" and config.n_step > 1:  # the replay has only a return's first action
+            inputs, name = inputs - {"actions"}, "drqv2 with return_injection='every_step'"
+        context = BonusContext((torch_seed(seed, "bonus"),), action_size=spec.action_size, gives=inputs)
         self.bonus = StackedBonus.for_agent(
-            bonus, choices, context, agent="drqv2", dimensions=config.features, check_finite=check_finite
+            bonus, choices, context, agent=name, dimensions=config.features, check_finite=check_finite
         ).to(self.device)
-
-        if "actions" in self.bonus.needs and config.return_injection == "every_step" and config.n_step > 1:
-            raise ValueError(
-                f"return_injection='every_step' does not support a bonus that needs actions: of the {config.n_step} "
-                "steps of a return the replay has only the first action; use return_injection='once'"
-            )
 
         # Networks that only a bonus needs come last, so that having one does not change the policy.
         generator = torch_generator(seed, "parameters")
@@ -179,10 +176,9 @@ class DrQv2:
         self.updates += 1
         return output
 
-    @torch.no_grad()
     def update_acting_policy(self) -> None:
         """Copy the encoder and the actor to the copies that act."""
-        torch._foreach_copy_(self._acting_parameters, self._policy_parameters)
+        copy_tensors(self._acting_parameters, self._policy_parameters)
 
     def _update(self, batch: ImageBatch, noise: Noise, shifts: Shifts) -> UpdateOutput:
         size = self.config.batch_size  # transitions beyond it are for the bonus alone
@@ -325,7 +321,7 @@ class DrQv2:
             mean = self.actor(features)
             hidden = None if self.extrinsic_critic is None else self.extrinsic_critic.trunk(features)
             scaled = self.reward_scale.scale(rewards[:size])
-            # The actions are those of the first step: `__init__` refuses bonuses that need them here.
+            # The actions are those of the first step: bonuses that need them are refused with every_step.
             _, bonus = self.weighted_bonus(features, mean, hidden, scaled, batch.actions[:size], learn=False)
             total = total + discounts[:size] * bonus
         return total
