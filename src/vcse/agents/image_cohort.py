@@ -8,9 +8,11 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from vcse.agents.image_environments import gl_backend, make_images, replay_episode, spins
+from vcse.agents import agent_entry
+from vcse.agents.image_environments import gl_backend, replay_episode, spins
 from vcse.agents.lockstep import OffPolicy
 from vcse.agents.step_log import Outcome, StepLog
+from vcse.envs.tasks import make_environments
 from vcse.nets.cuda.side_stream import SideStream
 from vcse.replay.images import ImageReplay
 from vcse.replay.sequences import SequenceReplay
@@ -30,7 +32,6 @@ class ImageCohort(OffPolicy[S], Generic[S, Replay]):
     Args:
         directories: Of the run.
         settings: The class of the agent's settings.
-        image_size: Pixels of each side of an image.
         device: Where the networks live.
         threads: For the environment.
     """
@@ -40,14 +41,13 @@ class ImageCohort(OffPolicy[S], Generic[S, Replay]):
     shown_of_evaluations = ("return_mean", "success_rate")
     replay: Replay
 
-    def __init__(
-        self, directories: Sequence[RunDirectory], settings: type[S], *, image_size: int, device: str, threads: int
-    ) -> None:
+    def __init__(self, directories: Sequence[RunDirectory], settings: type[S], *, device: str, threads: int) -> None:
         if len(directories) != 1:
             raise ValueError(f"a run that learns from images trains alone, got {len(directories)}")
         super().__init__(directories, settings, device=device, threads=threads)
         [self.directory], [self.config] = self.directories, self.configs
         self.action_size, self.knows_success = self.spec.action_size, self.spec.has_success or self.spec.is_foreign
+        image_size = agent_entry(self.config.agent).image_size_of(self.config)
         self.image_shape = (3, image_size, image_size)
         self.step_count = 0
         self.episode_begin = 0  # the step at which the current episode began
@@ -79,15 +79,9 @@ class ImageCohort(OffPolicy[S], Generic[S, Replay]):
 
     def make_environment(self) -> None:
         """Start the simulator of the run."""
-        self.environment = make_images(
-            self.config,
-            1,
-            image_size=self.image_shape[-1],
-            action_repeat=self.step_frames,
-            device=self.device,
-            processes=1,
-            spins=spins(self.device, self.threads),
-        )
+        is_spinning = spins(self.device, self.threads)
+        making = agent_entry(self.config.agent).making(self.config, device=self.device, spins=is_spinning)
+        self.environment = make_environments([self.config.task], making)
         self.directory.add_to_meta("drawn_by", gl_backend(self.environment))
 
     @property

@@ -75,7 +75,7 @@ class DrQv2Cohort(ImageCohort[DrQv2Settings, ImageReplay]):
         threads: int = 1,
         replay_place: str | None = None,
     ) -> None:
-        super().__init__(directories, DrQv2Settings, image_size=IMAGE_SHAPE[-1], device=device, threads=threads)
+        super().__init__(directories, DrQv2Settings, device=device, threads=threads)
         self.seed_frames = self.common.seed_frames
         check(self.config)
         self.make_replay(

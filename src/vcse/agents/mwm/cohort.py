@@ -82,8 +82,7 @@ class MWMCohort(ImageCohort[MWMSettings, SequenceReplay]):
         threads: int = 1,
         replay_place: str | None = None,
     ) -> None:
-        image_size = MWMSettings.of(directories[0].config.settings).image_size
-        super().__init__(directories, MWMSettings, image_size=image_size, device=device, threads=threads)
+        super().__init__(directories, MWMSettings, device=device, threads=threads)
         self.seed_frames = self.common.seed_frames
         check(self.config)
         self.make_replay(
