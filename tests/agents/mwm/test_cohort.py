@@ -414,10 +414,10 @@ def spoil(network, where):
 @pytest.mark.parametrize(
     ("part", "where", "loss"),
     [
-        ("critic", "head.output.bias", "critic_loss"),
-        ("extrinsic_critic", "head.output.bias", "extrinsic_critic_loss"),
-        ("bonus_head", "head.output.bias", "intrinsic_loss"),
-        ("model", "reward.head.output.bias", "reward_loss"),
+        ("critic", "output.bias", "critic_loss"),
+        ("extrinsic_critic", "output.bias", "extrinsic_critic_loss"),
+        ("bonus_head", "output.bias", "intrinsic_loss"),
+        ("model", "reward.output.bias", "reward_loss"),
         ("model", "decoder.output.bias", "feature_loss"),
         ("autoencoder", "pixel_output.bias", "autoencoder_loss"),
         ("autoencoder", "reward_output.bias", "autoencoder_reward_loss"),

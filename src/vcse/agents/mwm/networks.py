@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vcse.agents.mwm.settings import PADDED_ACTIONS, MWMSettings
 from vcse.nets.feature_transformers import FeatureDecoder, FeatureEncoder
-from vcse.nets.heads import Head, symexp
+from vcse.nets.heads import Head
 from vcse.nets.initializers import linear
 from vcse.nets.masked_autoencoder import PATCH, MaskedAutoencoder
 from vcse.nets.rssm import RSSM, State
@@ -29,34 +29,15 @@ def make_autocast(config: MWMSettings, device: torch.device) -> Callable[[], Abs
     return partial(torch.autocast, device.type, torch.bfloat16, enabled=config.precision == "bfloat16")
 
 
-class RewardHead(nn.Module):
-    """Predicts the symlog of a reward from a latent state."""
+class ScalarHead(Head):
+    """One number of a latent state, near 0 at first: a value, or the symlog of a reward."""
 
     def __init__(self, config: MWMSettings, generator: torch.Generator) -> None:
-        super().__init__()
-        self.head = Head(config.feature_size, 1, generator, units=config.hidden_units, output_scale=OUTPUT_SCALE)
-
-    def symlog(self, features: Float[Tensor, "*b f"]) -> Float[Tensor, "*b"]:
-        """Return the symlog of the reward, in float32."""
-        outputs: Tensor = self.head(features)
-        return outputs[..., 0]
+        super().__init__(config.feature_size, 1, generator, units=config.hidden_units, output_scale=OUTPUT_SCALE)
 
     def forward(self, features: Float[Tensor, "*b f"]) -> Float[Tensor, "*b"]:
-        """Return the reward."""
-        return symexp(self.symlog(features))
-
-
-class Critic(nn.Module):
-    """The value of a latent state."""
-
-    def __init__(self, config: MWMSettings, generator: torch.Generator) -> None:
-        super().__init__()
-        self.head = Head(config.feature_size, 1, generator, units=config.hidden_units, output_scale=OUTPUT_SCALE)
-
-    def forward(self, features: Float[Tensor, "*b f"]) -> Float[Tensor, "*b"]:
-        """Return the value, in float32."""
-        outputs: Tensor = self.head(features)
-        return outputs[..., 0]
+        """Return the number, in float32."""
+        return super().forward(features)[..., 0]
 
 
 class Actor(Head):
@@ -95,7 +76,7 @@ class WorldModel(nn.Module):
             action_inputs=PADDED_ACTIONS,
         )
         self.decoder = FeatureDecoder(side, config.feature_size, tokens, generator, **sizes)
-        self.reward = RewardHead(config, generator)
+        self.reward = ScalarHead(config, generator)  # predicts the symlog
 
 
 class PolicyState(NamedTuple):

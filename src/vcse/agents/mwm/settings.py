@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vcse.agents.presets import Preset, check_reading, of_reading, with_deviations
-from vcse.nets.masked_autoencoder import PATCH
+from vcse.nets.masked_autoencoder import kept_patches, patches_of_a_side
 from vcse.replay.sequences import SequenceSampling
 from vcse.settings import AgentSettings, Reading, check_neighbors, setting
 
@@ -105,11 +105,7 @@ class MWMSettings(AgentSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.image_size % PATCH:
-            raise ValueError(f"image_size must be a multiple of {PATCH}, the side of a patch, got {self.image_size}")
-        patches = (self.image_size // PATCH) ** 2
-        if round(patches * (1 - self.mask_ratio)) < 1:
-            raise ValueError(f"mask_ratio must leave at least 1 of {patches} patches, got {self.mask_ratio}")
+        kept_patches(patches_of_a_side(self.image_size) ** 2, self.mask_ratio)  # which refuse what cannot be
         if self.horizon < 2:
             raise ValueError(
                 f"horizon must be at least 2, as the actor learns from what comes next, got {self.horizon}"
