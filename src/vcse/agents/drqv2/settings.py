@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from vcse.agents.drqv2.networks import Precision
 from vcse.agents.drqv2.reward_scale import RewardNormalization
-from vcse.agents.presets import NORMALIZER_OF_SE, Preset, check_reading, of_reading, with_deviations
+from vcse.agents.presets import NORMALIZERS_OF_REPLAY, check_reading, with_deviations
 from vcse.bonuses.registry import bonus_entry
 from vcse.settings import AgentSettings, Reading, ValueCritic, check_holds_batch, check_neighbors, setting
 
@@ -195,19 +195,22 @@ def drqv2_settings(bonus: str, reading: Reading = "release", *, task: str, **dev
     check_reading("drqv2", bonus, reading, tuple(_OF_READING))
     family, _, name = task.partition("/")
     explores = bonus_entry(bonus).pays or family == "metaworld"
-    settings = {
+    chosen = {
         "action_noise": BONUS_NOISE if explores else (1.0, 0.1, _noise_steps(name)),
         "reward_normalization": "mean" if family == "metaworld" else "none",
         **_OF_READING[reading],
         **_of_task(name),
     }
-    preset = Preset(
+    return with_deviations(
+        DrQv2Settings,
+        bonus,
+        reading,
+        chosen,
+        deviations,
         k=K,
-        settings=settings,
-        normalizer=NORMALIZER_OF_SE[reading] if bonus == "se" else None,
-        **of_reading(reading, release="release-drqv2"),
+        release="release-drqv2",
+        normalizers=NORMALIZERS_OF_REPLAY,
     )
-    return with_deviations(DrQv2Settings, preset, bonus, deviations)
 
 
 def _noise_steps(task: str) -> int:

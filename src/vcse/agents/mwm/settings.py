@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vcse.agents.presets import Preset, check_reading, of_reading, with_deviations
+from vcse.agents.presets import check_reading, with_deviations
+from vcse.bonuses.readings import NormalizerName
 from vcse.nets.masked_autoencoder import kept_patches, patches_of_a_side
 from vcse.replay.sequences import SequenceSampling
-from vcse.settings import AgentSettings, Reading, check_neighbors, setting
+from vcse.settings import READINGS, AgentSettings, Reading, check_neighbors, setting
 
 RewardToken = Literal["token", "pixels"]
 Precision = Literal["float32", "bfloat16"]
@@ -135,6 +136,8 @@ class MWMSettings(AgentSettings):
 
 
 K = 12
+# What is learned of a bonus is divided by the running mean of its size: the bonus itself is not.
+NORMALIZERS: dict[str, NormalizerName] = dict.fromkeys(READINGS, "none")
 _OF_READING: dict[str, dict[str, Any]] = {
     "release": {
         "reward_token": "pixels",
@@ -163,11 +166,13 @@ def mwm_settings(bonus: str, reading: Reading = "release", *, task: str = "", **
     """Return the settings that a reading asks for, with deviations where they are named."""
     del task  # nothing follows from it
     check_reading("mwm", bonus, reading, tuple(_OF_READING))
-    preset = Preset(
+    return with_deviations(
+        MWMSettings,
+        bonus,
+        reading,
+        _OF_READING[reading],
+        deviations,
         k=K,
-        settings=_OF_READING[reading],
-        # What is learned of a bonus is divided by the running mean of its size: the bonus itself is not.
-        normalizer="none" if bonus == "se" else None,
-        **of_reading(reading, release="release-mwm"),
+        release="release-mwm",
+        normalizers=NORMALIZERS,
     )
-    return with_deviations(MWMSettings, preset, bonus, deviations)
