@@ -1,13 +1,32 @@
-"""The environments of agents that learn from images."""
+"""The environments of agents that learn from images, and how many steps are made in them."""
 
 import torch
 from jaxtyping import Float, UInt8
 from numpy import ndarray
 from torch import Tensor
 
+from vcse.agents import agent_entry
 from vcse.envs.interface import Environments
+from vcse.envs.tasks import task_spec
+from vcse.runs.config import RunConfig
 
 LEAST_CORES_TO_SPIN = 3  # for each run: one that learns, one that simulates, and one for all else
+
+
+def steps_of(config: RunConfig) -> int:
+    """Return the steps of a run, the last of which is made whole."""
+    return -(-config.frames // agent_entry(config.agent).action_repeat)
+
+
+def most_steps(config: RunConfig) -> int:
+    """Return the steps of an episode, at most."""
+    return task_spec(config.task).most_frames // agent_entry(config.agent).action_repeat
+
+
+def played_steps(config: RunConfig) -> int:
+    """Return the steps of a run and of its evaluations."""
+    evaluations = 1 + (-(-config.frames // config.eval_every_frames) if config.eval_every_frames else 0)
+    return steps_of(config) + evaluations * config.eval_episodes * most_steps(config)
 
 
 def replay_episode(environment: Environments, seed: int, actions: Float[ndarray, "t a"]) -> UInt8[Tensor, "c h w"]:

@@ -20,12 +20,12 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from vcse.agents.drqv2.agent import NOISE_SAMPLES, SHIFT_SAMPLES, DrQv2, DrQv2Spec
-from vcse.agents.drqv2.costs import capacity_of, most_steps, needs, steps_of
+from vcse.agents.drqv2.costs import capacity_of, needs
 from vcse.agents.drqv2.player import DrQv2Player
 from vcse.agents.drqv2.settings import ACTION_REPEAT, IMAGE_SHAPE, DrQv2Settings
 from vcse.agents.drqv2.transfer import BatchTransfer, UpdateInputs
 from vcse.agents.image_cohort import ImageCohort
-from vcse.agents.image_environments import gl_backend
+from vcse.agents.image_environments import gl_backend, most_steps, steps_of
 from vcse.agents.step_log import Outcome
 from vcse.nets.random_shift import SHIFTS
 from vcse.replay.images import STACK, Chosen, ImageReplay

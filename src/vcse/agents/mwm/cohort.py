@@ -14,9 +14,9 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from vcse.agents.image_cohort import ImageCohort
-from vcse.agents.image_environments import gl_backend
+from vcse.agents.image_environments import gl_backend, most_steps, steps_of
 from vcse.agents.mwm.agent import MWM, MWMSpec
-from vcse.agents.mwm.costs import capacity_of, most_steps, needs, steps_of
+from vcse.agents.mwm.costs import capacity_of, needs
 from vcse.agents.mwm.networks import PolicyState
 from vcse.agents.mwm.player import MWMPlayer
 from vcse.agents.mwm.settings import ACTION_REPEAT, MWMSettings

@@ -3,9 +3,9 @@
 from itertools import pairwise
 from typing import NamedTuple
 
+from vcse.agents.image_environments import most_steps, played_steps, steps_of
 from vcse.agents.mwm.settings import ACTION_REPEAT, PADDED_ACTIONS, MWMSettings
 from vcse.envs.interface import Rendering
-from vcse.envs.tasks import task_spec
 from vcse.nets.masked_autoencoder import PATCH, PIXELS
 from vcse.nets.optimizers import ADAM_AVERAGES
 from vcse.replay.sequences import sequence_bytes
@@ -23,16 +23,6 @@ ACT_SECONDS = 0.013
 RENDERED_SECONDS: dict[Rendering, float] = {"faithful": 120e-3, "light": 36e-3, "fast": 6e-3}  # of a step
 TOKEN_COPIES = 20  # of a block's tokens, that the gradient needs
 FORTH_AND_BACK = 3  # operations of a step with its gradient, against those of the step
-
-
-def steps_of(config: RunConfig) -> int:
-    """Return the steps of a run, the last of which is made whole."""
-    return -(-config.frames // ACTION_REPEAT)
-
-
-def most_steps(config: RunConfig) -> int:
-    """Return the steps of an episode, at most."""
-    return task_spec(config.task).most_frames // ACTION_REPEAT
 
 
 def capacity_of(config: RunConfig) -> int:
@@ -145,14 +135,12 @@ def expected_seconds(config: RunConfig, device: str) -> float:
     """Return about how long a run takes: updates, and all that is played and rendered; on a GPU, by one pace."""
     if device == "cuda":
         return config.frames / GPU_FRAMES_PER_S
-    settings, steps = MWMSettings.of(config.settings), steps_of(config)
-    updates = max(0, steps - settings.seed_frames // ACTION_REPEAT) // settings.steps_per_update
-    evaluations = 1 + (-(-config.frames // config.eval_every_frames) if config.eval_every_frames else 0)
-    played = steps + evaluations * config.eval_episodes * most_steps(config)
+    settings = MWMSettings.of(config.settings)
+    updates = max(0, steps_of(config) - settings.seed_frames // ACTION_REPEAT) // settings.steps_per_update
     multiplied = operations(settings)
     pretrained = settings.pretraining_updates * multiplied.autoencoder if updates else 0.0
     learned = (pretrained + updates * multiplied.total) / OPERATIONS_PER_S
-    return learned + played * (RENDERED_SECONDS[config.image_quality] + ACT_SECONDS)
+    return learned + played_steps(config) * (RENDERED_SECONDS[config.image_quality] + ACT_SECONDS)
 
 
 def needs(config: RunConfig) -> Needs:
