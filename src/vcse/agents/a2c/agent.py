@@ -57,7 +57,6 @@ class A2C:
         seeds: The seed of each learner's parameters.
         bonus: Overrides the bonuses that the settings choose; made with as many learners as there are configs.
         device: Of all parameters and buffers.
-        check_finite: Let the bonus raise ValueError for NaN and infinity; on CUDA this waits for the device.
 
     Attributes:
         parameters: All parameters of encoder, actor and critic, one row per learner; those of the modules are views.
@@ -76,7 +75,6 @@ class A2C:
         *,
         bonus: Bonus | None = None,
         device: torch.device | str = "cpu",
-        check_finite: bool = False,
     ) -> None:
         check_cohort(configs, seeds, self.SHARED_SETTINGS)
         self.device = torch.device(device)
@@ -108,14 +106,14 @@ class A2C:
             self.extrinsic_parameters = flatten_parameters(self.extrinsic_critic)
             self.extrinsic_squares = torch.zeros_like(self.extrinsic_parameters)
 
-        self._make_bonus(bonus, spec, seeds, check_finite=check_finite)
+        self._make_bonus(bonus, spec, seeds)
         self._read_settings()
         self.encoder.cache_matrices()  # after each change of parameters: for passes without gradient
         self._update_graph: CUDAGraph[UpdateOutput] | None = None
         self._captured_memory: tuple[Rollout, Int[Tensor, "l m"] | None] | None = None
         self._act_graphs: CUDAGraphs[Tensor] = CUDAGraphs(self.device)
 
-    def _make_bonus(self, bonus: Bonus | None, spec: A2CSpec, seeds: Sequence[int], *, check_finite: bool) -> None:
+    def _make_bonus(self, bonus: Bonus | None, spec: A2CSpec, seeds: Sequence[int]) -> None:
         """Make the bonus, and choose its features: those of a frozen random encoder, or positions."""
         mine = [(self.configs[each], seeds[each]) for each in self.with_bonus.tolist()]  # the learners with a bonus
         common = self.configs[0]
@@ -135,7 +133,6 @@ class A2C:
             context,
             agent="a2c",
             dimensions=2 if self.random_encoder is None else self.random_encoder.features,
-            check_finite=check_finite,
         ).to(self.device)
         # Rows, among the learners with a bonus, of those whose bonus needs the features of next states.
         needs_next = [row for row in range(len(mine)) if "next_features" in self.bonus.needs_of(row)]

@@ -73,7 +73,6 @@ class MWM:
         seed: Of the parameters, and of all sampling in updates.
         bonus: Overrides the bonus that the settings choose; made with learners=1.
         device: Of all parameters and buffers.
-        check_finite: Let the bonus raise ValueError for NaN and infinity; on CUDA this waits for the device.
     """
 
     BONUS_INPUTS = frozenset(("values", "rewards"))
@@ -92,16 +91,15 @@ class MWM:
         *,
         bonus: Bonus | None = None,
         device: torch.device | str = "cpu",
-        check_finite: bool = False,
     ) -> None:
         self.spec, self.config, self.seed, self.device = spec, config, seed, torch.device(device)
         self.updates = self.autoencoder_updates = 0
         self.has_bonus = bonus is not None or config.has_bonus
         choices = [config.bonus] if self.has_bonus else []
         context = BonusContext((torch_seed(seed, "bonus"),), gives=self.BONUS_INPUTS)
-        self.bonus = StackedBonus.for_agent(
-            bonus, choices, context, agent="mwm", dimensions=config.projection_size, check_finite=check_finite
-        ).to(self.device)
+        self.bonus = StackedBonus.for_agent(bonus, choices, context, agent="mwm", dimensions=config.projection_size).to(
+            self.device
+        )
 
         # Networks that only a bonus needs come last, so that having one does not change the policy.
         generator = torch_generator(seed, "parameters")
