@@ -11,7 +11,6 @@ from vcse.nearest import did_you_mean
 from vcse.plugins import load_plugins
 from vcse.runs import directory
 from vcse.runs.config import RunConfig, upgraded
-from vcse.settings import AgentSettings
 
 __all__ = [
     "agent_entry",
@@ -21,7 +20,6 @@ __all__ = [
     "read_config",
     "readable_runs",
     "register_agent",
-    "settings_class",
     "upgraded_content",
 ]
 
@@ -93,14 +91,9 @@ def _that_observe(kinds: tuple[ObservationKind, ...], *, is_discrete: bool | Non
     )
 
 
-def settings_class(agent: str) -> type[AgentSettings]:
-    """Return the class of an agent's settings."""
-    return agent_entry(agent).settings
-
-
 def read_config(path: Path) -> RunConfig:
     """Read the configuration of a run's directory."""
-    return directory.read_config(path, settings_class)
+    return directory.read_config(path, lambda agent: agent_entry(agent).settings)
 
 
 def readable_runs(path: Path) -> dict[Path, RunConfig]:
@@ -111,4 +104,4 @@ def readable_runs(path: Path) -> dict[Path, RunConfig]:
 def upgraded_content(content: dict[str, Any]) -> dict[str, Any]:
     """Return what a `config.json` of any release holds, under the names of this one; as it is for unknown agents."""
     agent = content.get("agent")
-    return upgraded(content, settings_class(agent)) if agent in agent_names() else content
+    return upgraded(content, agent_entry(agent).settings) if agent in agent_names() else content

@@ -36,7 +36,7 @@ class ImageCohort(OffPolicy[S], Generic[S, Replay]):
         threads: For the environment.
     """
 
-    evaluates_at_start = True
+    evaluates_at_start = keeps_success = True
     step_frames: int  # also the action repeat
     shown_of_evaluations = ("return_mean", "success_rate")
     replay: Replay
@@ -110,6 +110,15 @@ class ImageCohort(OffPolicy[S], Generic[S, Replay]):
     def store(self, outcome: Outcome, *, ended: bool) -> None:
         """Add what an action led to to the replay."""
 
+    def _send(self, action: Float[Tensor, " a"]) -> None:
+        """Begin to play an action; meanwhile, store what the last one led to."""
+        if not action.isfinite().all():
+            self._finish_update()  # which names the loss that it comes from; if there is none, the simulator refuses it
+        self.environment.send(action[None].numpy())
+        self.timer.lap("act")
+        self._store_pending()
+        self.timer.lap("env")
+
     def _receive(self, action: Float[Tensor, " a"]) -> None:
         """Receive what the action led to, and begin a new episode where one ended."""
         step = self.environment.receive()
@@ -148,10 +157,8 @@ class ImageCohort(OffPolicy[S], Generic[S, Replay]):
                 "step": self.step_count,
                 "frames_kept": self.replay.count,
                 "agent": self.agent.state_dict(),
-                "episodes": self.episodes.learner_state(0),
+                **self.episode_state(0),
                 "episode_begin": self.episode_begin,
-                **self.episodes.success_state(0),
-                **self.bonus_mean.learner_state(0),
                 "latest": self.latest.of(*self.output)[0],
                 **self.observation_state(),
             }
@@ -179,9 +186,7 @@ class ImageCohort(OffPolicy[S], Generic[S, Replay]):
         self.latest.loaded = [state["latest"]]
         with fitting(self.directory.path):
             self.agent.load_state_dict(state["agent"])
-        self.episodes.load_learner_state(0, state["episodes"])
-        self.episodes.load_success_state(0, state)
-        self.bonus_mean.load_learner_state(0, state)
+        self.load_episode_state(0, state)
         images, steps = self.log.read(state["frames_kept"])
         self.replay.restore(images, steps)
         newest = self.load_observation(state)

@@ -72,17 +72,15 @@ class RunDirectory:
     def _take_lock(self) -> None:
         until = time.monotonic() + LOCK_SECONDS
         while True:
-            try:
+            with suppress(OSError):
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if time.monotonic() > until:
-                    self._lock.close()
-                    raise RuntimeError(
-                        f"{self.path} is being written by another process: wait until that is done, or stop it"
-                    ) from error
-                time.sleep(0.02)
-            else:
                 return
+            if time.monotonic() > until:
+                self._lock.close()
+                raise RuntimeError(
+                    f"{self.path} is being written by another process: wait until that is done, or stop it"
+                )
+            time.sleep(0.02)
 
     @property
     def done_frame(self) -> int:

@@ -130,12 +130,7 @@ class DrQv2Cohort(ImageCohort[DrQv2Settings, ImageReplay]):
             begins_update = False
             self.timer.lap("update")
         action = action_on_device.cpu()
-        if not np.isfinite(action.numpy()).all():
-            self._finish_update()  # which names the loss that it comes from; if there is none, the simulator refuses it
-        self.environment.send(action[None].numpy())
-        self.timer.lap("act")
-        self._store_pending()
-        self.timer.lap("env")
+        self._send(action)
         if applies_update:
             self.updating.wait()
             self.agent.update_acting_policy()

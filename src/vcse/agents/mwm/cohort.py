@@ -127,12 +127,7 @@ class MWMCohort(ImageCohort[MWMSettings, SequenceReplay]):
             return
         self.timer.start()
         action = self._act().cpu()
-        if not np.isfinite(action.numpy()).all():
-            self._finish_update()  # which names the loss that it comes from; if there is none, the simulator refuses it
-        self.environment.send(action[None].numpy())
-        self.timer.lap("act")
-        self._store_pending()
-        self.timer.lap("env")
+        self._send(action)
         if self.common.learns_at(self.step_count) and self._has_sequences:
             self.updating.wait()
             self.agent.update_acting_policy()

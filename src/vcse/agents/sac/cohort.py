@@ -77,7 +77,8 @@ class SACCohort(OffPolicy[SACSettings]):
         replay_place: str | None = None,
     ) -> None:
         super().__init__(directories, SACSettings, device=device, threads=threads)
-        self.seed_frames, self.knows_success = self.common.seed_frames, self.spec.is_foreign
+        self.seed_frames = self.common.seed_frames
+        self.knows_success = self.keeps_success = self.spec.is_foreign
         [observation_size], action_size = self.spec.observation_shape, self.spec.action_size
         learners = len(self.configs)
         self.transition_bytes = transition_bytes(observation_size, action_size)
@@ -200,12 +201,10 @@ class SACCohort(OffPolicy[SACSettings]):
             {
                 "frame": self.frame,
                 "agent": self.agent.learner_state(learner),
-                "episodes": self.episodes.learner_state(learner),
+                **self.episode_state(learner),
                 "episode_begin": self.episode_begins[learner],
-                **self.bonus_mean.learner_state(learner),
                 "latest": latest,
                 "observation": self.observations[learner].clone(),
-                **(self.episodes.success_state(learner) if self.knows_success else {}),
             }
             for learner, latest in enumerate(self.latest.of(*self.output))
         ]
@@ -222,11 +221,8 @@ class SACCohort(OffPolicy[SACSettings]):
         for learner, state in enumerate(states):
             with fitting(self.directories[learner].path):
                 self.agent.load_learner_state(learner, state["agent"])
-            self.episodes.load_learner_state(learner, state["episodes"])
-            if self.knows_success:
-                self.episodes.load_success_state(learner, state)
+            self.load_episode_state(learner, state)
             self.episode_begins[learner] = state["episode_begin"]
-            self.bonus_mean.load_learner_state(learner, state)
             self.latest.loaded[learner] = state["latest"]
         width = self.transition_bytes // np.dtype(np.float32).itemsize
         rows = [
