@@ -9,7 +9,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from vcse.agents import agent_entry
-from vcse.agents.image_environments import gl_backend, replay_episode, spins
+from vcse.agents.image_environments import gl_backend, most_steps, replay_episode, spins
 from vcse.agents.lockstep import OffPolicy
 from vcse.agents.step_log import Outcome, StepLog
 from vcse.envs.tasks import make_environments
@@ -18,7 +18,7 @@ from vcse.replay.images import ImageReplay
 from vcse.replay.sequences import SequenceReplay
 from vcse.runs.checkpoint import fitting, naming
 from vcse.runs.directory import RunDirectory
-from vcse.runs.resources import DISK, Needs, find_room
+from vcse.runs.resources import DISK, find_room
 from vcse.settings import AgentSettings
 from vcse.streams import episode_seed
 
@@ -56,19 +56,20 @@ class ImageCohort(OffPolicy[S], Generic[S, Replay]):
         self.updating = SideStream(torch.device(device))
         self.count_episodes(torch.zeros(1, dtype=torch.int64, device=device))
 
-    def make_replay(self, replay: Callable[..., Replay], place: str | None, needs: Needs, **options: Any) -> None:
+    def make_replay(self, replay: Callable[..., Replay], place: str | None, **options: Any) -> None:
         """Make the replay at a place, or where there is room for it.
 
         Args:
             replay: Its class.
             place: A device, or the disk.
-            needs: Of the run.
             options: Of the class, other than sizes and devices.
         """
+        needs = agent_entry(self.config.agent).needs(self.config)
         place = place or find_room([needs], self.directory.path, device=self.device, jobs=1).place
         scratch = self.directory.path / "replay.scratch"
         with naming(scratch):
             self.replay = replay(
+                most_steps=most_steps(self.config),
                 image_shape=self.image_shape,
                 action_size=self.action_size,
                 device=self.device,

@@ -100,11 +100,8 @@ class A2C:
             self.extrinsic_critic = TanhMLP(*sizes, 1, generators, layers=layers).to(self.device)
         self.parameters = flatten_parameters(self.encoder, self.actor, self.critic)
         self.squares = torch.zeros_like(self.parameters)  # RMSprop's average of squared gradients
-        self.extrinsic_parameters: Float[Tensor, "v p"] | None = None
-        self.extrinsic_squares: Float[Tensor, "v p"] | None = None
-        if self.extrinsic_critic is not None:
-            self.extrinsic_parameters = flatten_parameters(self.extrinsic_critic)
-            self.extrinsic_squares = torch.zeros_like(self.extrinsic_parameters)
+        self.extrinsic_parameters = flatten_parameters(self.extrinsic_critic)  # of no rows where there is none
+        self.extrinsic_squares = torch.zeros_like(self.extrinsic_parameters)
 
         self._make_bonus(bonus, spec, seeds)
         self._read_settings()
@@ -342,7 +339,7 @@ class A2C:
             gradient = torch.cat(gradients[: len(modules)], 1)
             stacks = [(self.parameters, self.squares, gradient, self.everyone)]
             square_norm = gradient.square().sum(1)
-            if self.extrinsic_parameters is not None and self.extrinsic_squares is not None:
+            if extrinsic:
                 gradient = torch.cat(gradients[len(modules) :], 1)
                 stacks.append((self.extrinsic_parameters, self.extrinsic_squares, gradient, self.with_extrinsic))
                 square_norm = square_norm.index_add(0, self.with_extrinsic, gradient.square().sum(1))
@@ -407,7 +404,7 @@ class A2C:
         """Return the rows of all matrices that belong to a learner."""
         rows = {"parameters": self.parameters[learner], "squares": self.squares[learner]}
         row = index_of(learner, self.with_extrinsic)
-        if row is not None and self.extrinsic_parameters is not None and self.extrinsic_squares is not None:
+        if row is not None:
             rows["extrinsic_parameters"] = self.extrinsic_parameters[row]
             rows["extrinsic_squares"] = self.extrinsic_squares[row]
         return rows

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from vcse.agents.drqv2.agent import NOISE_SAMPLES, SHIFT_SAMPLES, DrQv2, DrQv2Spec
-from vcse.agents.drqv2.costs import capacity_of, needs
+from vcse.agents.drqv2.costs import capacity_of
 from vcse.agents.drqv2.player import DrQv2Player
 from vcse.agents.drqv2.settings import ACTION_REPEAT, IMAGE_SHAPE, DrQv2Settings
 from vcse.agents.drqv2.transfer import BatchTransfer, UpdateInputs
@@ -81,9 +81,7 @@ class DrQv2Cohort(ImageCohort[DrQv2Settings, ImageReplay]):
         self.make_replay(
             ImageReplay,
             replay_place,
-            needs(self.config),
             capacity=capacity_of(self.config),
-            most_steps=most_steps(self.config),
             n_step=self.common.n_step,
             discount=self.common.discount,
             with_one_step=self.common.needs_next,

@@ -16,7 +16,7 @@ from torch import Tensor
 from vcse.agents.image_cohort import ImageCohort
 from vcse.agents.image_environments import gl_backend, most_steps, steps_of
 from vcse.agents.mwm.agent import MWM, MWMSpec
-from vcse.agents.mwm.costs import capacity_of, needs
+from vcse.agents.mwm.costs import capacity_of
 from vcse.agents.mwm.networks import PolicyState
 from vcse.agents.mwm.player import MWMPlayer
 from vcse.agents.mwm.settings import ACTION_REPEAT, MWMSettings
@@ -88,9 +88,7 @@ class MWMCohort(ImageCohort[MWMSettings, SequenceReplay]):
         self.make_replay(
             SequenceReplay,
             replay_place,
-            needs(self.config),
             capacity=capacity_of(self.config),
-            most_steps=most_steps(self.config),
             sampling=self.common.sequence_sampling,
         )
         self.agent = MWM(MWMSpec(self.action_size), self.common, self.config.seed, device=device)

@@ -13,7 +13,7 @@ from vcse.agents.mwm.settings import PADDED_ACTIONS, MWMSettings
 from vcse.nets.feature_transformers import FeatureDecoder, FeatureEncoder
 from vcse.nets.heads import Head
 from vcse.nets.initializers import linear
-from vcse.nets.masked_autoencoder import PATCH, MaskedAutoencoder
+from vcse.nets.masked_autoencoder import MaskedAutoencoder, patches_of_a_side
 from vcse.nets.rssm import RSSM, State
 from vcse.nets.truncated_normal import mean_and_std, truncated_normal_sample
 
@@ -62,7 +62,7 @@ class WorldModel(nn.Module):
 
     def __init__(self, config: MWMSettings, action_size: int, generator: torch.Generator) -> None:
         super().__init__()
-        side, tokens = config.image_size // PATCH, config.token_dimensions
+        side, tokens = patches_of_a_side(config.image_size), config.token_dimensions
         sizes = {"dimensions": config.model_dimensions, "blocks": config.model_blocks, "heads": config.heads}
         self.encoder = FeatureEncoder(side, tokens, generator, **sizes)
         self.rssm = RSSM(
