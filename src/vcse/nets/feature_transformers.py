@@ -24,14 +24,7 @@ class FeatureEncoder(nn.Module):
     positions: Tensor
 
     def __init__(
-        self,
-        side: int,
-        inputs: int,
-        generator: torch.Generator,
-        *,
-        dimensions: int = 128,
-        blocks: int = 2,
-        heads: int = 4,
+        self, side: int, inputs: int, generator: torch.Generator, *, dimensions: int, blocks: int, heads: int
     ) -> None:
         super().__init__()
         self.embedding = linear(inputs, dimensions, generator)
@@ -66,9 +59,9 @@ class FeatureDecoder(nn.Module):
         outputs: int,
         generator: torch.Generator,
         *,
-        dimensions: int = 128,
-        blocks: int = 2,
-        heads: int = 4,
+        dimensions: int,
+        blocks: int,
+        heads: int,
     ) -> None:
         super().__init__()
         self.embedding = linear(inputs, dimensions, generator)
