@@ -143,7 +143,7 @@ class AgentEntry:
         return Making(
             backend=config.backend,
             rendering=config.image_quality,
-            goal_marker=config.shows_goal,
+            goal_marker=config.goal_marker is not False,
             image_size=self.image_size_of(config),
             action_repeat=self.action_repeat,
             **machine,

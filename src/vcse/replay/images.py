@@ -182,25 +182,12 @@ class ImageReplay(ImageRing):
         """
         stacks = self._gather(chosen.slots).flatten(2, 3)  # channel by channel
         now, next_observations, *others = stacks
-        return ImageBatch(
-            observations=now,
-            actions=self._on_device(chosen.actions),
-            rewards=self._on_device(chosen.rewards),
-            first_rewards=self._on_device(chosen.first_rewards),
-            discounts=self._on_device(chosen.discounts),
-            next_observations=next_observations,
-            one_step_observations=others[0] if self.with_one_step else None,
-            between=Between(
-                stacks[-len(chosen.later_rewards) :],
-                self._on_device(chosen.later_rewards),
-                self._on_device(chosen.later_discounts),
-            )
-            if self.with_between
-            else None,
-        )
-
-    def _on_device(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self.device, non_blocking=True)
+        one_step_observations = others[0] if self.with_one_step else None
+        there = (each.to(self.device, non_blocking=True) for each in chosen[1:])
+        actions, rewards, first_rewards, discounts, *later = there
+        between = Between(stacks[-len(chosen.later_rewards) :], *later) if self.with_between else None
+        of_step = actions, rewards, first_rewards, discounts
+        return ImageBatch(now, *of_step, next_observations, one_step_observations, between)
 
 
 def image_bytes(capacity: int, most_steps: int, image_shape: tuple[int, int, int]) -> int:

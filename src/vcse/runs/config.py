@@ -58,11 +58,6 @@ class RunConfig:
         """How images are rendered: faithfully by default."""
         return self.rendering or "faithful"
 
-    @property
-    def shows_goal(self) -> bool:
-        """Whether images show the goal of a task, where it has one to show."""
-        return self.goal_marker is not False
-
     def to_json(self) -> dict[str, Any]:
         """Return what `config.json` holds."""
         content = {self.agent if name == "settings" else name: each for name, each in dataclasses.asdict(self).items()}

@@ -84,8 +84,8 @@ class DrQv2Cohort(ImageCohort[DrQv2Settings, ImageReplay]):
             capacity=capacity_of(self.config),
             n_step=self.common.n_step,
             discount=self.common.discount,
-            with_one_step=self.common.needs_next,
-            with_between=self.common.needs_between,
+            with_one_step=self.common.has_bonus and self.common.curiosity_pair == "one-step",
+            with_between=self.common.has_bonus and self.common.return_injection == "every_step",
         )
         self.agent = DrQv2(
             DrQv2Spec(STACK * IMAGE_SHAPE[0], self.action_size), self.common, self.config.seed, device=device

@@ -143,14 +143,11 @@ class SACCohort(OffPolicy[SACSettings]):
             return noise.actions
         return self.agent.act(self.observations[:, None], noise.noise[:, None])[:, 0].cpu()
 
-    def _updates_now(self) -> int:
-        """Return how many updates belong to this step."""
-        since, rate = self.frame - self.seed_frames, self.common.updates_per_step
-        return 0 if since < 0 else int((since + 1) * rate) - int(since * rate)
-
     def _learn(self) -> None:
         """Make the updates of this step."""
-        for _ in range(self._updates_now()):
+        since, rate = self.frame - self.seed_frames, self.common.updates_per_step
+        updates = 0 if since < 0 else int((since + 1) * rate) - int(since * rate)
+        for _ in range(updates):
             noise = self.update_noise.of_update(self.agent.updates)
             batch = self.replay.sample(distinct_places(noise.uniforms, self.replay.size, self.common.batch_size))
             self.noise.copy_(noise.noise)
