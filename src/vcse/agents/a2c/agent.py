@@ -379,7 +379,7 @@ class A2C:
         row = index_of(learner, self.with_bonus)
         if row is not None:
             state["bonus"] = self.bonus.learner_state(row)
-            state |= {} if self.random_encoder is None else self.random_encoder.learner_state(row)
+            state |= self.random_encoder.learner_state(row) if isinstance(self.random_encoder, RandomEncoder) else {}
             if "episode_starts" in self.bonus.needs_of(row):
                 state["starts"] = self.begins_episode[row].cpu().clone()
         return state
@@ -394,7 +394,7 @@ class A2C:
         row = index_of(learner, self.with_bonus)
         if row is not None:
             self.bonus.load_learner_state(row, state["bonus"])
-            if self.random_encoder is not None:
+            if isinstance(self.random_encoder, RandomEncoder):
                 self.random_encoder.load_learner_state(row, state)
             if "starts" in state:
                 self.begins_episode[row] = state["starts"].to(self.device)

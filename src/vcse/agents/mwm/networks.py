@@ -138,9 +138,8 @@ class Policy(nn.Module):
             action_uniforms: Likewise for the actions; None for the mean of the policy.
         """
         previous = State(state.deterministic, state.stochastic, torch.zeros_like(state.stochastic))
-        is_first = torch.zeros(
-            len(images), dtype=torch.bool, device=self.device
-        )  # a state of zeros has the same effect
+        # Where an episode begins, a state of zeros has the same effect.
+        is_first = torch.zeros(len(images), dtype=torch.bool, device=self.device)
         with self.autocast():
             embeddings = self.model.encoder(self.autoencoder.features(images))
             latent, _ = self.model.rssm.observe(previous, state.actions, embeddings, is_first, latent_uniforms)

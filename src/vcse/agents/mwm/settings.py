@@ -138,41 +138,18 @@ class MWMSettings(AgentSettings):
 K = 12
 # What is learned of a bonus is divided by the running mean of its size: the bonus itself is not.
 NORMALIZERS: dict[str, NormalizerName] = dict.fromkeys(READINGS, "none")
-_OF_READING: dict[str, dict[str, Any]] = {
-    "release": {
-        "reward_token": "pixels",
-        "sequence_sampling": "ends",
-        "projection_std": 1 / 256,
-        "projection_precision": "float16",
-    },
-    # According to the text rewards are predicted and states projected; all else is as by the authors of MWM.
-    "paper": {
-        "reward_token": "token",
-        "sequence_sampling": "ends",
-        "projection_std": 1 / 256,
-        "projection_precision": "float32",
-    },
-    "clean": {
-        "reward_token": "token",
-        "sequence_sampling": "uniform",
-        "projection_std": 1 / 16,  # of 256 features: distances stay as they are
-        "projection_precision": "float32",
-    },
-}
-_OF_READING["recommended"] = _OF_READING["clean"]
+# Of the settings, whose defaults are the release's. According to the text rewards are predicted and states projected;
+# all else is as by the authors of MWM.
+_PAPER = {"reward_token": "token", "projection_precision": "float32"}
+_CLEAN = {**_PAPER, "sequence_sampling": "uniform", "projection_std": 1 / 16}  # of 256 features: keeps distances
+_OF_READING: dict[str, dict[str, Any]] = {"release": {}, "paper": _PAPER, "clean": _CLEAN, "recommended": _CLEAN}
 
 
 def mwm_settings(bonus: str, reading: Reading = "release", *, task: str = "", **deviations: Any) -> MWMSettings:
     """Return the settings that a reading asks for, with deviations where they are named."""
     del task  # nothing follows from it
     check_reading("mwm", bonus, reading, tuple(_OF_READING))
+    chosen = _OF_READING[reading]
     return with_deviations(
-        MWMSettings,
-        bonus,
-        reading,
-        _OF_READING[reading],
-        deviations,
-        k=K,
-        release="release-mwm",
-        normalizers=NORMALIZERS,
+        MWMSettings, bonus, reading, chosen, deviations, k=K, release="release-mwm", normalizers=NORMALIZERS
     )
