@@ -65,7 +65,7 @@ def agents_for(task: str) -> tuple[str, ...]:
     family = task.partition("/")[0]
     if not isinstance(families()[family].shows, tuple):
         return agents_of(family)
-    return _that_observe((observation_kind(task),), is_discrete=task_spec(task).actions > 0)
+    return _agents_observing((observation_kind(task),), is_discrete=task_spec(task).actions > 0)
 
 
 def agents_of(family: str) -> tuple[str, ...]:
@@ -73,10 +73,10 @@ def agents_of(family: str) -> tuple[str, ...]:
     shows = families()[family].shows
     if not isinstance(shows, tuple):
         return tuple(name for name in agent_names() if agent_entry(name).observes == shows)
-    return _that_observe(shows, is_discrete=families()[family].has_discrete_actions)
+    return _agents_observing(shows, is_discrete=families()[family].has_discrete_actions)
 
 
-def _that_observe(kinds: tuple[ObservationKind, ...], *, is_discrete: bool | None) -> tuple[str, ...]:
+def _agents_observing(kinds: tuple[ObservationKind, ...], *, is_discrete: bool | None) -> tuple[str, ...]:
     """Return the agents for families that show several things, whose episodes may end at any time.
 
     Args:

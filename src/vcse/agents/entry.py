@@ -139,7 +139,7 @@ class AgentEntry:
     remark: FindProblem | None = None  # what the rows of a run show to be wrong with it; empty where all is well
 
     def making(self, config: RunConfig, **machine: Any) -> Making:
-        """Return how the environments of a run are made; what makes them has the keywords of `Making`."""
+        """Return how the environments of a run are made; other fields of `Making`, such as a device, may be given."""
         return Making(
             backend=config.backend,
             rendering=config.image_quality,

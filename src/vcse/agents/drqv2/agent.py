@@ -84,9 +84,8 @@ class DrQv2:
         if config.return_injection == "every_step" and config.n_step > 1:  # the replay has only a return's first action
             inputs, name = inputs - {"actions"}, "drqv2 with return_injection='every_step'"
         context = BonusContext((torch_seed(seed, "bonus"),), action_size=spec.action_size, gives=inputs)
-        self.bonus = StackedBonus.for_agent(bonus, choices, context, agent=name, dimensions=config.features).to(
-            self.device
-        )
+        stacked = StackedBonus.for_agent(bonus, choices, context, agent=name, dimensions=config.features)
+        self.bonus = stacked.to(self.device)
 
         # Networks that only a bonus needs come last, so that having one does not change the policy.
         generator = torch_generator(seed, "parameters")

@@ -97,9 +97,8 @@ class MWM:
         self.has_bonus = bonus is not None or config.has_bonus
         choices = [config.bonus] if self.has_bonus else []
         context = BonusContext((torch_seed(seed, "bonus"),), gives=self.BONUS_INPUTS)
-        self.bonus = StackedBonus.for_agent(bonus, choices, context, agent="mwm", dimensions=config.projection_size).to(
-            self.device
-        )
+        stacked = StackedBonus.for_agent(bonus, choices, context, agent="mwm", dimensions=config.projection_size)
+        self.bonus = stacked.to(self.device)
 
         # Networks that only a bonus needs come last, so that having one does not change the policy.
         generator = torch_generator(seed, "parameters")

@@ -82,9 +82,8 @@ class SAC:
         choices = [configs[learner].bonus for learner in with_bonus]
         bonus_seeds = tuple(torch_seed(seeds[learner], "bonus") for learner in with_bonus)
         context = BonusContext(bonus_seeds, action_size=spec.action_size, gives=self.BONUS_INPUTS)
-        self.bonus = StackedBonus.for_agent(bonus, choices, context, agent="sac", dimensions=spec.observation_size).to(
-            self.device
-        )
+        stacked = StackedBonus.for_agent(bonus, choices, context, agent="sac", dimensions=spec.observation_size)
+        self.bonus = stacked.to(self.device)
         with_extrinsic = [each for row, each in enumerate(with_bonus) if "values" in self.bonus.needs_of(row)]
         self.with_extrinsic = index_tensor(with_extrinsic, self.device)
 
