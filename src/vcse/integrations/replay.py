@@ -56,6 +56,7 @@ class ReplayBonus(BonusPart):
         torch.Size([256])
     """
 
+    provides = frozenset(("values", "rewards", "actions", "next_features"))
     # A check takes a good part of a gradient step's time, and before the critic has learned anything its values say
     # nothing about the bonus.
     check_every = 250
@@ -79,10 +80,7 @@ class ReplayBonus(BonusPart):
             if shape is None or action_size is None:
                 raise ValueError("pass a critic, or shape and action_size")
             critic = QNetwork(shape, action_size, seed=seed)
-        provides = frozenset(("values", "rewards", "actions", "next_features"))
-        super().__init__(
-            provides, critic, shape, bonus=bonus, encoder=encoder, beta=beta, learning_rate=learning_rate, seed=seed
-        )
+        super().__init__(critic, shape, bonus=bonus, encoder=encoder, beta=beta, learning_rate=learning_rate, seed=seed)
         self.target_critic = copy.deepcopy(critic).requires_grad_(False)
         both = zip(self.target_critic.parameters(), critic.parameters(), strict=True)
         self._target_parameters: list[Tensor] = [target for target, trained in both if trained.requires_grad]

@@ -21,6 +21,7 @@ from vcse.integrations.base import (
     detached,
     explained_variance,
     in_chunks,
+    rows_of,
 )
 from vcse.integrations.networks import Observations, Shape, ValueNetwork
 from vcse.returns import gae
@@ -59,6 +60,8 @@ class RolloutBonus(BonusPart):
         torch.Size([64, 2])
     """
 
+    provides = frozenset(("values", "rewards", "actions", "next_features", "episode_starts"))
+
     def __init__(
         self,
         shape: Shape | None = None,
@@ -78,10 +81,7 @@ class RolloutBonus(BonusPart):
             if shape is None:
                 raise ValueError("pass a critic, or the shape of an observation")
             critic = ValueNetwork(shape, seed=seed)
-        provides = frozenset(("values", "rewards", "actions", "next_features", "episode_starts"))
-        super().__init__(
-            provides, critic, shape, bonus=bonus, encoder=encoder, beta=beta, learning_rate=learning_rate, seed=seed
-        )
+        super().__init__(critic, shape, bonus=bonus, encoder=encoder, beta=beta, learning_rate=learning_rate, seed=seed)
         self.discount, self.gae_lambda = discount, gae_lambda
         self.epochs, self.batch_size = epochs, batch_size
         self._begins: Bool[Tensor, " environments"] | None = None  # whether the next step starts an episode
@@ -129,10 +129,9 @@ class RolloutBonus(BonusPart):
             def kept(each: Tensor) -> Tensor:
                 return each if valid is None else each[valid.T.flatten()]
 
-            inputs, values = apply(kept, flat), values.flatten()
-            check_targets(kept(returns.flatten()))
-            explained = explained_variance(kept(values), kept(returns.flatten()))
-            self._critic_metrics = {"extrinsic_explained_variance": explained}
+            values, returns = values.flatten(), kept(returns.flatten())
+            check_targets(returns)
+            self._critic_metrics = {"extrinsic_explained_variance": explained_variance(kept(values), returns)}
             # A bonus that depends on the order of steps gets all of them; invalid ones are masked afterwards.
             selected = kept if self.bonus.environments is None else lambda each: each
             starts = self._episode_starts(ended, valid, begins)
@@ -144,7 +143,7 @@ class RolloutBonus(BonusPart):
                 episode_starts=lambda: selected(starts.T.flatten()),
                 **({} if actions is None else {"actions": partial(selected, _by_environment(actions))}),
             )
-        self._train_critic(inputs, kept(returns.flatten()))
+        self._train_critic(apply(kept, flat), returns)
         return _by_step(bonus, valid, shape)
 
     def _check(
@@ -171,13 +170,13 @@ class RolloutBonus(BonusPart):
         valid: Bool[Tensor, "steps environments"] | None,
         begins: Bool[Tensor, " environments"] | None,
     ) -> Bool[Tensor, "steps environments"]:
-        """Return which states start an episode, and remember whether the next call's first ones do."""
+        """Return which states start an episode, or the valid part of one; remember whether the next call's first do."""
+        before = ended if valid is None else ended | ~valid
         begins = self._begins if begins is None else begins
-        if begins is not None and begins.shape != ended.shape[1:]:
-            begins = None  # the number of environments changed since the last call
-        starts = episode_starts(ended, valid, begins)
-        self._begins = (ended if valid is None else ended | ~valid)[-1].clone()
-        return starts
+        if begins is None or begins.shape != ended.shape[1:]:  # where the number of environments has changed
+            begins = torch.ones_like(ended[0])
+        self._begins = before[-1].clone()
+        return torch.cat((begins.to(ended.device).unsqueeze(0), before[:-1]))
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return the state that is not in parameters and buffers."""
@@ -203,16 +202,8 @@ class RolloutBonus(BonusPart):
             rewards, values, next_values = (each.masked_fill(~valid.T, 0) for each in (rewards, values, next_values))
             ended = ended.clone()
             ended[:-1] |= ~valid[1:]
-        advantages = gae(
-            rewards,
-            values,
-            next_values,
-            terminated.T,
-            ended.T,
-            discount=self.discount,
-            gae_lambda=self.gae_lambda,
-        )
-        return values + advantages
+        factors = {"discount": self.discount, "gae_lambda": self.gae_lambda}
+        return values + gae(rewards, values, next_values, terminated.T, ended.T, **factors)
 
     def _train_critic(self, observations: Observations, returns: Float[Tensor, " n"]) -> None:
         """Fit the extrinsic critic to returns, in minibatches."""
@@ -221,27 +212,10 @@ class RolloutBonus(BonusPart):
             order = torch.randperm(len(returns), generator=self.generator).to(returns.device)
             for rows in torch.split(order, self.batch_size):
                 with torch.enable_grad():
-                    values = self.critic(apply(lambda each: each[rows], observations))  # noqa: B023
+                    values = self.critic(rows_of(observations, rows))
                     loss = mse_loss(values.reshape(-1), returns[rows])
                 self._learn(loss)
         self._critic_metrics["extrinsic_critic_loss"] = loss.detach()
-
-
-def episode_starts(
-    ended: Bool[Tensor, "steps environments"],
-    valid: Bool[Tensor, "steps environments"] | None,
-    begins: Bool[Tensor, " environments"] | None = None,
-) -> Bool[Tensor, "steps environments"]:
-    """Return which states start an episode, or the valid part of one.
-
-    Args:
-        ended: Whether the episode ended at a step.
-        valid: Which transitions are valid.
-        begins: Whether the first step of each environment starts an episode; all do if not given.
-    """
-    before = ended if valid is None else ended | ~valid
-    first = torch.ones_like(ended[0]) if begins is None else begins.to(ended.device)
-    return torch.cat((first.unsqueeze(0), before[:-1]))
 
 
 def _by_environment(tensor: Shaped[Tensor, "steps environments ..."]) -> Shaped[Tensor, "_ ..."]:
