@@ -7,19 +7,18 @@ in which the device is waited for between the parts.
 import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing.queues import SimpleQueue
-from multiprocessing.synchronize import Barrier
+from threading import Barrier
 from typing import Any, NamedTuple
 
 import torch
 
 from vcse.agents.a2c.cohort import A2CCohort
-from vcse.agents.a2c.settings import a2c_settings
 from vcse.bench.training import begun, speed, wait
 from vcse.envs.minigrid.names import TASKS
+from vcse.launch.configs import run_configs
 from vcse.launch.processes import suitable_jobs
-from vcse.runs.config import RunConfig
 
 WARM_UP_UPDATES = 84  # fills the memory of 10,000 features that SE has, and captures what is captured
 SECONDS = 10.0
@@ -79,39 +78,21 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
 def _in_processes(device: str, case: Case, jobs: int, threads: int, seconds: float) -> list[dict[str, float]]:
     """Deal the seeds of a case out to processes that are timed at the same moment."""
     context = multiprocessing.get_context("spawn")
-    start, answers = context.Barrier(jobs), context.SimpleQueue()
-    processes = []
-    for job in range(jobs):
-        part = case._replace(seeds=len(range(job, case.seeds, jobs)))
-        arguments = (device, part, max(1, threads // jobs), seconds, start, answers)
-        processes.append(context.Process(target=_answer, args=arguments))
-        processes[-1].start()
-    found = [answers.get() for _ in processes]
-    for process in processes:
-        process.join()
-    return found
-
-
-def _answer(device: str, case: Case, threads: int, seconds: float, start: Barrier, answers: "SimpleQueue[Any]") -> None:
-    answers.put(_measure(device, case, threads, seconds, start))
+    with context.Manager() as manager, ProcessPoolExecutor(jobs, context) as pool:
+        start = manager.Barrier(jobs)
+        parts = [case._replace(seeds=len(range(job, case.seeds, jobs))) for job in range(jobs)]
+        measured = [pool.submit(_measure, device, part, max(1, threads // jobs), seconds, start) for part in parts]
+        return [each.result() for each in measured]
 
 
 def _measure(device: str, case: Case, threads: int, seconds: float, start: Barrier | None = None) -> dict[str, float]:
     """Return frames/s and shares of one process."""
     torch.set_num_threads(1)
     configs = [
-        RunConfig(
-            task=f"minigrid/{task}",
-            agent="a2c",
-            method=bonus,
-            seed=seed,
-            reading="release",
-            frames=1_000_000,
-            settings=a2c_settings(bonus),
-        )
+        config
         for task in case.tasks
         for bonus in case.bonuses
-        for seed in range(case.seeds)
+        for config in run_configs(f"minigrid/{task}", bonus, agent="a2c", seeds=range(case.seeds), frames=1_000_000)
     ]
     with begun(A2CCohort, configs, device=device, threads=threads) as cohort:
         for _ in range(WARM_UP_UPDATES):
