@@ -72,7 +72,7 @@ class Row:
 def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float = SECONDS) -> Iterator[Row]:
     """Measure cases one after the other."""
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    plain: dict[str, float] = {}
+    seconds_of: dict[Case, float] = {}
     for case in cases:
         [config] = run_configs(
             case.task,
@@ -87,17 +87,13 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
         with computing_with(agent_entry("drqv2").arithmetic(device)):
             update_s = _update_seconds(case.task, settings, device, seconds)
             frames_per_s, shares, drawn_by = train_on_images(DrQv2Cohort, config, device, threads, seconds)
-        if case.bonus == "none":
-            plain[case.task] = update_s
+        seconds_of[case] = update_s
         yield Row(
             device=name,
-            task=case.task,
-            bonus=case.bonus,
-            rendering=case.rendering,
+            **case._asdict() | {"batch_size": settings.batch_size},
             drawn_by=drawn_by,
-            batch_size=settings.batch_size,
             ms_per_update=1000 * update_s,
-            times_plain=update_s / plain.get(case.task, float("nan")),
+            times_plain=update_s / seconds_of.get(case._replace(bonus="none"), float("nan")),
             frames_per_s=frames_per_s,
             **{f"share_{part}": share for part, share in shares.items()},
         )

@@ -99,7 +99,7 @@ class Row:
 def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float = SECONDS) -> Iterator[Row]:
     """Measure cases one after the other."""
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    plain: dict[Case, float] = {}
+    seconds_of: dict[Case, float] = {}
     for case in cases:
         [config] = run_configs(
             TASK,
@@ -116,21 +116,18 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
         with computing_with(agent_entry("mwm").arithmetic(device)):
             parts = _update_seconds(settings, device, seconds)
             frames_per_s, shares, rendered_by = train_on_images(MWMCohort, config, device, threads, seconds)
-        if case.bonus == "none":
-            plain[case] = parts.whole
+        seconds_of[case] = parts.whole
         tflop = FLOP_PER_MULTIPLICATION * operations(settings).total / 1e12
         peak = PEAKS.get(name, {}).get(case.precision)
         yield Row(
             device=name,
-            bonus=case.bonus,
-            sizes=case.sizes,
-            precision=case.precision,
+            **case._asdict(),
             rendered_by=rendered_by,
             ms_per_autoencoder_update=1000 * parts.autoencoder,
             ms_per_model_update=1000 * parts.model,
             ms_per_actor_critic_update=1000 * max(parts.whole - parts.autoencoder - parts.model, 0.0),
             ms_per_update=1000 * parts.whole,
-            times_plain=parts.whole / plain.get(case._replace(bonus="none"), float("nan")),
+            times_plain=parts.whole / seconds_of.get(case._replace(bonus="none"), float("nan")),
             tflop_per_update=tflop,
             share_of_peak=None if peak is None else tflop / parts.whole / peak,
             frames_per_s=frames_per_s,

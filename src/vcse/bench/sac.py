@@ -66,7 +66,7 @@ class Row:
 def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float = SECONDS) -> Iterator[Row]:
     """Measure cases one after the other."""
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    plain: dict[Case, float] = {}
+    seconds_of: dict[Case, float] = {}
     for case in cases:
         configs = run_configs(
             TASK,
@@ -82,16 +82,12 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
         with computing_with(agent_entry("sac").arithmetic(device)):
             update_s, bonus_s = _update_seconds(settings, case.learners, device, seconds)
             frames_per_s, shares = _train(configs, device, threads, seconds)
-        if case.bonus == "none":
-            plain[case] = update_s
-        plain_s = plain.get(case._replace(bonus="none"), float("nan"))
+        seconds_of[case] = update_s
+        plain_s = seconds_of.get(case._replace(bonus="none"), float("nan"))
         extrinsic_s = max(update_s - bonus_s - plain_s, 0.0) if settings.has_extrinsic_critic else 0.0
         yield Row(
             device=name,
-            learners=case.learners,
-            bonus=case.bonus,
-            hidden_units=case.hidden_units,
-            batch_size=case.batch_size,
+            **case._asdict(),
             updates_per_s=case.learners / update_s,
             times_plain=update_s / plain_s,
             share_bonus=bonus_s / update_s,
