@@ -21,8 +21,7 @@ from vcse.launch.configs import run_configs
 from vcse.launch.processes import suitable_jobs
 
 WARM_UP_UPDATES = 84  # fills the memory of 10,000 features that SE has, and captures what is captured
-SECONDS = 10.0
-SHARE_UPDATES = 10
+SECONDS = 10.0  # for frames/s; a tenth of it for the shares
 SHARES = ("share_env", "share_act", "share_bonus", "share_update")
 
 
@@ -100,31 +99,26 @@ def _measure(device: str, case: Case, threads: int, seconds: float, start: Barri
         if start is not None:
             start.wait()
         frames_per_s, _ = speed(cohort, device, seconds, after_step=cohort.new_actions.clear)
-        return {"frames_per_s": frames_per_s, **_shares(cohort, device)}
+        return {"frames_per_s": frames_per_s, **_shares(cohort, device, seconds / 10)}
 
 
-def _shares(cohort: A2CCohort, device: str) -> dict[str, float]:
-    agent = cohort.agent
+def _shares(cohort: A2CCohort, device: str, seconds: float) -> dict[str, float]:
+    agent, spent = cohort.agent, cohort.timer.seconds
     agent.release_capture()
-    seconds = dict.fromkeys(SHARES, 0.0)
+    cohort.captures = False
     bonus = agent.weighted_bonus
+    spent["bonus"] = 0.0
 
     def timed_bonus(*arguments: Any) -> Any:
         wait(device)
         begin = time.perf_counter()
         output = bonus(*arguments)
         wait(device)
-        seconds["share_bonus"] += time.perf_counter() - begin
+        duration = time.perf_counter() - begin
+        spent["bonus"] += duration
+        spent["update"] -= duration
         return output
 
     agent.weighted_bonus = timed_bonus  # type: ignore[method-assign, assignment]
-    cohort.captures = False
-    before = dict(cohort.timer.seconds)
-    for _ in range(SHARE_UPDATES):
-        cohort.step()
-        wait(device)
-    spent = {name: cohort.timer.seconds[name] - before[name] for name in before}
-    whole = sum(spent.values())
-    seconds["share_env"], seconds["share_act"] = spent["env"], spent["act"]
-    seconds["share_update"] = spent["update"] - seconds["share_bonus"]
-    return {name: each / whole for name, each in seconds.items()}
+    _, shares = speed(cohort, device, seconds, after_step=lambda: wait(device))
+    return {f"share_{part}": share for part, share in shares.items()}
