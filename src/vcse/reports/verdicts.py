@@ -247,10 +247,7 @@ def _judge_difference(
     measured: list[Pair] = []
     judgements, cuts = [], 0
     for task in tasks:
-        sides = (
-            curves_by_seed(runs, task, claim.better, metric),
-            curves_by_seed(runs, task, claim.than, metric),
-        )
+        sides = curves_by_seed(runs, task, claim.better, metric), curves_by_seed(runs, task, claim.than, metric)
         missing = [method for method, side in zip((claim.better, claim.than), sides, strict=True) if not side]
         found = sum(map(len, sides))
         notes = []
