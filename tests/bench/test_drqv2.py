@@ -13,7 +13,7 @@ from vcse.cli import main
 pytestmark = needs_gl
 TASK = "dmc-pixels/pendulum_swingup"
 SHARES = ("share_env", "share_act", "share_update")
-TRAINED = (1.0, dict.fromkeys(("env", "act", "update"), 1 / 3), "egl")  # what a training gave that was not made
+TRAINED = (1.0, dict.fromkeys(SHARES, 1 / 3), "egl")  # what a training gave that was not made
 
 
 @pytest.fixture(autouse=True)

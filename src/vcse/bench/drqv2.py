@@ -90,12 +90,11 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
         seconds_of[case] = update_s
         yield Row(
             device=name,
-            **case._asdict() | {"batch_size": settings.batch_size},
+            **case._asdict() | shares | {"batch_size": settings.batch_size},
             drawn_by=drawn_by,
             ms_per_update=1000 * update_s,
             times_plain=update_s / seconds_of.get(case._replace(bonus="none"), float("nan")),
             frames_per_s=frames_per_s,
-            **{f"share_{part}": share for part, share in shares.items()},
         )
 
 

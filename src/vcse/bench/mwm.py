@@ -121,7 +121,7 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
         peak = PEAKS.get(name, {}).get(case.precision)
         yield Row(
             device=name,
-            **case._asdict(),
+            **case._asdict() | shares,
             rendered_by=rendered_by,
             ms_per_autoencoder_update=1000 * autoencoder_s,
             ms_per_model_update=1000 * model_s,
@@ -131,7 +131,6 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
             tflop_per_update=tflop,
             share_of_peak=None if peak is None else tflop / update_s / peak,
             frames_per_s=frames_per_s,
-            **{f"share_{part}": share for part, share in shares.items()},
         )
 
 
