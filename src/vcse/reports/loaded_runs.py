@@ -52,7 +52,6 @@ def gather(directory: Path, *, without: Collection[Path] = ()) -> Gathered:
     found: dict[Identity, tuple[str, GatheredRun]] = {}
     problems: list[str] = []
     without_row: dict[str, list[str]] = {}  # why, and the runs, of which there may be very many
-    is_empty = True
     for path, names in _walk(directory, without):
         name = str(path.relative_to(directory)) if path != directory else path.resolve().name
         if ARCHIVED_CURVES in names:
@@ -62,13 +61,12 @@ def gather(directory: Path, *, without: Collection[Path] = ()) -> Gathered:
             read = [] if run is None else [(name, run)]
         else:
             continue
-        is_empty = False
         for label, run in read:
             if run.identity in found:
                 problems.append(_told_twice(label, run, *found[run.identity]))
             else:
                 found[run.identity] = (label, run)
-    if is_empty:
+    if not (found or problems or without_row):
         raise NoRunError(f"{directory} holds no run: there is no config.json and no {ARCHIVED_CURVES} below it")
     for reason, labels in without_row.items():
         more = f" and {counted(len(labels) - 1, 'other')} are" if len(labels) > 1 else " is"
@@ -84,26 +82,23 @@ def joined(parts: Sequence[Gathered], directories: Sequence[Path]) -> Gathered:
         directories: Their names.
     """
     found: dict[Identity, tuple[GatheredRun, Path]] = {}
-    quality: dict[Any, Path] = {}  # of images, and where it was found first
+    # By setting and task, and where each value was found first; images must be of one quality on all tasks.
+    places: dict[tuple[str, str], dict[Any, Path]] = {}
     for directory, part in zip(directories, parts, strict=True):
         for run in part.runs:
             if run.identity in found:
                 both = f"{found[run.identity][1]} and {directory} both hold {called(run.identity)}"
                 raise ValueError(f"{both}: one of them must be left out")
             found[run.identity] = run, directory
-            quality.setdefault(run.config.get("rendering"), directory)
-    if len(quality) > 1:
-        shown = " and ".join(f"{name} in {directory}" for name, directory in quality.items())
-        raise ValueError(f"the runs of a study must see images of one quality, got {shown}")
+            for setting, task in (("rendering", ""), ("frames", run.task), ("eval_every_frames", run.task)):
+                places.setdefault((setting, task), {}).setdefault(run.config.get(setting), directory)
     problems = [problem for part in parts for problem in part.problems]
-    for setting in ("frames", "eval_every_frames"):
-        by_task: dict[str, dict[Any, Path]] = {}
-        for run, directory in found.values():
-            by_task.setdefault(run.task, {}).setdefault(run.config.get(setting), directory)
-        for task, values in by_task.items():
-            if len(values) > 1:
-                shown = " and ".join(f"{value} in {directory}" for value, directory in values.items())
-                problems.append(f"The runs of {task} differ in {setting}: {shown}.")
+    for (setting, task), values in places.items():
+        shown = " and ".join(f"{value} in {directory}" for value, directory in values.items())
+        if len(values) > 1 and setting == "rendering":
+            raise ValueError(f"the runs of a study must see images of one quality, got {shown}")
+        if len(values) > 1:
+            problems.append(f"The runs of {task} differ in {setting}: {shown}.")
     return Gathered([run for run, _ in found.values()], problems)
 
 
@@ -120,10 +115,9 @@ def likely_metric(runs: Sequence[GatheredRun]) -> str:
 
 def _walk(directory: Path, without: Collection[Path] = ()) -> Iterator[tuple[Path, set[str]]]:
     """Return directories from the top, in order; what lies inside a run or an archive is its own business."""
-    skipped = {each.resolve() for each in without}
     for root, directories, files in os.walk(directory):
         path = Path(root)
-        if skipped and path.resolve() in skipped:
+        if path in without:
             directories.clear()
             continue
         names = set(files)
@@ -199,20 +193,16 @@ def _read_curve(
 ) -> tuple[Int[np.ndarray, " rows"], dict[str, Float[np.ndarray, " rows"]], str]:
     """Read a CSV file of numbers up to its last whole row."""
     try:
-        content = path.read_bytes().decode()
+        whole, _, torn = path.read_bytes().decode().rpartition("\n")
+        header, *rows = csv.reader(io.StringIO(whole)) if whole else [[]]
     except FileNotFoundError:
         if done_frame(path.parent) < 0:  # the first row makes the file
             raise _NoRowError(f"{path.name} has no row yet") from None
         raise ValueError(f"there is no {path.name}") from None
-    except UnicodeDecodeError as error:
+    except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path.name} cannot be read ({error})") from error
-    whole, _, torn = content.rpartition("\n")
     if torn:
         problems.append(f"{name}: the last row of {path.name} is half written and is left out.")
-    try:
-        header, *rows = csv.reader(io.StringIO(whole)) if whole else [[]]
-    except csv.Error as error:
-        raise ValueError(f"{path.name} cannot be read ({error})") from error
     if not rows:
         raise _NoRowError(f"{path.name} has no row yet")
     if "frame" not in header:

@@ -15,7 +15,7 @@ from vcse.reports.loaded_run import GatheredRun
 from vcse.reports.statistics import middles, percentile_interval, resampled_middles
 from vcse.reports.verdicts import FEWEST_EPISODES, Curve, curves_of, scores_at, waits_for_episodes
 from vcse.runs.formatting import counted
-from vcse.studies.study import Study
+from vcse.studies.study import Study, Task
 
 RESAMPLES = 2000
 SEED = 0  # of the bootstrap: the same runs give the same page
@@ -198,19 +198,17 @@ def lay_over(
         sources = [other.source for other, _ in shown if other.method == each.method] if each.method else [each.source]
         files = _file_names(", ".join(sources))
         source = files if files == _file_names(each.source) else "several files"
-        name, label = (
-            f"{method}, {source}" if method else source for method in (each.method, names.get(each.method, each.method))
-        )
+        called = names.get(each.method, each.method)
+        name, label = (f"{method}, {source}" if method else source for method in (each.method, called))
         for panel in wanted:
-            panel.lines[name] = _foreign_line(each, _last_frame(panel))
+            panel.lines[name] = _foreign_line(each, panel)
         added[name] = Series(name, label, f"read from {files}", method_colour(each.method, methods), is_dashed=True)
     ours = [panel.task for panel in panels]
     for source, curves in undrawn.items():
         if drawn.issuperset(source.split(", ")):
             continue
-        tasks, metrics = (
-            ", ".join(dict.fromkeys(each)) for each in zip(*((c.task, c.metric) for c in curves), strict=True)
-        )
+        tasks = ", ".join(dict.fromkeys(each.task for each in curves))
+        metrics = ", ".join(dict.fromkeys(each.metric for each in curves))
         here = metric
         if not any(each.task in (task, short_name(task)) for each in curves for task in ours):
             here += f" on {', '.join(ours)}; --overlay-task says which of these tasks it is about"
@@ -218,13 +216,9 @@ def lay_over(
     return list(added.values())
 
 
-def _last_frame(panel: Panel) -> int:
-    """Return how far the lines of a panel go."""
-    return max((int(line.frames[-1]) for line in panel.lines.values() if line.frames.size), default=0)
-
-
-def _foreign_line(curves: ForeignCurves, last: int) -> Drawn:
+def _foreign_line(curves: ForeignCurves, panel: Panel) -> Drawn:
     """Draw other people's runs as far as ours go, which would else be hard to see; all where that is nothing."""
+    last = max((int(line.frames[-1]) for line in panel.lines.values() if line.frames.size), default=0)
     kept = np.flatnonzero(curves.frames <= last)
     kept = kept if kept.size else np.arange(len(curves.frames))
     kept = kept[_thinned(len(kept))]
@@ -250,9 +244,9 @@ def make_tables(
     for task in tasks:
         curves = {method: curves_of(runs, task, method, metric) for method in methods}
         last = max((int(frames[-1]) for mine in curves.values() for frames, _ in mine), default=0)
-        end = min(last, planned[task].frames) if task in planned else last
-        frames = [frame for frame in planned[task].table_frames if frame < end] if task in planned else []
-        frames.append(end)
+        plan = planned.get(task, Task(task, last))
+        end = min(last, plan.frames)
+        frames = [*(frame for frame in plan.table_frames if frame < end), end]
         rows = {
             method: [_cell(task, method, frame, mine) for frame in frames] for method, mine in curves.items() if mine
         }
