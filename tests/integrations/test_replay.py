@@ -87,7 +87,7 @@ def test_trailing_axes_of_1_and_numbers_for_flags_are_the_same(without_type_chec
     observations, actions, rewards, next_observations, terminated = batch()
     paid = make()(observations, actions, rewards, next_observations, terminated)
     column = make()(observations, actions, rewards[:, None], next_observations, terminated[:, None].float())
-    assert torch.equal(paid, column)
+    assert torch.equal(paid[:, None], column)  # so that adding it to the rewards is right in either shape
     double = make()(observations, actions.double(), rewards.double(), next_observations, terminated)
     assert double.dtype == torch.float64
     torch.testing.assert_close(double.float(), paid)
@@ -234,6 +234,7 @@ SHAPE = r"must begin with the shape of the rewards, \(32,\), got"
         (0, lambda each: each * torch.inf, "features must be finite, but 128 of its 128 entries"),
         (1, lambda each: each[:5], rf"actions {SHAPE} \(5, 2\)"),
         (2, lambda each: each * torch.nan, "rewards must be finite, but 32 of its 32 entries are NaN or infinite"),
+        (2, lambda each: each.view(16, 2), r"rewards must have shape \[n\] or \[n, 1\], got \(16, 2\)"),
         (2, lambda each: each.int(), "rewards must be a floating-point tensor, got torch.int32"),
         (3, lambda each: each[:, 1:], r"next_observations have shape \(32, 3\), but observations have shape \(32, 4\)"),
         (3, lambda each: each * torch.nan, "the extrinsic critic's targets, computed from rewards and observations,"),

@@ -99,17 +99,20 @@ class ReplayBonus(BonusPart):
         terminated: Shaped[Tensor, " n"] | Shaped[Tensor, "n 1"],
         *,
         discount: Float[Tensor, " n"] | Float[Tensor, "n 1"] | None = None,
-    ) -> Float[Tensor, " n"]:
-        """Return beta times the bonus of each state, and train the extrinsic critic.
+    ) -> Float[Tensor, " n"] | Float[Tensor, "n 1"]:
+        """Return beta times the bonus of each state, in the shape of the rewards, and train the extrinsic critic.
 
         Args:
             observations: `[n, ...]`.
             actions: `[n, ...]`.
-            rewards: Of the task, without the bonus.
+            rewards: Of the task, without the bonus: `[n]`, or `[n, 1]` as many replay buffers have them.
             next_observations: After each action, before any reset.
             terminated: Whether the task terminated; truncation by a time limit does not count.
             discount: γ of each transition if they differ, such as γⁿ for n-step returns.
         """
+        shape = rewards.shape
+        if len(shape) not in (1, 2) or shape[1:].numel() != 1:
+            raise ValueError(f"rewards must have shape [n] or [n, 1], got {tuple(shape)}")
         rewards, actions = detached(rewards).reshape(-1), detached(actions)
         not_terminated = 1 - terminated.reshape(-1).float()
         gamma = self.discount if discount is None else discount.reshape(-1)
@@ -130,7 +133,7 @@ class ReplayBonus(BonusPart):
                 next_features=lambda: self.encoder(next_observations),
             )
         self._train_critic(observations, actions, targets.to(values.dtype))
-        return bonus
+        return bonus.view(shape)
 
     def _train_critic(self, observations: Observations, actions: Tensor, targets: Float[Tensor, " n"]) -> None:
         """Take one gradient step, and update the target critic."""

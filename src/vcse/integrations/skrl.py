@@ -275,7 +275,7 @@ class ReplayHooks:
         with torch.no_grad():
             inputs, next_inputs = (self._inputs(named, prefix) for prefix in ("", "next_"))
         bonus = self.part(inputs, named["actions"], named["rewards"], next_inputs, named["terminated"])
-        return [*{**named, "rewards": named["rewards"] + bonus.view_as(named["rewards"])}.values()]
+        return [*{**named, "rewards": named["rewards"] + bonus}.values()]
 
     def _inputs(self, batch: Mapping[str, Any], prefix: str) -> dict[str, Tensor]:
         """Return the inputs of the agent's models: observations, and states if there are any."""
