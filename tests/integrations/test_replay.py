@@ -1,5 +1,6 @@
 import copy
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -164,15 +165,34 @@ def test_parameters_that_are_frozen_stay_and_statistics_follow_at_once():
     torch.testing.assert_close(target, before[2] + 0.005 * (weight - before[2]))
 
 
-def test_gradients_and_inference_mode_of_the_agent_do_not_matter():
+def test_gradients_inference_mode_and_autocast_of_the_agent_do_not_matter():
     paid = []
-    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+    for mode in (
+        torch.enable_grad,
+        torch.no_grad,
+        torch.inference_mode,
+        partial(torch.autocast, "cpu", torch.bfloat16),
+    ):
         part = make()
         with mode():
             given = batch()
             paid.append((part(*given).clone(), part(*given).clone(), part.state_dict()))
-    assert same(paid[0], paid[1])
-    assert same(paid[0], paid[2])
+    assert all(same(paid[0], each) for each in paid[1:])
+
+
+def test_a_policy_that_autocasts_by_itself_does_not_round_the_values():
+    seen = []
+
+    class Seeing(QNetwork):
+        def forward(self, observations, actions):
+            seen.append(actions.dtype)
+            return super().forward(observations, actions)
+
+    actor = nn.Linear(STATES, ACTIONS)
+    part = make(policy=lambda each: actor(each).bfloat16(), critic=Seeing((STATES,), ACTIONS))
+    part(*batch())
+    assert seen == [torch.float32, torch.float32]
+    assert len(part.output.values.unique()) == 32
 
 
 def test_what_it_is_given_stays_as_it_is():

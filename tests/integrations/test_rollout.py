@@ -1,5 +1,6 @@
 import copy
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -249,15 +250,19 @@ def test_the_critic_s_gradient_reaches_nothing_else():
     assert changed == [False, True, True, True, True, True]
 
 
-def test_gradients_and_inference_mode_of_the_agent_do_not_matter():
+def test_gradients_inference_mode_and_autocast_of_the_agent_do_not_matter():
     paid = []
-    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+    for mode in (
+        torch.enable_grad,
+        torch.no_grad,
+        torch.inference_mode,
+        partial(torch.autocast, "cpu", torch.bfloat16),
+    ):
         part = make()
         with mode():
             batch = rollout()
             paid.append((part(*batch).clone(), part(*batch).clone(), part.state_dict()))
-    assert same(paid[0], paid[1])
-    assert same(paid[0], paid[2])
+    assert all(same(paid[0], each) for each in paid[1:])
 
 
 def test_what_it_is_given_stays_as_it_is():

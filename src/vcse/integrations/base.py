@@ -65,10 +65,12 @@ class BonusPart(nn.Module):
         self._critic_metrics: dict[str, Tensor] = {}  # of the last call; logged as means
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Return beta times the bonus, even if the agent runs in inference mode."""
+        """Return beta times the bonus, even if the agent runs in inference mode or with autocast."""
         if any(isinstance(each, np.ndarray) for each in (*args, *kwargs.values())):
             raise ValueError(f"{type(self).__name__} takes tensors, got a NumPy array: pass torch.from_numpy(array)")
-        with torch.inference_mode(mode=False):  # the extrinsic critic needs gradients
+        # The extrinsic critic needs gradients, and values in float32: bfloat16 has 8 bits for what tells states apart.
+        device = self.optimizer.param_groups[0]["params"][0].device
+        with torch.inference_mode(mode=False), torch.autocast(device.type, enabled=False):
             bonus: Tensor = super().__call__(*args, **kwargs)
         return bonus
 

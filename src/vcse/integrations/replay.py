@@ -121,7 +121,8 @@ class ReplayBonus(BonusPart):
         observations, next_observations = (apply(detached, each) for each in (observations, next_observations))
         with torch.no_grad():
             both = concatenated(observations, next_observations)
-            values, next_values = self.target_critic(both, self._policy[0](both)).reshape(2, -1)
+            # A policy may autocast by itself: its actions get the type of those in the batch.
+            values, next_values = self.target_critic(both, self._policy[0](both).to(actions.dtype)).reshape(2, -1)
             targets = rewards + gamma * not_terminated * next_values
             check_targets(targets)
             # Before the critic learns: a batch that the bonus refuses must not have changed the critic.
