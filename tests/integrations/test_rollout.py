@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 from integrations.common import copy_of, no_global_random_numbers, same
 from torch import nn
 
-from vcse.bonuses import BonusWarning, NoBonus, RewardScaling, StateEntropy, ValueConditionalStateEntropy
-from vcse.integrations import RolloutBonus, ValueNetwork
+from vcse.bonuses import (
+    BonusWarning,
+    NoBonus,
+    RewardConditionalStateEntropy,
+    RewardScaling,
+    StateEntropy,
+    ValueConditionalStateEntropy,
+)
+from vcse.integrations import RolloutBonus, StateFeatures, ValueNetwork
 from vcse.integrations.rollout import episode_starts
 
 DISCOUNT, GAE_LAMBDA = 0.9, 0.8
@@ -39,6 +46,16 @@ class Recording(NoBonus):
         self.given = {"features": features, **given}
         output = super().forward(features)
         return type(output)(output.reward + 1)
+
+
+class Double(StateFeatures):
+    """Features in float64."""
+
+    def __init__(self):
+        super().__init__(4)
+
+    def forward(self, observations):
+        return super().forward(observations).double()
 
 
 class FirstNumber(nn.Module):
@@ -307,6 +324,16 @@ def test_flags_may_be_numbers_and_rewards_of_either_precision(dtype, flag, witho
     assert paid.dtype == dtype
     wanted = make()(observations, rewards, next_observations, terminated, ended)
     torch.testing.assert_close(paid.float(), wanted)
+
+
+@pytest.mark.parametrize("kind", [ValueConditionalStateEntropy, RewardConditionalStateEntropy])
+def test_features_values_and_rewards_may_be_of_different_precisions(kind, without_type_checks):
+    observations, rewards, *others = rollout()
+    wanted = make(bonus=kind(k=3))(observations, rewards, *others)
+    paid = make(bonus=kind(k=3))(observations, rewards.double(), *others)
+    torch.testing.assert_close(paid.float(), wanted)
+    paid = make(bonus=kind(k=3), encoder=Double())(observations, rewards, *others)
+    torch.testing.assert_close(paid, wanted)
 
 
 def test_metrics_are_numbers_of_the_critic_and_the_bonus():

@@ -101,6 +101,8 @@ class BonusPart(nn.Module):
         """
         available: dict[str, Callable[[], Tensor]] = {"rewards": lambda: rewards, **inputs}
         needed = {name: available[name]() for name in self.needs}
+        computed = torch.promote_types(features.dtype, torch.float32)  # Gymnasium's own rewards are in float64
+        needed |= {name: needed[name].to(computed) for name in ("values", "rewards") if name in needed}
         self.output = self.bonus(features, **needed)
         if self.bonus.learns:  # after the reward is computed: a bonus must not have seen the states that it rewards
             with torch.enable_grad():
