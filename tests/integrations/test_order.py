@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from integrations.common import same
 
 from vcse.bonuses import EpisodicCounts, IntrinsicCuriosity, RandomNetworkDistillation
 from vcse.integrations import ReplayBonus, RolloutBonus
@@ -38,6 +39,24 @@ def test_an_episode_goes_on_in_the_next_rollout():
     assert counted(part, *batch, never, never).T.tolist() == [[7, 8, 9, 10, 11, 12], [1, 2, 3, 4, 5, 6]]
     again = torch.tensor([True, False])  # the first was reset in the meantime
     assert counted(part, *batch, never, never, begins=again).T.tolist() == [[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.int64])
+def test_begins_may_be_numbers_as_other_libraries_have_them(dtype, without_type_checks):
+    part, never = make(), torch.zeros(STEPS, ENVIRONMENTS, dtype=torch.bool)
+    batch = torch.zeros(STEPS, ENVIRONMENTS, 3), torch.zeros(STEPS, ENVIRONMENTS), torch.zeros(STEPS, ENVIRONMENTS, 3)
+    part(*batch, never, never)
+    assert counted(part, *batch, never, never, begins=torch.tensor([1, 0]).to(dtype))[0].tolist() == [1, 7]
+    assert counted(part, *batch, never, never, begins=torch.tensor([0, 0]).to(dtype))[0].tolist() == [7, 13]
+
+
+def test_begins_of_another_shape_are_refused_and_change_nothing(without_type_checks):
+    part = make()
+    part(*rollout(0))
+    before = copy.deepcopy(part.state_dict())
+    with pytest.raises(ValueError, match=r"^begins must have shape \[environments\], \(2,\), got \(2, 1\)$"):
+        part(*rollout(1), begins=torch.zeros(ENVIRONMENTS, 1, dtype=torch.bool))
+    assert same(before, part.state_dict())
 
 
 def test_saved_loaded_and_continued_equals_not_stopping():

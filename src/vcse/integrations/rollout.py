@@ -96,7 +96,7 @@ class RolloutBonus(BonusPart):
         *,
         valid: Shaped[Tensor, "steps environments"] | None = None,
         actions: Shaped[Tensor, "steps environments ..."] | None = None,
-        begins: Bool[Tensor, " environments"] | None = None,
+        begins: Shaped[Tensor, " environments"] | None = None,
     ) -> Float[Tensor, "steps environments"]:
         """Return beta times the bonus of each state, and train the extrinsic critic.
 
@@ -120,6 +120,8 @@ class RolloutBonus(BonusPart):
         others = {"terminated": terminated, "ended": ended, "valid": valid, "actions": actions}
         check_shapes(shape, observations, next_observations, **others)
         self._check(rewards, terminated, ended, valid, actions)
+        if begins is not None and begins.shape != shape[1:]:
+            raise ValueError(f"begins must have shape [environments], {shape[1:]}, got {tuple(begins.shape)}")
         # Environment by environment, so that each state is followed by the next state of its episode.
         flat, flat_next = (apply(_by_environment, each) for each in (observations, next_observations))
         with torch.no_grad():
@@ -135,7 +137,7 @@ class RolloutBonus(BonusPart):
             self._critic_metrics = {"extrinsic_explained_variance": explained}
             # A bonus that depends on the order of steps gets all of them; invalid ones are masked afterwards.
             selected = kept if self.bonus.environments is None else lambda each: each
-            starts = self._episode_starts(ended, valid, begins)
+            starts = self._episode_starts(ended, valid, None if begins is None else begins.bool())
             bonus = self._weighted_bonus(
                 in_chunks(self.encoder, apply(selected, flat)),
                 selected(rewards.T.flatten()),
@@ -172,9 +174,9 @@ class RolloutBonus(BonusPart):
         begins: Bool[Tensor, " environments"] | None,
     ) -> Bool[Tensor, "steps environments"]:
         """Return which states start an episode, and remember whether the next call's first ones do."""
-        begins = self._begins if begins is None else begins
-        if begins is not None and begins.shape != ended.shape[1:]:
-            begins = None  # the number of environments changed since the last call
+        last = self._begins
+        if begins is None and last is not None and last.shape == ended.shape[1:]:  # as many environments as then
+            begins = last
         starts = episode_starts(ended, valid, begins)
         self._begins = (ended if valid is None else ended | ~valid)[-1].clone()
         return starts
