@@ -83,6 +83,15 @@ def test_what_is_not_real_takes_no_other_steps_place():
     assert counted(part, observations, rewards, observations, never, never)[0].tolist() == [3, 1]
 
 
+@pytest.mark.parametrize("steps", [1024, 1025, 1026, 2049])
+def test_an_equal_state_is_counted_wherever_in_a_long_rollout_it_is(steps):
+    """In one or two rows alone a matrix product may have other last bits, and then a state was never seen before."""
+    state = torch.rand(1, 1, 100, generator=torch.Generator().manual_seed(0))
+    observations, never = state.repeat(steps, 1, 1), torch.zeros(steps, 1, dtype=torch.bool)
+    part = RolloutBonus((100,), bonus=EpisodicCounts(power=1.0), beta=1.0, epochs=0)
+    assert counted(part, observations, torch.zeros(steps, 1), observations, never, never)[-1] == steps
+
+
 def test_a_bonus_for_other_rollouts_is_refused():
     with pytest.raises(ValueError, match="EpisodicCounts was made with environments=5, but batches are rollouts of 2"):
         make(bonus=EpisodicCounts(environments=5))(*rollout(0))

@@ -177,12 +177,16 @@ def apply(function: Callable[[Tensor], Any], observations: Observations) -> Any:
 
 
 def in_chunks(network: Callable[[Observations], Tensor], observations: Observations) -> Tensor:
-    """Compute the output of a network chunk by chunk, since a whole rollout of images may not fit into memory."""
-    if isinstance(observations, Mapping):
-        names, tensors = list(observations), [torch.split(each, CHUNK_SIZE) for each in observations.values()]
-        chunks: Any = [dict(zip(names, each, strict=True)) for each in zip(*tensors, strict=True)]
-    else:
-        chunks = torch.split(observations, CHUNK_SIZE)
+    """Compute the output of a network chunk by chunk, since a whole rollout of images may not fit into memory.
+
+    The chunks are equal but for one row: in one of very few rows a matrix product may round differently, and equal
+    observations would no longer have equal features.
+    """
+    count = len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)
+    sections = max(1, math.ceil(count / CHUNK_SIZE))
+    chunks = apply(lambda each: torch.tensor_split(each, sections), observations)
+    if isinstance(chunks, Mapping):
+        chunks = [dict(zip(chunks, each, strict=True)) for each in zip(*chunks.values(), strict=True)]
     return torch.cat([network(each) for each in chunks])
 
 
