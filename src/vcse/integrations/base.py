@@ -70,6 +70,7 @@ class BonusPart(nn.Module):
             raise ValueError(f"{type(self).__name__} takes tensors, got a NumPy array: pass torch.from_numpy(array)")
         # The extrinsic critic needs gradients, and values in float32: bfloat16 has 8 bits for what tells states apart.
         device = self.optimizer.param_groups[0]["params"][0].device
+        check_device(device)
         with torch.inference_mode(mode=False), torch.autocast(device.type, enabled=False):
             bonus: Tensor = super().__call__(*args, **kwargs)
         return bonus
@@ -129,6 +130,12 @@ class BonusPart(nn.Module):
         # A copy, since the optimizer would update the loaded tensors in place.
         self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
         self.generator.set_state(state["generator"].cpu())
+
+
+def check_device(device: torch.device) -> None:
+    """Raise ValueError for a device that lacks what a bonus computes with."""
+    if device.type == "mps":
+        raise ValueError("a bonus computes in float64, which mps does not have: keep it and its inputs on cpu")
 
 
 def check_beta(beta: float) -> None:
