@@ -6,7 +6,7 @@ import pytest
 import torch
 from integrations.common import same
 
-from vcse.bonuses import EpisodicCounts, IntrinsicCuriosity, RandomNetworkDistillation
+from vcse.bonuses import BonusBatch, EpisodicCounts, IntrinsicCuriosity, RandomNetworkDistillation, RewardScaling
 from vcse.integrations import ReplayBonus, RolloutBonus
 
 STEPS, ENVIRONMENTS = 6, 2
@@ -90,6 +90,52 @@ def test_an_equal_state_is_counted_wherever_in_a_long_rollout_it_is(steps):
     observations, never = state.repeat(steps, 1, 1), torch.zeros(steps, 1, dtype=torch.bool)
     part = RolloutBonus((100,), bonus=EpisodicCounts(power=1.0), beta=1.0, epochs=0)
     assert counted(part, observations, torch.zeros(steps, 1), observations, never, never)[-1] == steps
+
+
+def masked(number=0):
+    """Return a rollout in which automatic resets and padding, which hold NaN, are no transitions, and its mask."""
+    observations, rewards, next_observations, ended, _ = rollout(number)
+    ended[2, 0] = True
+    valid = torch.ones_like(ended)
+    valid[3, 0] = valid[4, 1] = valid[5, 1] = False
+    for each in (observations, rewards, next_observations):
+        each[~valid] = torch.nan
+    return (observations, rewards, next_observations, ended, ended), valid
+
+
+@pytest.mark.parametrize("whose", ["batch", "running"])
+def test_rows_that_are_not_real_do_not_enter_the_scale_of_counts(whose):
+    batch, valid = masked()
+    scaling = RewardScaling("standardized", statistics=whose)
+    part, raw = make(bonus=EpisodicCounts(environments=ENVIRONMENTS, scaling=scaling)), make()
+    counts = raw(*batch, valid=valid)[valid].sqrt()
+    paid = part(*batch, valid=valid)
+    torch.testing.assert_close(paid[valid], (counts - counts.mean()) / counts.std(correction=0))
+    assert (paid[~valid] == 0).all()
+    assert len(part.output.reward) == valid.sum()
+
+
+def test_a_predictor_does_not_learn_rows_that_are_not_real():
+    batch, valid = masked()
+    options = {"environments": ENVIRONMENTS, "discount": 0.5, "epochs": 2, "minibatches": 1}
+    bonus, twin = (RandomNetworkDistillation(3, **options) for _ in range(2))
+    paid = make(bonus=bonus)(*batch, valid=valid)
+    assert (paid[~valid] == 0).all()
+    assert bonus.input_moments.count.unique() == bonus.reward_moments.count == valid.sum()
+    # By hand: the same states without those rows, whose errors are summed environment by environment.
+    states = torch.nan_to_num(batch[2]).transpose(0, 1).flatten(0, 1)[valid.T.flatten()] / 3**0.5
+    twin.reward_moments = None
+    errors = twin(states, next_features=states).reward
+    sums = []
+    for rows, last in zip(errors.split([5, 4]), bonus.sums, strict=True):
+        total = 0.0
+        for error in rows.tolist():
+            total = 0.5 * total + error
+            sums.append(total)
+        assert abs(total - last) < 1e-6
+    torch.testing.assert_close(paid.T[valid.T], errors / torch.tensor(sums).std(correction=0))
+    twin.learn(BonusBatch(states, next_features=states))
+    torch.testing.assert_close(bonus.predictor.rows, twin.predictor.rows)
 
 
 def test_a_bonus_for_other_rollouts_is_refused():

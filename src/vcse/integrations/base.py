@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from vcse.bonuses.base import Bonus, BonusBatch, BonusOutput, check_order, check_served, needed_by
@@ -91,20 +91,32 @@ class BonusPart(nn.Module):
         return {name: metric.mean().item() for name, metric in metrics.items()}
 
     def _weighted_bonus(
-        self, features: Float[Tensor, "n d"], rewards: Float[Tensor, " n"], **inputs: Callable[[], Tensor]
-    ) -> Float[Tensor, " n"]:
+        self,
+        features: Float[Tensor, "n d"],
+        rewards: Float[Tensor, " n"],
+        *,
+        valid: Bool[Tensor, " n"] | None = None,
+        **inputs: Callable[[], Tensor],
+    ) -> Float[Tensor, " _"]:
         """Compute beta times the bonus, and let the bonus learn.
 
         Args:
             features: In which nearest neighbours are searched.
             rewards: Of the task.
+            valid: Which rows are transitions, if not all: only their bonus is returned, and only they are learned from.
             inputs: Computes, by name, what some bonuses need beside the features. Only what is needed is computed.
         """
         available: dict[str, Callable[[], Tensor]] = {"rewards": lambda: rewards, **inputs}
         needed = {name: available[name]() for name in self.needs}
         computed = torch.promote_types(features.dtype, torch.float32)  # Gymnasium's own rewards are in float64
         needed |= {name: needed[name].to(computed) for name in ("values", "rewards") if name in needed}
-        self.output = self.bonus(features, **needed)
+        if valid is None:
+            self.output = self.bonus(features, **needed)
+        else:
+            features, needed = zeroed(features, valid), {name: zeroed(each, valid) for name, each in needed.items()}
+            self.output = self.bonus(features, valid=valid, **needed)
+            features, rewards = features[valid], rewards[valid]
+            needed = {name: each[valid] for name, each in needed.items()}
         if self.bonus.learns:  # after the reward is computed: a bonus must not have seen the states that it rewards
             with torch.enable_grad():
                 self._critic_metrics |= self.bonus.learn(BonusBatch(features, **needed))
@@ -195,6 +207,11 @@ def in_chunks(network: Callable[[Observations], Tensor], observations: Observati
     if isinstance(chunks, Mapping):
         chunks = [dict(zip(chunks, each, strict=True)) for each in zip(*chunks.values(), strict=True)]
     return torch.cat([network(each) for each in chunks])
+
+
+def zeroed(rows: Shaped[Tensor, "n ..."], valid: Bool[Tensor, " n"]) -> Shaped[Tensor, "n ..."]:
+    """Return rows with zeros where they are not valid, since they may hold anything there, NaN included."""
+    return rows.masked_fill(~valid.view(-1, *[1] * (rows.ndim - 1)), 0)
 
 
 def concatenated(first: Observations, second: Observations) -> Any:

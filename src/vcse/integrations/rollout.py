@@ -128,19 +128,23 @@ class RolloutBonus(BonusPart):
             values, next_values = in_chunks(self.critic, concatenated(flat, flat_next)).reshape(2, shape[1], shape[0])
             returns = self._returns(rewards, values, next_values, terminated, ended, valid)
 
+            mask = None if valid is None else valid.T.flatten()
+
             def kept(each: Tensor) -> Tensor:
-                return each if valid is None else each[valid.T.flatten()]
+                return each if mask is None else each[mask]
 
             inputs, values = apply(kept, flat), values.flatten()
             check_targets(kept(returns.flatten()))
             explained = explained_variance(kept(values), kept(returns.flatten()))
             self._critic_metrics = {"extrinsic_explained_variance": explained}
-            # A bonus that depends on the order of steps gets all of them; invalid ones are masked afterwards.
-            selected = kept if self.bonus.environments is None else lambda each: each
+            # A bonus that depends on the order of steps gets all of them, and the mask.
+            is_ordered = self.bonus.environments is not None
+            selected = (lambda each: each) if is_ordered else kept
             starts = self._episode_starts(ended, valid, None if begins is None else begins.bool())
             bonus = self._weighted_bonus(
                 in_chunks(self.encoder, apply(selected, flat)),
                 selected(rewards.T.flatten()),
+                valid=mask if is_ordered else None,
                 values=lambda: selected(values),
                 next_features=lambda: in_chunks(self.encoder, apply(selected, flat_next)),
                 episode_starts=lambda: selected(starts.T.flatten()),
@@ -257,8 +261,5 @@ def _by_step(
     """Return a bonus that is ordered by environment as [steps, environments], with 0 for invalid transitions."""
     steps, environments = shape
     if valid is not None:
-        mask = valid.T.flatten()
-        scattered = bonus.new_zeros(steps * environments)
-        scattered[mask] = bonus[mask] if len(bonus) == len(mask) else bonus
-        bonus = scattered
+        bonus = bonus.new_zeros(steps * environments).masked_scatter(valid.T.flatten(), bonus)
     return bonus.view(environments, steps).T
