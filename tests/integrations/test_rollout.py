@@ -267,6 +267,25 @@ def test_the_critic_s_gradient_reaches_nothing_else():
     assert changed == [False, True, True, True, True, True]
 
 
+def test_a_critic_may_have_parameters_that_its_values_do_not_use():
+    class ActorCritic(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.trunk, self.actor, self.critic = nn.Linear(4, 8), nn.Linear(8, 2), nn.Linear(8, 1)
+
+        def forward(self, observations):
+            return self.critic(self.trunk(observations).tanh())
+
+    part = make(critic=ActorCritic())
+    before = copy_of(part.critic)
+    part(*rollout())
+    changed = [not torch.equal(*pair) for pair in zip(before, part.critic.parameters(), strict=True)]
+    assert changed == [True, True, False, False, True, True]
+    other = make(critic=ActorCritic())
+    other.load_state_dict(part.state_dict())
+    assert torch.equal(part(*rollout(seed=1)), other(*rollout(seed=1)))
+
+
 def test_gradients_inference_mode_and_autocast_of_the_agent_do_not_matter():
     paid = []
     for mode in (

@@ -129,7 +129,9 @@ class BonusPart(nn.Module):
     def _learn(self, loss: Float[Tensor, ""]) -> None:
         """Take one optimizer step. The gradient of the loss reaches the extrinsic critic alone."""
         parameters = self.optimizer.param_groups[0]["params"]
-        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+        # The module may have more than the critic, such as a policy: what the loss does not use has no gradient.
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         self.optimizer.step()
 

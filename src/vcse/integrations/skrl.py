@@ -97,7 +97,7 @@ class AgentBonus:
         hooks: RolloutHooks | ReplayHooks
         if is_on_policy:
             critic: nn.Module = Unflattened(ValueNetwork(shape, seed=self.seed), space, is_scaled=is_scaled)
-            epochs = self.epochs or getattr(cfg, "learning_epochs", 1)
+            epochs = getattr(cfg, "learning_epochs", 1) if self.epochs is None else self.epochs
             arguments |= {"gae_lambda": cfg.gae_lambda, "epochs": epochs, "batch_size": self.batch_size}
             hooks = RolloutHooks(agent, RolloutBonus(critic=critic, **arguments))
         else:
