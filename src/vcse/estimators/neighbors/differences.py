@@ -7,7 +7,7 @@ comes from differences, summed over the coordinates in one fixed order, so that
 - equal points are at distance exactly 0,
 - a distance has the same bits whichever points, chunks or learners it is computed beside.
 
-`screening` and `kernels` find the same neighbours faster; `screening` to the same bits.
+`screening` and `cuda` find the same neighbours faster; `screening` to the same bits.
 """
 
 import math

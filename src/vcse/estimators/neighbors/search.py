@@ -2,7 +2,7 @@
 
 Every estimator of this package stands on these three functions. They take any leading batch axes, which never
 see each other, give distance exactly 0 to equal points, and choose the fastest of three ways to the same
-answer: all differences (`distances`), a matrix product that leaves few of them (`screening`), CUDA kernels.
+answer: all differences (`differences`), a matrix product that leaves few of them (`screening`), CUDA kernels.
 """
 
 import sys
