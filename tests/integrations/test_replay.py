@@ -7,7 +7,14 @@ import torch
 from integrations.common import copy_of, no_global_random_numbers, same
 from torch import nn
 
-from vcse.bonuses import BonusWarning, NoBonus, RewardScaling, StateEntropy, ValueConditionalStateEntropy
+from vcse.bonuses import (
+    BonusWarning,
+    NoBonus,
+    RandomNetworkDistillation,
+    RewardScaling,
+    StateEntropy,
+    ValueConditionalStateEntropy,
+)
 from vcse.integrations import QNetwork, ReplayBonus
 
 STATES, ACTIONS = 4, 2
@@ -136,6 +143,20 @@ def test_the_critic_s_gradient_reaches_nothing_else():
     assert all(each.grad is None for each in (*actor.parameters(), *encoder.parameters(), actions, rewards))
     assert all(each.grad is None for each in part.target_critic.parameters())
     assert same(before, copy_of(actor))
+
+
+@pytest.mark.parametrize("kind", [RandomNetworkDistillation, ValueConditionalStateEntropy])
+def test_computing_alone_changes_nothing(kind):
+    scaling = RewardScaling("standardized", statistics="running")
+    bonus = kind(STATES, scaling=scaling) if kind is RandomNetworkDistillation else kind.recommended(scaling=scaling)
+    part = make(bonus=bonus)
+    part(*batch())
+    before, metrics = copy.deepcopy(part.state_dict()), part.metrics()
+    alone = part(*batch(seed=1), learn=False)
+    assert same(part.state_dict(), before)
+    assert part.metrics() == metrics
+    assert torch.equal(part(*batch(seed=1)), alone)
+    assert not same(part.state_dict(), before)
 
 
 def test_the_agent_s_parameters_are_not_its_own():

@@ -11,7 +11,10 @@ from torch import nn
 
 from vcse.bonuses import (
     BonusWarning,
+    EpisodicCounts,
+    FeatureMemory,
     NoBonus,
+    RandomNetworkDistillation,
     RewardConditionalStateEntropy,
     RewardScaling,
     StateEntropy,
@@ -392,7 +395,7 @@ SHAPE = r"must begin with the shape of the rewards, \(16, 3\), got"
         (2, lambda each: each[:, :2], rf"next_observations {SHAPE} \(16, 2, 4\)"),
         (2, with_nan, "the extrinsic critic's targets, computed from rewards and observations, must be finite"),
         (3, lambda each: each.T, rf"terminated {SHAPE} \(3, 16\)"),
-        (4, lambda each: each[0], rf"ended {SHAPE} \(3,\)"),
+        (4, lambda each: each[0], rf"truncated {SHAPE} \(3,\)"),
     ],
 )
 def test_bad_input_is_named_and_changes_nothing(number, change, message, without_type_checks):
@@ -437,14 +440,39 @@ def test_a_weight_that_is_set_later_is_checked_too(beta):
     assert part.beta == 0.5
 
 
-def test_an_episode_that_terminates_ends():
-    observations, rewards, next_observations, terminated, ended = rollout()
-    terminated, ended = torch.zeros_like(terminated), torch.zeros_like(ended)
-    terminated[3, 1] = True
-    part = make()
-    with pytest.raises(ValueError, match=r"^ended must be True wherever terminated is, but is False at 1 of 48 steps"):
-        part(observations, rewards, next_observations, terminated, ended)
-    part(observations, rewards, next_observations, terminated, ended, valid=~terminated)  # that step is not real
+def test_an_episode_that_terminates_ends_whatever_truncated_says():
+    *batch, terminated, ended = rollout()
+    assert terminated.any()
+    assert (ended & ~terminated).any()
+    targets = [learned_targets(make(), *batch, terminated, each)[1] for each in (ended, ended & ~terminated)]
+    assert torch.equal(*targets)
+
+
+@pytest.mark.parametrize(
+    "bonus",
+    [
+        ValueConditionalStateEntropy.recommended(k=3, scaling=RewardScaling("standardized", statistics="running")),
+        StateEntropy(k=3, memory=FeatureMemory(100, 4)),
+        RandomNetworkDistillation(4, environments=3),
+        EpisodicCounts(environments=3),
+    ],
+    ids=lambda bonus: type(bonus).__name__,
+)
+def test_computing_alone_changes_nothing(bonus):
+    critic = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1)).eval()  # in training its values would be others
+    part = make(bonus=bonus, critic=critic)
+    part(*rollout())
+    before, metrics = copy.deepcopy(part.state_dict()), part.metrics()
+    alone = part(*rollout(seed=1), learn=False)
+    assert same(part.state_dict(), before)
+    assert part.metrics() == metrics
+    assert torch.equal(part(*rollout(seed=1)), alone)
+    assert not same(part.state_dict(), before)
+    critic.train()
+    before = copy.deepcopy(part.state_dict())
+    part(*rollout(seed=2), learn=False)
+    assert same(part.state_dict(), before)
+    assert critic.training
 
 
 def test_numpy_arrays_are_refused_with_the_remedy(without_type_checks):

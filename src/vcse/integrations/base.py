@@ -2,7 +2,8 @@
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from vcse.bonuses.base import Bonus, BonusBatch, BonusOutput, check_order, check
 from vcse.bonuses.payments import PaymentMonitor
 from vcse.bonuses.value_conditional import ValueConditionalStateEntropy
 from vcse.estimators.checks import check_all_finite, check_numbers, checks_run
-from vcse.integrations.networks import Observations, Shape, encoder_for
+from vcse.integrations.networks import Observations, Shape, encoder_for, evaluating
 
 BETA = 0.02  # one standard deviation of a standardised bonus, in units of the task's reward
 CHUNK_SIZE = 1024  # observations per forward pass where no gradient is needed
@@ -64,16 +65,28 @@ class BonusPart(nn.Module):
         self._calls = 0
         self._critic_metrics: dict[str, Tensor] = {}  # of the last call; logged as means
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+    def __call__(self, *args: Any, learn: bool = True, **kwargs: Any) -> Tensor:
         """Return beta times the bonus, even if the agent runs in inference mode or with autocast."""
         if any(isinstance(each, np.ndarray) for each in (*args, *kwargs.values())):
             raise ValueError(f"{type(self).__name__} takes tensors, got a NumPy array: pass torch.from_numpy(array)")
         # The extrinsic critic needs gradients, and values in float32: bfloat16 has 8 bits for what tells states apart.
         device = self.optimizer.param_groups[0]["params"][0].device
         check_device(device)
-        with torch.inference_mode(mode=False), torch.autocast(device.type, enabled=False):
-            bonus: Tensor = super().__call__(*args, **kwargs)
+        modes = torch.inference_mode(mode=False), torch.autocast(device.type, enabled=False)
+        with modes[0], modes[1], nullcontext() if learn else self._unchanged():
+            bonus: Tensor = super().__call__(*args, learn=learn, **kwargs)
         return bonus
+
+    @contextmanager
+    def _unchanged(self) -> Iterator[None]:
+        """Compute with a copy of the bonus, in evaluation mode, and keep the metrics."""
+        kept = self.bonus, self.output, self._critic_metrics
+        self.bonus = copy.deepcopy(self.bonus)  # its memory and running statistics change with every call
+        try:
+            with evaluating(self.modules()):
+                yield
+        finally:
+            self.bonus, self.output, self._critic_metrics = kept
 
     @property
     def beta(self) -> float:
@@ -86,7 +99,7 @@ class BonusPart(nn.Module):
         self._beta = beta
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics of the last call, for logging. On CUDA this waits for the device."""
+        """Return the metrics of the last call that learned, for logging. On CUDA this waits for the device."""
         metrics = self._critic_metrics | ({} if self.output is None else self.output.diagnostics())
         return {name: metric.mean().item() for name, metric in metrics.items()}
 
@@ -95,6 +108,7 @@ class BonusPart(nn.Module):
         features: Float[Tensor, "n d"],
         rewards: Float[Tensor, " n"],
         *,
+        learn: bool,
         valid: Bool[Tensor, " n"] | None = None,
         **inputs: Callable[[], Tensor],
     ) -> Float[Tensor, " _"]:
@@ -103,6 +117,7 @@ class BonusPart(nn.Module):
         Args:
             features: In which nearest neighbours are searched.
             rewards: Of the task.
+            learn: Whether the bonus learns, and the monitor sees it.
             valid: Which rows are transitions, if not all: only their bonus is returned, and only they are learned from.
             inputs: Computes, by name, what some bonuses need beside the features. Only what is needed is computed.
         """
@@ -117,6 +132,9 @@ class BonusPart(nn.Module):
             self.output = self.bonus(features, valid=valid, **needed)
             features, rewards = features[valid], rewards[valid]
             needed = {name: each[valid] for name, each in needed.items()}
+        bonus = self.beta * self.output.reward.to(rewards.dtype)
+        if not learn:
+            return bonus
         if self.bonus.learns:  # after the reward is computed: a bonus must not have seen the states that it rewards
             with torch.enable_grad():
                 self._critic_metrics |= self.bonus.learn(BonusBatch(features, **needed))
@@ -124,7 +142,7 @@ class BonusPart(nn.Module):
             self.monitor.beta = self.beta
             self.monitor(self.output, rewards=rewards)
         self._calls += 1
-        return self.beta * self.output.reward.to(rewards.dtype)
+        return bonus
 
     def _learn(self, loss: Float[Tensor, ""]) -> None:
         """Take one optimizer step. The gradient of the loss reaches the extrinsic critic alone."""

@@ -99,6 +99,7 @@ class ReplayBonus(BonusPart):
         terminated: Shaped[Tensor, " n"] | Shaped[Tensor, "n 1"],
         *,
         discount: Float[Tensor, " n"] | Float[Tensor, "n 1"] | None = None,
+        learn: bool = True,
     ) -> Float[Tensor, " n"] | Float[Tensor, "n 1"]:
         """Return beta times the bonus of each state, in the shape of the rewards, and train the extrinsic critic.
 
@@ -109,6 +110,8 @@ class ReplayBonus(BonusPart):
             next_observations: After each action, before any reset.
             terminated: Whether the task terminated; truncation by a time limit does not count.
             discount: γ of each transition if they differ, such as γⁿ for n-step returns.
+            learn: False computes the bonus and changes nothing, for evaluation or logging: the critic, the statistics
+                and the memory of the bonus, and `metrics()` stay as they are. `eval()` does not have this effect.
         """
         shape = rewards.shape
         if len(shape) not in (1, 2) or shape[1:].numel() != 1:
@@ -129,11 +132,13 @@ class ReplayBonus(BonusPart):
             bonus = self._weighted_bonus(
                 self.encoder(observations),
                 rewards,
+                learn=learn,
                 values=lambda: values,
                 actions=lambda: actions,
                 next_features=lambda: self.encoder(next_observations),
             )
-        self._train_critic(observations, actions, targets.to(values.dtype))
+        if learn:
+            self._train_critic(observations, actions, targets.to(values.dtype))
         return bonus.view(shape)
 
     def _train_critic(self, observations: Observations, actions: Tensor, targets: Float[Tensor, " n"]) -> None:
