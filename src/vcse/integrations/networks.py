@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped
@@ -90,16 +89,11 @@ class JoinedTrunk(nn.Module):
         return torch.cat([trunk(observations[name]) for name, trunk in parts], -1)
 
 
-def check_shape(shape: Any) -> None:
-    """Raise ValueError for anything but the shape of one observation, or one shape per name."""
+def trunk_for(shape: Shape) -> Trunk | JoinedTrunk:
+    """Return the trunk for observations of a shape; refuse what is none."""
     for each in shape.values() if isinstance(shape, Mapping) else [shape]:
         if not isinstance(each, tuple | list) or not all(isinstance(size, int) for size in each):
             raise ValueError(f"shape must be a tuple of integers such as (4,), or a dictionary of these, got {shape!r}")
-
-
-def trunk_for(shape: Shape) -> Trunk | JoinedTrunk:
-    """Return the trunk for observations of a shape."""
-    check_shape(shape)
     return JoinedTrunk(shape) if isinstance(shape, Mapping) else Trunk(shape)
 
 

@@ -57,6 +57,7 @@ class ReplayBonus(BonusPart):
         torch.Size([256])
     """
 
+    provides = frozenset(("values", "rewards", "actions", "next_features"))
     # A check takes a good part of a gradient step's time, and before the critic has learned anything its values say
     # nothing about the bonus.
     check_every = 250
@@ -84,10 +85,7 @@ class ReplayBonus(BonusPart):
                 critic = DiscreteQNetwork(shape, actions, seed=seed)
             else:
                 raise ValueError("pass a critic, or shape and action_size, or shape and actions if they are discrete")
-        provides = frozenset(("values", "rewards", "actions", "next_features"))
-        super().__init__(
-            provides, critic, shape, bonus=bonus, encoder=encoder, beta=beta, learning_rate=learning_rate, seed=seed
-        )
+        super().__init__(critic, shape, bonus=bonus, encoder=encoder, beta=beta, learning_rate=learning_rate, seed=seed)
         self.target_critic = copy.deepcopy(critic).requires_grad_(False)
         both = zip(self.target_critic.parameters(), critic.parameters(), strict=True)
         self._target_parameters: list[Tensor] = [target for target, trained in both if trained.requires_grad]

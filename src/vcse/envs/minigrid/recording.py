@@ -40,7 +40,9 @@ def record_grids(
         number = table_map(task)
         fixed_map = None if number is None else MAPS[number]
         task = TASK
-    world = _world(task, seed, full=full)
+    world = ReferenceMiniGrid(task, [seed], full=full, images=True).worlds[0]
+    world.highlight = not full  # what the policy sees is brighter
+    world.tile_size = max(8, MAP_PIXELS // max(world.width, world.height))
     for episode in range(1, episodes + 1):
         # Only the first reset is seeded: later layouts follow from it.
         view = world.reset(seed=seed if episode == 1 else None)[0]
@@ -57,14 +59,6 @@ def record_grids(
             outcome = _outcome(terminated, truncated, return_so_far)
             yield Moment(world.render(), episode, step, return_so_far, outcome)
     world.close()
-
-
-def _world(task: str, seed: int, *, full: bool) -> Any:
-    """Make the world that is rendered."""
-    world = ReferenceMiniGrid(task, [seed], full=full, images=True).worlds[0]
-    world.highlight = not full  # what the policy sees is brighter
-    world.tile_size = max(8, MAP_PIXELS // max(world.width, world.height))
-    return world
 
 
 def _outcome(terminated: bool, truncated: bool, return_so_far: float) -> Outcome:
