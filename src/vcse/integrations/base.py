@@ -99,9 +99,16 @@ class BonusPart(nn.Module):
         self._beta = beta
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics of the last call that learned, for logging. On CUDA this waits for the device."""
-        metrics = self._critic_metrics | ({} if self.output is None else self.output.diagnostics())
-        return {name: metric.mean().item() for name, metric in metrics.items()}
+        """Return the metrics of the last call that learned, for logging: "bonus/mean", "bonus/std", "bonus/beta", ...
+
+        On CUDA this waits for the device, once.
+        """
+        if self.output is None:
+            return {}
+        metrics = self._critic_metrics | self.output.diagnostics()
+        numbers = torch.stack([each.float().mean() for each in metrics.values()]).tolist()
+        named = zip(metrics, numbers, strict=True)
+        return {f"bonus/{name.removeprefix('bonus_')}": number for name, number in named} | {"bonus/beta": self.beta}
 
     def _weighted_bonus(
         self,

@@ -49,7 +49,7 @@ class AgentBonus:
 
     The bonus joins the rewards before advantages or targets are computed; stored rewards stay the task's own. Its state
     is saved and loaded with the agent, as the module "bonus" of its checkpoints, and its metrics are tracked under
-    "Bonus / ".
+    "bonus/".
 
     Args:
         bonus: The bonus, of which each agent uses a copy; `ValueConditionalStateEntropy.recommended()` if not given.
@@ -329,4 +329,4 @@ def _preprocessed(agent: Agent, observations: Tensor) -> Tensor:
 def _track(agent: Agent, part: BonusPart) -> None:
     if agent.write_interval > 0:
         for name, number in part.metrics().items():
-            agent.track_data(f"Bonus / {name}", number)
+            agent.track_data(name, number)
