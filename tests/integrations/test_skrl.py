@@ -337,8 +337,8 @@ def test_more_that_is_not_supported():
 
 def test_several_processes_are_refused(monkeypatch):
     agent = make("ppo")
-    monkeypatch.setattr(type(skrl.config.torch), "is_distributed", property(lambda self: True))
-    with pytest.raises(ValueError, match="distributed training is not supported: each of the 1 processes"):
+    monkeypatch.setattr(type(skrl.config.torch), "world_size", property(lambda self: 4))
+    with pytest.raises(ValueError, match="distributed training is not supported: each of the 4 processes"):
         bonus(1.0).attach(agent)
 
 

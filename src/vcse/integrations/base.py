@@ -72,6 +72,8 @@ class BonusPart(nn.Module):
         # The extrinsic critic needs gradients, and values in float32: bfloat16 has 8 bits for what tells states apart.
         device = self.optimizer.param_groups[0]["params"][0].device
         check_device(device)
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            check_processes(torch.distributed.get_world_size())
         modes = torch.inference_mode(mode=False), torch.autocast(device.type, enabled=False)
         with modes[0], modes[1], nullcontext() if learn else self._unchanged():
             bonus: Tensor = super().__call__(*args, learn=learn, **kwargs)
@@ -175,6 +177,15 @@ def check_device(device: torch.device) -> None:
     """Raise ValueError for a device that lacks what a bonus computes with."""
     if device.type == "mps":
         raise ValueError("a bonus computes in float64, which mps does not have: keep it and its inputs on cpu")
+
+
+def check_processes(count: int) -> None:
+    """Raise ValueError if several processes train one agent."""
+    if count > 1:
+        raise ValueError(
+            f"distributed training is not supported: each of the {count} processes would train an extrinsic critic of "
+            "its own, and they would diverge"
+        )
 
 
 def check_beta(beta: float) -> None:
