@@ -72,10 +72,11 @@ def test_a_time_limit_ends_no_task(ppo, clock):
     times, next_times = rollout.observations.squeeze(-1), rollout.next_observations.squeeze(-1)
     assert torch.equal(next_times, times + 1)  # what was reached, not what the next episode began with
     assert torch.equal(rollout.terminated, rollout.actions.squeeze(-1).bool())
-    assert torch.equal(rollout.ended, rollout.terminated | (next_times == 3))
-    assert (times[1:] == 0).equal(rollout.ended[:-1])
-    assert (rollout.ended & ~rollout.terminated).any()
-    assert len(episodes) == rollout.ended.sum()
+    ended = rollout.terminated | rollout.truncated
+    assert torch.equal(ended, rollout.terminated | (next_times == 3))
+    assert (times[1:] == 0).equal(ended[:-1])
+    assert (ended & ~rollout.terminated).any()
+    assert len(episodes) == ended.sum()
     assert all(each.task_return == each.length and each.terminated <= (each.length <= 3) for each in episodes)
 
 
@@ -111,8 +112,8 @@ def test_numbers_for_tensorboard(ppo, tmp_path, capsys):
     line = f"--task CartPole-v1 --steps 1024 --bonus se --log {tmp_path}"
     ppo.main(tyro.cli(ppo.Args, args=line.split()))
     events = EventAccumulator(str(tmp_path)).Reload()
-    assert {"return", "failed", "value_loss", "bonus_std", "radius_mean"} <= set(events.Tags()["scalars"])
-    assert [each.step for each in events.Scalars("bonus_std")] == [1_024]
+    assert {"return", "failed", "value_loss", "bonus/std", "bonus/radius_mean"} <= set(events.Tags()["scalars"])
+    assert [each.step for each in events.Scalars("bonus/std")] == [1_024]
     capsys.readouterr()
 
 

@@ -1,12 +1,20 @@
 import copy
 import warnings
+from functools import partial
 
 import pytest
 import torch
 from integrations.common import copy_of, no_global_random_numbers, same
 from torch import nn
 
-from vcse.bonuses import BonusWarning, NoBonus, RewardScaling, StateEntropy, ValueConditionalStateEntropy
+from vcse.bonuses import (
+    BonusWarning,
+    NoBonus,
+    RandomNetworkDistillation,
+    RewardScaling,
+    StateEntropy,
+    ValueConditionalStateEntropy,
+)
 from vcse.integrations import QNetwork, ReplayBonus
 
 STATES, ACTIONS = 4, 2
@@ -87,7 +95,7 @@ def test_trailing_axes_of_1_and_numbers_for_flags_are_the_same(without_type_chec
     observations, actions, rewards, next_observations, terminated = batch()
     paid = make()(observations, actions, rewards, next_observations, terminated)
     column = make()(observations, actions, rewards[:, None], next_observations, terminated[:, None].float())
-    assert torch.equal(paid, column)
+    assert torch.equal(paid[:, None], column)  # so that adding it to the rewards is right in either shape
     double = make()(observations, actions.double(), rewards.double(), next_observations, terminated)
     assert double.dtype == torch.float64
     torch.testing.assert_close(double.float(), paid)
@@ -137,6 +145,58 @@ def test_the_critic_s_gradient_reaches_nothing_else():
     assert same(before, copy_of(actor))
 
 
+@pytest.mark.parametrize("column", [False, True])
+def test_discrete_actions_have_a_critic_of_as_many_outputs(column, without_type_checks):
+    observations, _, rewards, next_observations, terminated = batch()
+    actions = torch.arange(32) % 3
+    given = [each[:, None] if column else each for each in (actions, rewards, terminated)]
+    part = ReplayBonus(lambda each: each[:, :3].argmax(-1), (STATES,), actions=3, bonus=Recording())
+    q_values = part.target_critic.layers(observations).detach()
+    assert part(observations, *given[:2], next_observations, given[2]).shape == given[1].shape
+    assert part.critic.layers[-1].out_features == 3
+    assert torch.equal(part.bonus.given["actions"], actions)
+    likeliest = q_values[torch.arange(32), observations[:, :3].argmax(-1)]
+    torch.testing.assert_close(part.bonus.given["values"], likeliest)
+
+
+@pytest.mark.parametrize(
+    ("choices", "actions", "message"),
+    [
+        (
+            {"action_size": 2},
+            torch.arange(32) % 2,
+            r"vectors of 2 numbers, got torch.int64 of shape \(\) each; for discrete",
+        ),
+        (
+            {"action_size": 1},
+            torch.arange(32) % 2,
+            r"vectors of 1 numbers, got torch.int64 of shape \(\) each; for discrete",
+        ),
+        ({"action_size": 3}, torch.rand(32, 2), r"vectors of 3 numbers, got torch.float32 of shape \(2,\) each"),
+        ({"actions": 3}, torch.eye(3)[torch.arange(32) % 3], r"the number of one action each, got shape \(3,\) each"),
+    ],
+)
+def test_actions_that_do_not_fit_the_critic_are_refused(choices, actions, message, without_type_checks):
+    observations, _, rewards, next_observations, terminated = batch()
+    part = ReplayBonus(lambda each: actions.repeat(2, *[1] * (actions.ndim - 1)), (STATES,), **choices)
+    with pytest.raises(ValueError, match=f"^actions must be {message}"):
+        part(observations, actions, rewards, next_observations, terminated)
+
+
+@pytest.mark.parametrize("kind", [RandomNetworkDistillation, ValueConditionalStateEntropy])
+def test_computing_alone_changes_nothing(kind):
+    scaling = RewardScaling("standardized", statistics="running")
+    bonus = kind(STATES, scaling=scaling) if kind is RandomNetworkDistillation else kind.recommended(scaling=scaling)
+    part = make(bonus=bonus)
+    part(*batch())
+    before, metrics = copy.deepcopy(part.state_dict()), part.metrics()
+    alone = part(*batch(seed=1), learn=False)
+    assert same(part.state_dict(), before)
+    assert part.metrics() == metrics
+    assert torch.equal(part(*batch(seed=1)), alone)
+    assert not same(part.state_dict(), before)
+
+
 def test_the_agent_s_parameters_are_not_its_own():
     actor = nn.Linear(STATES, ACTIONS)
     part = make(policy=actor)
@@ -164,15 +224,34 @@ def test_parameters_that_are_frozen_stay_and_statistics_follow_at_once():
     torch.testing.assert_close(target, before[2] + 0.005 * (weight - before[2]))
 
 
-def test_gradients_and_inference_mode_of_the_agent_do_not_matter():
+def test_gradients_inference_mode_and_autocast_of_the_agent_do_not_matter():
     paid = []
-    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+    for mode in (
+        torch.enable_grad,
+        torch.no_grad,
+        torch.inference_mode,
+        partial(torch.autocast, "cpu", torch.bfloat16),
+    ):
         part = make()
         with mode():
             given = batch()
             paid.append((part(*given).clone(), part(*given).clone(), part.state_dict()))
-    assert same(paid[0], paid[1])
-    assert same(paid[0], paid[2])
+    assert all(same(paid[0], each) for each in paid[1:])
+
+
+def test_a_policy_that_autocasts_by_itself_does_not_round_the_values():
+    seen = []
+
+    class Seeing(QNetwork):
+        def forward(self, observations, actions):
+            seen.append(actions.dtype)
+            return super().forward(observations, actions)
+
+    actor = nn.Linear(STATES, ACTIONS)
+    part = make(policy=lambda each: actor(each).bfloat16(), critic=Seeing((STATES,), ACTIONS))
+    part(*batch())
+    assert seen == [torch.float32, torch.float32]
+    assert len(part.output.values.unique()) == 32
 
 
 def test_what_it_is_given_stays_as_it_is():
@@ -220,7 +299,8 @@ def test_metrics_are_numbers_of_the_critic_and_the_bonus():
     part = make()
     part(*batch())
     metrics = part.metrics()
-    assert {"extrinsic_critic_loss", "extrinsic_q_mean", "bonus_mean", "radius_mean"} <= metrics.keys()
+    wanted = {"bonus/extrinsic_critic_loss", "bonus/extrinsic_q_mean", "bonus/mean", "bonus/radius_mean", "bonus/beta"}
+    assert wanted <= metrics.keys()
     assert all(isinstance(each, float) for each in metrics.values())
 
 
@@ -234,6 +314,7 @@ SHAPE = r"must begin with the shape of the rewards, \(32,\), got"
         (0, lambda each: each * torch.inf, "features must be finite, but 128 of its 128 entries"),
         (1, lambda each: each[:5], rf"actions {SHAPE} \(5, 2\)"),
         (2, lambda each: each * torch.nan, "rewards must be finite, but 32 of its 32 entries are NaN or infinite"),
+        (2, lambda each: each.view(16, 2), r"rewards must have shape \[n\] or \[n, 1\], got \(16, 2\)"),
         (2, lambda each: each.int(), "rewards must be a floating-point tensor, got torch.int32"),
         (3, lambda each: each[:, 1:], r"next_observations have shape \(32, 3\), but observations have shape \(32, 4\)"),
         (3, lambda each: each * torch.nan, "the extrinsic critic's targets, computed from rewards and observations,"),
@@ -263,6 +344,7 @@ def test_too_few_states_are_refused_with_the_numbers_and_change_nothing():
         ({"beta": float("inf")}, "beta must be finite and not negative, got inf"),
         ({"shape": None}, "pass a critic, or shape and action_size"),
         ({"action_size": None}, "pass a critic, or shape and action_size"),
+        ({"actions": 2}, "pass a critic, or shape and action_size, or shape and actions if they are discrete"),
         ({"shape": None, "critic": nn.Linear(4, 1)}, "pass an encoder, or the shape of an observation"),
     ],
 )

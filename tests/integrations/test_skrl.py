@@ -98,6 +98,15 @@ def test_the_extrinsic_critic_learns_of_the_task_s_rewards_alone(bootstrap):
     torch.testing.assert_close(learned[0], (values + advantages).flatten())
 
 
+@pytest.mark.parametrize(("epochs", "changes"), [(0, False), (1, True)])
+def test_a_critic_may_be_left_as_it_is(epochs, changes):
+    agent = make("ppo", 1.0, pays=lambda beta: bonus(beta, epochs=epochs))
+    before = copy_of(agent.part.critic)
+    play(agent, transitions(STEPS))
+    assert agent.part.epochs == epochs
+    assert same(before, copy_of(agent.part.critic)) != changes
+
+
 def test_rewards_of_the_environment_are_not_changed_in_place():
     agent = make("ppo", 1.0, time_limit_bootstrap=True)
     agent.init()
@@ -206,8 +215,8 @@ def test_a_checkpoint_without_a_bonus_is_loaded_all_the_same(tmp_path):
 def test_numbers_are_tracked(kind, tmp_path):
     experiment = {"write_interval": 1000, "checkpoint_interval": 0, "directory": str(tmp_path)}
     agent = play(make(kind, 1.0, experiment=experiment), transitions(STEPS))
-    tracked = {name for name in agent.tracking_data if name.startswith("Bonus / ")}
-    assert {"Bonus / bonus_mean", "Bonus / extrinsic_critic_loss"} <= tracked
+    tracked = {name for name in agent.tracking_data if name.startswith("bonus/")}
+    assert {"bonus/mean", "bonus/beta", "bonus/extrinsic_critic_loss"} <= tracked
     agent.writer.close()
 
 
@@ -328,8 +337,8 @@ def test_more_that_is_not_supported():
 
 def test_several_processes_are_refused(monkeypatch):
     agent = make("ppo")
-    monkeypatch.setattr(type(skrl.config.torch), "is_distributed", property(lambda self: True))
-    with pytest.raises(ValueError, match="distributed training is not supported: each of the 1 processes"):
+    monkeypatch.setattr(type(skrl.config.torch), "world_size", property(lambda self: 4))
+    with pytest.raises(ValueError, match="distributed training is not supported: each of the 4 processes"):
         bonus(1.0).attach(agent)
 
 

@@ -20,7 +20,7 @@ from vcse.integrations.base import (
     concatenated,
     detached,
 )
-from vcse.integrations.networks import Observations, QNetwork, Shape
+from vcse.integrations.networks import DiscreteQNetwork, Observations, QNetwork, Shape
 
 
 class ReplayBonus(BonusPart):
@@ -33,13 +33,14 @@ class ReplayBonus(BonusPart):
         policy: Computes the agent's actions without exploration: the mean, or the most likely action.
         shape: Of one observation: [size], [height, width, channels] or [channels, height, width]; for dictionaries of
             observations, one shape per name. Not needed if `critic` and `encoder` are given.
-        action_size: Dimensions of an action. Not needed if `critic` is given.
+        action_size: Dimensions of an action, if they are continuous. Not needed if `critic` is given.
+        actions: Number of actions, if they are discrete, in place of `action_size`.
         bonus: The bonus; `ValueConditionalStateEntropy.recommended()` if not given.
         beta: The weight of the bonus.
         encoder: Computes the features in which nearest neighbours are searched. If not given, small vectors are their
             own features, and a `RandomEncoder` encodes all else.
         critic: The extrinsic critic: computes Q-values of observations and actions, `[n]` or `[n, 1]`. A `QNetwork` if
-            not given.
+            not given, or a `DiscreteQNetwork`.
         discount: γ of the agent.
         target_rate: Of the extrinsic target critic (τ).
         learning_rate: Of the extrinsic critic.
@@ -67,6 +68,7 @@ class ReplayBonus(BonusPart):
         shape: Shape | None = None,
         action_size: int | None = None,
         *,
+        actions: int | None = None,
         bonus: Bonus | None = None,
         beta: float = BETA,
         encoder: nn.Module | None = None,
@@ -77,16 +79,19 @@ class ReplayBonus(BonusPart):
         seed: int = 0,
     ) -> None:
         if critic is None:
-            if shape is None or action_size is None:
-                raise ValueError("pass a critic, or shape and action_size")
-            critic = QNetwork(shape, action_size, seed=seed)
+            if shape is not None and action_size is not None and actions is None:
+                critic = QNetwork(shape, action_size, seed=seed)
+            elif shape is not None and actions is not None and action_size is None:
+                critic = DiscreteQNetwork(shape, actions, seed=seed)
+            else:
+                raise ValueError("pass a critic, or shape and action_size, or shape and actions if they are discrete")
         super().__init__(critic, shape, bonus=bonus, encoder=encoder, beta=beta, learning_rate=learning_rate, seed=seed)
         self.target_critic = copy.deepcopy(critic).requires_grad_(False)
         both = zip(self.target_critic.parameters(), critic.parameters(), strict=True)
         self._target_parameters: list[Tensor] = [target for target, trained in both if trained.requires_grad]
         self._has_buffers = any(True for _ in critic.buffers())
         self._policy = [policy]  # in a list, so that the agent's parameters do not become this module's
-        self.discount, self.target_rate = discount, target_rate
+        self.discount, self.target_rate, self.is_discrete = discount, target_rate, actions is not None
 
     def forward(
         self,
@@ -97,18 +102,26 @@ class ReplayBonus(BonusPart):
         terminated: Shaped[Tensor, " n"] | Shaped[Tensor, "n 1"],
         *,
         discount: Float[Tensor, " n"] | Float[Tensor, "n 1"] | None = None,
-    ) -> Float[Tensor, " n"]:
-        """Return beta times the bonus of each state, and train the extrinsic critic.
+        learn: bool = True,
+    ) -> Float[Tensor, " n"] | Float[Tensor, "n 1"]:
+        """Return beta times the bonus of each state, in the shape of the rewards, and train the extrinsic critic.
 
         Args:
             observations: `[n, ...]`.
-            actions: `[n, ...]`.
-            rewards: Of the task, without the bonus.
+            actions: `[n, ...]`; discrete ones `[n]` or `[n, 1]`.
+            rewards: Of the task, without the bonus: `[n]`, or `[n, 1]` as many replay buffers have them.
             next_observations: After each action, before any reset.
             terminated: Whether the task terminated; truncation by a time limit does not count.
             discount: γ of each transition if they differ, such as γⁿ for n-step returns.
+            learn: False computes the bonus and changes nothing, for evaluation or logging: the critic, the statistics
+                and the memory of the bonus, and `metrics()` stay as they are. `eval()` does not have this effect.
         """
+        shape = rewards.shape
+        if len(shape) not in (1, 2) or shape[1:].numel() != 1:
+            raise ValueError(f"rewards must have shape [n] or [n, 1], got {tuple(shape)}")
         rewards, actions = detached(rewards).reshape(-1), detached(actions)
+        if self.is_discrete and actions.ndim > 1:
+            actions = actions.squeeze(-1)
         not_terminated = 1 - terminated.reshape(-1).float()
         gamma = self.discount if discount is None else discount.reshape(-1)
         check_rewards(rewards)
@@ -116,19 +129,22 @@ class ReplayBonus(BonusPart):
         observations, next_observations = (apply(detached, each) for each in (observations, next_observations))
         with torch.no_grad():
             both = concatenated(observations, next_observations)
-            values, next_values = self.target_critic(both, self._policy[0](both)).reshape(2, -1)
+            # A policy may autocast by itself: its actions get the type of those in the batch.
+            values, next_values = self.target_critic(both, self._policy[0](both).to(actions.dtype)).reshape(2, -1)
             targets = rewards + gamma * not_terminated * next_values
             check_targets(targets)
             # Before the critic learns: a batch that the bonus refuses must not have changed the critic.
             bonus = self._weighted_bonus(
                 self.encoder(observations),
                 rewards,
+                learn=learn,
                 values=lambda: values,
                 actions=lambda: actions,
                 next_features=lambda: self.encoder(next_observations),
             )
-        self._train_critic(observations, actions, targets.to(values.dtype))
-        return bonus
+        if learn:
+            self._train_critic(observations, actions, targets.to(values.dtype))
+        return bonus.view(shape)
 
     def _train_critic(self, observations: Observations, actions: Tensor, targets: Float[Tensor, " n"]) -> None:
         """Take one gradient step, and update the target critic."""

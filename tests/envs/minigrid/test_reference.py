@@ -555,7 +555,9 @@ class TestChoice:
             tasks.make_environments(["minigrid/LavaGapS7"], Making())
 
     def test_envpool_does_not_show_the_whole_map(self):
-        with pytest.raises(ValueError, match="backend envpool does not show the whole map of minigrid-full/LavaGapS7: use minigrid"):
+        with pytest.raises(
+            ValueError, match="backend envpool does not show the whole map of minigrid-full/LavaGapS7: use minigrid"
+        ):
             make("LavaGapS7", [0], shown="map", backend="envpool")
 
     def test_auto_takes_envpool_and_says_when_it_cannot(self, monkeypatch, capsys):
