@@ -59,6 +59,14 @@ def test_every_task_with_every_bonus_and_seed_is_a_run(tmp_path, capsys):
     assert re.match(r"2 tasks, a2c, 8 runs: 48 of 48 frames, [\d,]+ frames/s, success none .* bonus none 0 vcse", last)
 
 
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_runs_note_the_command_that_trained_them_in_this_process_or_another(tmp_path, jobs, without_type_checks):
+    arguments = ["train", "--task", TASK, "--bonus", "none", "--seeds", "2", *SMALL, "--out", str(tmp_path), "--quiet"]
+    assert main([*arguments, "--jobs", jobs]) == 0
+    commands = [json.loads(path.read_text())["command"] for path in tmp_path.rglob("meta.json")]
+    assert commands == [[*arguments, "--jobs", jobs]] * 2
+
+
 def test_what_is_asked_for_is_what_is_configured(tmp_path):
     deviations = ["--reading", "clean", "--k", "4", "--beta", "0.1", "--injection", "after_gae", "--method", "mine"]
     assert train(tmp_path, "--quiet", *deviations, bonus="vcse") == 0

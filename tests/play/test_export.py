@@ -167,6 +167,7 @@ def test_of_an_unfinished_run_the_frames_are_those_that_it_had(tmp_path, walk):
         (["study", "run", "minigrid", "--out=/home/me"], ["| command | `vcse study run minigrid` |"]),
         (["resume", "/home/me", "--frames", "1M"], []),
         (["-q", "/home/me/test.py"], []),
+        (None, []),
     ],
 )
 def test_of_whoever_ran_it_nothing_is_told(tmp_path, walk, command, told):

@@ -256,7 +256,9 @@ def test_words_from_run_directories_cannot_become_a_script(tmp_path):
         path = make_run(out, f"m{seed}", seed, [0.1, 0.5], note=evil)
         config = json.loads((path / "config.json").read_text())
         (path / "config.json").write_text(json.dumps(config | {"method": evil, "task": f"minigrid/{evil}"}))
-        (path / "meta.json").write_text(json.dumps({"commit": evil, "device": evil, "vcse": evil, "command": [evil]}))
+        (path / "meta.json").write_text(
+            json.dumps({"commit": evil, "device": evil, "vcse": evil, "command": ["train", evil]})
+        )
     (out / evil.replace("/", "")).mkdir()
     (out / evil.replace("/", "") / "config.json").write_text("{")
     text = write_report(out, tmp_path / "report").read_text()
@@ -431,6 +433,17 @@ def test_all_commands_are_shown(tmp_path):
     (tmp_path / "study" / "study.json").write_text(json.dumps(content | {"command": "vcse one\nvcse two"}))
     shown = re.findall("<pre>(.*)</pre>", write_report(tmp_path / "study").read_text())
     assert [re.sub("</?span>", "", each) for each in shown] == ["vcse one", "vcse two"]
+
+
+def test_what_is_no_command_of_ours_is_not_shown_as_one(tmp_path):
+    noted = [["train", "minigrid"], ["-f", "/home/someone/kernel-123.json"], ["/home/someone/script.py"], [], None]
+    for seed, arguments in enumerate(noted):
+        path = make_run(tmp_path, "vcse", seed, [0.5])
+        (path / "meta.json").write_text(json.dumps({"command": arguments}))
+    text = write_report(tmp_path).read_text()
+    shown = re.findall("<pre>(.*)</pre>", text)
+    assert [re.sub("</?span>", "", each) for each in shown] == ["vcse train minigrid"]
+    assert "someone" not in text
 
 
 def test_tasks_of_every_command_are_judged(tmp_path):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from vcse import __version__
 from vcse.cli.verbs import NamedVerb, run_verb
+from vcse.runs.command import executing
 from vcse.runs.stopping import StoppedError
 
 # Where each verb is, and the first line of its docstring; its module is imported once it is asked for.
@@ -61,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and give its exit status: 0, 1 where it could not do its work, 2 for what cannot be parsed."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        status = _run(arguments)
+        with executing(arguments):
+            status = _run(arguments)
         sys.stdout.flush()
     except (ValueError, RuntimeError, OSError) as error:
         if isinstance(error, BrokenPipeError) and _reader_has_left():

@@ -34,6 +34,7 @@ from vcse.launch.cohorts import (
     unfinished_runs,
     warn_of,
 )
+from vcse.runs.command import current_command, executing
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import done_frame
 from vcse.runs.divergence import Diverged, DivergedError
@@ -128,7 +129,7 @@ def start_job(configs: Sequence[RunConfig], out: Path, settings: dict[str, Any])
     """Train runs in a process of their own, which stops when this one dies."""
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(theirs, list(configs), out, settings))
+    process = context.Process(target=_work, args=(theirs, list(configs), out, settings, current_command()))
     with _deaf_to_ctrl_c():
         process.start()
     theirs.close()
@@ -262,11 +263,14 @@ class PipeProgress(TrainingProgress):
         self.had |= dict.fromkeys(self.cohort, frame)
 
 
-def _work(messages: Connection, configs: list[RunConfig], out: Path, settings: dict[str, Any]) -> None:
+def _work(
+    messages: Connection, configs: list[RunConfig], out: Path, settings: dict[str, Any], command: list[str] | None
+) -> None:
     """Train, in a process of its own."""
     threading.Thread(target=_stop_with_parent, args=(messages,), daemon=True).start()
     try:
-        train_runs(configs, out, progress=PipeProgress(messages, configs, out), **settings)
+        with executing(command):
+            train_runs(configs, out, progress=PipeProgress(messages, configs, out), **settings)
     except StoppedError as error:
         raise SystemExit(128 + error.number) from None
     except (ValueError, RuntimeError, OSError) as error:

@@ -133,8 +133,8 @@ def _public_meta(run: Path) -> dict[str, Any]:
     """Return what a run's `meta.json` says, without folders and machines of whoever ran it."""
     path = run / "meta.json"
     meta = json.loads(path.read_text()) if path.exists() else {}
-    command = meta.pop("command", [])
-    if command[:1] in (["train"], ["study"]):  # else it was begun from Python, or began elsewhere
+    command = meta.pop("command", None) or [""]
+    if command[0] in ("train", "study"):  # else it was begun from Python, or began elsewhere
         meta["command"] = _without_out(command)
     return {name: each for name, each in meta.items() if name not in PRIVATE_META}
 

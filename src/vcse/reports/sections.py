@@ -41,6 +41,7 @@ from vcse.reports.verdicts import (
     outcome,
     waits_for_episodes,
 )
+from vcse.runs.command import TRAINING_VERBS
 from vcse.runs.config import flat
 from vcse.runs.formatting import counted
 from vcse.studies.catalog import study
@@ -415,8 +416,8 @@ def _shown(value: Any) -> str:
 
 def _commands(runs: Sequence[GatheredRun]) -> list[str]:
     """Return what the runs were made by; some may have been trained by one command and made longer by another."""
-    commands = (run.meta.get("command") for run in runs)
-    return list(dict.fromkeys(f"vcse {shlex.join(map(str, each))}" for each in commands if each))
+    commands = [command for run in runs if (command := run.meta.get("command")) and command[0] in TRAINING_VERBS]
+    return list(dict.fromkeys(f"vcse {shlex.join(map(str, each))}" for each in commands))
 
 
 def _ordered(found: Iterable[str], wanted: Sequence[str]) -> list[str]:

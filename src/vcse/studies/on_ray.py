@@ -13,6 +13,7 @@ from typing import Any
 
 from vcse.extras import install
 from vcse.launch.cohorts import StoppedError, stop_on_signals, train_runs, unfinished_runs
+from vcse.runs.command import current_command, executing
 from vcse.runs.config import RunConfig
 from vcse.runs.divergence import DivergedError
 from vcse.runs.progress import TrainingProgress
@@ -54,7 +55,7 @@ def run_on_ray(
 
     def start(number: int) -> None:
         attempts[number] += 1
-        running[train.remote(list(cohorts[number]), place, device)] = number
+        running[train.remote(list(cohorts[number]), place, device, current_command())] = number
 
     try:
         with stop_on_signals(say_stopping) as stopped:
@@ -121,10 +122,11 @@ def connect(address: str) -> None:
         raise RuntimeError(f"--ray {address}: no cluster there ({first})") from error
 
 
-def _train(configs: list[RunConfig], out: Path, device: str) -> None:
+def _train(configs: list[RunConfig], out: Path, device: str, command: list[str] | None) -> None:
     """Train a cohort, on whichever node this runs."""
     wait_until_free([out / config.name for config in configs], LOST_NODE_SECONDS)
-    train_runs(configs, out, device=device, threads=1, progress=TrainingProgress(quiet=True))
+    with executing(command):
+        train_runs(configs, out, device=device, threads=1, progress=TrainingProgress(quiet=True))
 
 
 def _failure(ray: Any, reference: Any) -> Exception | None:
