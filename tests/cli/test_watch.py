@@ -283,25 +283,47 @@ def test_an_agent_without_a_world_model_imagines_nothing(tmp_path):
     assert not list(path.glob("imagination.*"))
 
 
-def test_an_mp4_needs_its_package_and_gets_every_image(tmp_path, monkeypatch):
+def test_an_mp4_needs_its_package(tmp_path, monkeypatch):
     path = make_run(tmp_path)
-    with monkeypatch.context() as without:
-        without.setattr("importlib.util.find_spec", lambda name: None if name == "imageio_ffmpeg" else object())
-        with pytest.raises(RuntimeError, match=r"imageio-ffmpeg, which writes \.mp4, is not installed: pip install"):
-            watch(path, out=tmp_path / "film.mp4")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "imageio_ffmpeg" else object())
+    with pytest.raises(RuntimeError, match=r"imageio-ffmpeg, which writes \.mp4, is not installed: pip install"):
+        watch(path, out=tmp_path / "film.mp4")
 
-    written, opened = [], {}
 
-    def write_frames(file, size, **settings):
-        opened.update(file=file, size=size, **settings)
-        while True:
-            written.append((yield))
+@pytest.fixture
+def ffmpeg(tmp_path, monkeypatch):
+    """In the place of ffmpeg, a program that writes what it is given, and how it was called; it fails if told to."""
+    program = tmp_path / "bin" / "ffmpeg"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import os, sys\n"
+        "out = open(sys.argv[-1], 'wb')\n"
+        "out.write(' '.join(sys.argv[1:-1]).encode() + b'|' + sys.stdin.buffer.read())\n"
+        "sys.exit(os.environ.get('FAILURE') and 'No space left on device\\nand more')\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", SimpleNamespace(get_ffmpeg_exe=lambda: str(program)))
 
-    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", SimpleNamespace(write_frames=write_frames))
+
+@pytest.mark.usefixtures("ffmpeg")
+def test_an_mp4_gets_every_image(tmp_path):
     images = [Image.new("RGB", (4, 2), (step, 0, 0)) for step in range(3)]
-    write_film(tmp_path / "film.mp4", images, [False, False, True], 5)
-    assert (opened["size"], opened["fps"]) == ((4, 2), 5)
-    assert written == [bytes([0, 0, 0] * 8), bytes([1, 0, 0] * 8), *[bytes([2, 0, 0] * 8)] * 6]  # the end stays 1.2 s
+    write_film(tmp_path / "films" / "film.mp4", images, [False, False, True], 5)
+    asked, _, pixels = (tmp_path / "films" / "film.mp4").read_bytes().partition(b"|")
+    assert b"-pix_fmt rgb24 -s 4x2 -r 5 -i - -f mp4 " in asked
+    assert pixels == bytes([0, 0, 0] * 8) + bytes([1, 0, 0] * 8) + bytes([2, 0, 0] * 8) * 6  # the end stays 1.2 s
+
+
+@pytest.mark.usefixtures("ffmpeg")
+def test_an_mp4_that_fails_leaves_the_one_before(tmp_path, monkeypatch):
+    film, images = tmp_path / "film.mp4", [Image.new("RGB", (4, 2))]
+    film.write_text("the one before")
+    monkeypatch.setenv("FAILURE", "1")
+    with pytest.raises(RuntimeError, match=r"film\.mp4: ffmpeg failed: No space left on device$"):
+        write_film(film, images, [True], 5)
+    assert film.read_text() == "the one before"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["bin", "film.mp4"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ import os
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -46,6 +47,19 @@ def test_that_nobody_is_left_to_talk_to_is_noticed(spins):
     with pytest.raises(EOFError):
         _read(here, spins=spins)
     here.close()
+
+
+def test_environments_that_were_built_before_one_that_fails_are_closed():
+    closed = []
+
+    def build(name):
+        if name == "toy/bad":
+            raise RuntimeError("no robot")
+        return SimpleNamespace(constants={}, close=lambda: closed.append(name))
+
+    with pytest.raises(RuntimeError, match=r"^environment 2 \(toy/bad\) failed: RuntimeError: no robot$"):
+        Batch(["toy/a", "toy/b", "toy/bad"], build, action_size=1, seen=("seen", np.float32), processes=1)
+    assert sorted(closed) == ["toy/a", "toy/b"]
 
 
 @pytest.mark.parametrize("spins", [False, True])

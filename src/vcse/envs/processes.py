@@ -216,13 +216,16 @@ class _InThisProcess:
         self._plan = plan
         self._columns = {column: table[column] for column in plan.row.names or ()}
         self._environments: dict[int, Environment] = {}
-        for place in places:
-            try:
-                environment = self._environments[place] = plan.build(plan.names[place])
-                for column, constant in environment.constants.items():
-                    self._columns[column][place] = constant
-            except Exception as error:
-                raise plan.failure(place, error) from error
+        with contextlib.ExitStack() as built:  # those before one that fails are closed
+            for place in places:
+                try:
+                    environment = self._environments[place] = plan.build(plan.names[place])
+                    built.callback(environment.close)
+                    for column, constant in environment.constants.items():
+                        self._columns[column][place] = constant
+                except Exception as error:
+                    raise plan.failure(place, error) from error
+            self.close = built.pop_all().close  # of every environment
         self._ordered = b""
 
     def order(self, what: bytes) -> None:
@@ -237,11 +240,6 @@ class _InThisProcess:
                 do(place, environment)
             except Exception as error:
                 raise self._plan.failure(place, error) from error
-
-    def close(self) -> None:
-        """Close every environment."""
-        for environment in self._environments.values():
-            environment.close()
 
     def _reset(self, place: int, environment: Environment) -> None:
         seed = int(self._columns["seed"][place])

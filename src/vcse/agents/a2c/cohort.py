@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Hashable, Sequence
+from contextlib import ExitStack, closing
 from typing import Any
 
 import numpy as np
@@ -342,14 +343,16 @@ class A2CCohort(Lockstep[A2CSettings]):
             bounds.insert(1, len(tasks) // 2)
         threads = max(1, 2 * self.threads // (len(bounds) - 1))  # half of the groups act while the others are stepped
         groups = []
-        for start, stop in itertools.pairwise(bounds):
-            mine = self.configs[start:stop]
-            seeds = [
-                config.seed + ENVIRONMENT_SEED_STRIDE * environment
-                for config in mine
-                for environment in range(self.common.environments)
-            ]
-            making = Making(seeds=seeds, backend=mine[0].backend, threads=threads)
-            environments = make_environments([mine[0].task] * len(seeds), making)
-            groups.append(Group(slice(start, stop), environments))
+        with ExitStack() as made:  # closes those of the groups before one that fails
+            for start, stop in itertools.pairwise(bounds):
+                mine = self.configs[start:stop]
+                seeds = [
+                    config.seed + ENVIRONMENT_SEED_STRIDE * environment
+                    for config in mine
+                    for environment in range(self.common.environments)
+                ]
+                making = Making(seeds=seeds, backend=mine[0].backend, threads=threads)
+                environments = made.enter_context(closing(make_environments([mine[0].task] * len(seeds), making)))
+                groups.append(Group(slice(start, stop), environments))
+            made.pop_all()
         return groups
