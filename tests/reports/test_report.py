@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from requirements import CHROMIUM, needs_chromium
 
 from vcse.agents.a2c.settings import a2c_settings
 from vcse.reports.archive import write_archive
@@ -31,7 +32,6 @@ from vcse.studies.study import Claim, narrowed
 
 LAVA, EMPTY = "minigrid/LavaGapS7", "minigrid/Empty-16x16"
 CROSSING = f"minigrid-table/SimpleCrossingS9N1-map{CROSSED_MAP}"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def make_run(out, method, seed, success, *, task=LAVA, frames=None, column="success_rate", visits=None, **config):
@@ -813,7 +813,7 @@ def drawn_paths(dom, kind="middle"):
     return [dict(re.findall(r'([\w-]+)="([^"]*)"', tag)) for tag in re.findall(rf'<path class="{kind}[^>]*>', dom)]
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+@needs_chromium
 def test_a_browser_draws_the_curves_and_shows_their_numbers(tmp_path):
     page = write_report(make_study(tmp_path / "runs"))
     profile = tmp_path / "profile"
@@ -841,7 +841,7 @@ def test_a_browser_draws_the_curves_and_shows_their_numbers(tmp_path):
     assert image.stat().st_size > 20_000
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+@needs_chromium
 def test_a_browser_draws_single_runs_and_saves_what_it_shows_as_svg(tmp_path):
     page = write_report(make_study(tmp_path / "runs", seeds=3))
     options, profile = ["--dump-dom"], tmp_path / "profile"
@@ -865,7 +865,7 @@ def test_a_browser_draws_single_runs_and_saves_what_it_shows_as_svg(tmp_path):
     assert drawn_paths(dump(page, fragment="#runs=off", options=options, profile=profile), "run") == []
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+@needs_chromium
 def test_a_browser_draws_a_point_where_there_is_no_line(tmp_path):
     make_run(tmp_path / "runs", "vcse", 0, [0.5])
     make_run(tmp_path / "runs", "se", 0, [0.1, 0.4])
@@ -873,7 +873,7 @@ def test_a_browser_draws_a_point_where_there_is_no_line(tmp_path):
     assert re.findall(r'<circle class="point"[^>]* data-method="(\w+)"', dom) == ["vcse"]
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+@needs_chromium
 def test_a_browser_says_where_there_is_nothing_to_draw(tmp_path):
     path = make_run(tmp_path / "runs", "vcse", 0, [1.0])
     profile = tmp_path / "profile"
@@ -885,7 +885,7 @@ def test_a_browser_says_where_there_is_nothing_to_draw(tmp_path):
     assert ">100%</text>" in empty
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+@needs_chromium
 def test_a_browser_names_lines_by_numbers_where_names_do_not_fit(tmp_path):
     names = [f"vcse-beta-{number}" for number in range(7)]
     for name in names:
@@ -896,7 +896,7 @@ def test_a_browser_names_lines_by_numbers_where_names_do_not_fit(tmp_path):
     assert len(drawn_paths(dom, "leader")) == 6  # all end at 100 %, and one label stands there
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+@needs_chromium
 def test_a_browser_says_that_no_run_ever_succeeded(tmp_path):
     for seed in range(3):
         make_run(tmp_path / "runs", "vcse", seed, [0.0, 0.0])
@@ -905,7 +905,7 @@ def test_a_browser_says_that_no_run_ever_succeeded(tmp_path):
     assert ">100%</text>" in dom  # and not an axis that ends at 5 %
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+@needs_chromium
 def test_a_browser_dots_a_line_where_some_runs_have_ended(tmp_path):
     make_run(tmp_path / "runs", "vcse", 0, [0.1, 0.2, 0.3, 0.4])
     make_run(tmp_path / "runs", "vcse", 1, [0.1, 0.2, 0.3], frames=[25_000, 50_000, 75_000])
