@@ -20,8 +20,8 @@ TRAINED = (1.0, dict.fromkeys(("env", "act", "update"), 1 / 3), "egl")  # what a
 def _short(monkeypatch):
     """Little is measured, of tiny networks, after few frames."""
     monkeypatch.setattr(drqv2, "SEED_FRAMES", 80)
-    settings = drqv2.drqv2_settings
-    monkeypatch.setattr(drqv2, "drqv2_settings", lambda bonus, **asked: settings(bonus, hidden_units=16, **asked))
+    run_configs = drqv2.run_configs
+    monkeypatch.setattr(drqv2, "run_configs", lambda *case, **asked: run_configs(*case, hidden_units=16, **asked))
     monkeypatch.setattr(training, "time", SimpleNamespace(perf_counter=time.process_time))
 
 
@@ -43,14 +43,14 @@ def test_rows_say_what_was_measured_and_what_drew_it_and_their_shares_add_up():
 
 @pytest.mark.usefixtures("without_type_checks")
 def test_a_case_without_a_plain_one_is_held_against_nothing(monkeypatch):
-    monkeypatch.setattr(drqv2, "_train", lambda *_: TRAINED)
+    monkeypatch.setattr(drqv2, "train_on_images", lambda *_: TRAINED)
     [alone] = measure("cpu", [Case(TASK, "vcse", "fast", 16)], threads=1, seconds=0.02)
     assert math.isnan(alone.times_plain)
 
 
 @pytest.mark.usefixtures("without_type_checks")
 def test_the_command_prints_flat_rows_or_a_table(capsys, monkeypatch):
-    monkeypatch.setattr(drqv2, "_train", lambda *_: TRAINED)
+    monkeypatch.setattr(drqv2, "train_on_images", lambda *_: TRAINED)
     monkeypatch.setattr(drqv2, "CPU_CASES", (Case(TASK, "none", "fast", 16),))
     command = ["bench", "drqv2", "--device", "cpu", "--seconds", "0.02"]
     assert main([*command, "--json"]) == 0

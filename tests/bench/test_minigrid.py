@@ -7,7 +7,6 @@ from vcse.bench.minigrid import Case, measure
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
     monkeypatch.setattr(minigrid, "WARM_UP_UPDATES", 1)
-    monkeypatch.setattr(minigrid, "SHARE_UPDATES", 1)
 
 
 def shares(row):

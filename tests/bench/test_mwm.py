@@ -36,7 +36,7 @@ def _short(monkeypatch, without_type_checks):
 
 @pytest.fixture
 def _untrained(monkeypatch):
-    monkeypatch.setattr(mwm, "_train", lambda *_: TRAINED)
+    monkeypatch.setattr(mwm, "train_on_images", lambda *_: TRAINED)
 
 
 @needs_gl

@@ -13,18 +13,16 @@ import torch
 from vcse.agents import agent_entry
 from vcse.agents.drqv2.agent import NOISE_SAMPLES, SHIFT_SAMPLES, DrQv2, DrQv2Spec
 from vcse.agents.drqv2.cohort import DrQv2Cohort
-from vcse.agents.drqv2.settings import IMAGE_SHAPE, DrQv2Settings, drqv2_settings
-from vcse.agents.image_environments import gl_backend
-from vcse.bench.training import begun, duration, speed
+from vcse.agents.drqv2.settings import IMAGE_SHAPE, DrQv2Settings
+from vcse.bench.training import WARM_UP, duration, train_on_images
 from vcse.envs.interface import Rendering
 from vcse.envs.tasks import task_spec
+from vcse.launch.configs import run_configs
 from vcse.nets.random_shift import SHIFTS
 from vcse.replay.images import STACK, ImageBatch
 from vcse.runs.arithmetic import computing_with
-from vcse.runs.config import RunConfig
 
 SECONDS = 4.0  # for each of the two measurements of a case
-WARM_UP = 6
 FRAMES, SEED_FRAMES = 20_000, 1_000  # of the run that is begun
 
 
@@ -74,35 +72,36 @@ class Row:
 def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float = SECONDS) -> Iterator[Row]:
     """Measure cases one after the other."""
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    plain: dict[str, float] = {}
+    seconds_of: dict[Case, float] = {}
     for case in cases:
+        [config] = run_configs(
+            case.task,
+            case.bonus,
+            agent="drqv2",
+            frames=FRAMES,
+            rendering=case.rendering,
+            batch_size=case.batch_size,
+            seed_frames=SEED_FRAMES,
+        )
+        settings = DrQv2Settings.of(config.settings)
         with computing_with(agent_entry("drqv2").arithmetic(device)):
-            update_s = _update_seconds(case, device, seconds)
-            frames_per_s, shares, drawn_by = _train(case, device, threads, seconds)
-        if case.bonus == "none":
-            plain[case.task] = update_s
+            update_s = _update_seconds(case.task, settings, device, seconds)
+            frames_per_s, shares, drawn_by = train_on_images(DrQv2Cohort, config, device, threads, seconds)
+        seconds_of[case] = update_s
         yield Row(
             device=name,
-            task=case.task,
-            bonus=case.bonus,
-            rendering=case.rendering,
+            **case._asdict() | {"batch_size": settings.batch_size},
             drawn_by=drawn_by,
-            batch_size=_settings(case).batch_size,
             ms_per_update=1000 * update_s,
-            times_plain=update_s / plain.get(case.task, float("nan")),
+            times_plain=update_s / seconds_of.get(case._replace(bonus="none"), float("nan")),
             frames_per_s=frames_per_s,
             **{f"share_{part}": share for part, share in shares.items()},
         )
 
 
-def _settings(case: Case, seed_frames: int | None = None) -> DrQv2Settings:
-    return drqv2_settings(case.bonus, task=case.task, batch_size=case.batch_size, seed_frames=seed_frames)
-
-
-def _update_seconds(case: Case, device: str, seconds: float) -> float:
+def _update_seconds(task: str, settings: DrQv2Settings, device: str, seconds: float) -> float:
     """Return the duration of an update."""
-    config, actions = _settings(case), task_spec(case.task).action_size
-    n = config.batch_size
+    n, actions = settings.batch_size, task_spec(task).action_size
     generator = torch.Generator().manual_seed(0)
     shape = (n, STACK * IMAGE_SHAPE[0], *IMAGE_SHAPE[1:])
     images = [torch.randint(256, shape, dtype=torch.uint8, generator=generator).to(device) for _ in range(2)]
@@ -112,34 +111,14 @@ def _update_seconds(case: Case, device: str, seconds: float) -> float:
         actions=(2 * torch.rand(n, actions, generator=generator) - 1).to(device),
         rewards=numbers[0],
         first_rewards=numbers[1],
-        discounts=torch.full((n,), config.discount**config.n_step, device=device),
+        discounts=torch.full((n,), settings.discount**settings.n_step, device=device),
         next_observations=images[1],
     )
     noise = torch.randn(NOISE_SAMPLES, n, actions, generator=generator).to(device)
     shifts = torch.randint(SHIFTS, (SHIFT_SAMPLES, n, 2), generator=generator).to(device)
-    agent = DrQv2(DrQv2Spec(shape[1], actions), config, 0, device=device)
-    for _ in range(WARM_UP if device == "cuda" else 1):
+    agent = DrQv2(DrQv2Spec(shape[1], actions), settings, 0, device=device)
+    for _ in range(WARM_UP[device]):
         agent.update(batch, noise, shifts, step=0)
     if device == "cuda":
         agent.capture(batch, noise, shifts)
     return duration(lambda: agent.update(batch, noise, shifts, step=0), device, seconds)
-
-
-def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float, dict[str, float], str]:
-    """Return frames/s of training, the shares of the time of its parts, and what drew the images."""
-    config = RunConfig(
-        task=case.task,
-        agent="drqv2",
-        method=case.bonus,
-        seed=0,
-        reading="release",
-        frames=FRAMES,
-        backend="dm_control",
-        settings=_settings(case, seed_frames=SEED_FRAMES),
-        rendering=case.rendering,
-    )
-    with begun(DrQv2Cohort, [config], device=device, threads=threads) as cohort:
-        cohort.begin()
-        while cohort.agent.updates < (WARM_UP if device == "cuda" else 1):
-            cohort.step()
-        return *speed(cohort, device, seconds), gl_backend(cohort.environment)

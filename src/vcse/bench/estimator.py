@@ -6,16 +6,14 @@ start. On a GPU ours is replayed
 as a captured CUDA graph, and memory is what PyTorch's allocator had to hand out.
 """
 
-import json
-import os
+import multiprocessing
 import resource
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -27,6 +25,7 @@ from vcse.runs.resources import free_bytes
 READING = "release-a2c"
 MOST_SECONDS = 60  # of one way at one size on a CPU; then the median of fewer runs is given
 RUNS_IN_A_TURN = 5
+Measured = TypeVar("Measured")
 
 
 class Size(NamedTuple):
@@ -99,6 +98,9 @@ def our_reward(features: Float[Tensor, "n d"], values: Float[Tensor, " n"], k: i
     return value_conditional_reward(features, values, k=k, reading=READING)
 
 
+WAYS = {"ours": our_reward, "broadcast": broadcast_reward}
+
+
 def measure(device: str, sizes: tuple[Size, ...], *, repeats: int) -> Iterator[Row]:
     """Measure size after size."""
     for size in sizes:
@@ -120,61 +122,51 @@ def broadcast_bytes(size: Size) -> int:
 def _measure_cpu(size: Size, repeats: int) -> Row:
     """Measure memory in a fresh process for each way, then time both in one process, in turns."""
     ways = ["ours", "broadcast"] if 1.5 * broadcast_bytes(size) < (free_bytes("cpu") or 8 << 30) else ["ours"]
-    peaks = {way: _in_fresh_process("memory", [way], size, repeats)[way] for way in ways}
-    times = _in_fresh_process("time", ways, size, repeats)
-    return Row(
-        "cpu",
-        *size,
-        ms=times["ours"],
-        naive_ms=times.get("broadcast"),
-        peak_mib=peaks["ours"],
-        naive_peak_mib=peaks.get("broadcast"),
-    )
+    peaks = {way: _in_fresh_process(_peak_mib, [way], size) for way in ways}
+    times = _in_fresh_process(_milliseconds, ways, size, repeats)
+    return Row("cpu", *size, times["ours"], times.get("broadcast"), peaks["ours"], peaks.get("broadcast"))
 
 
-def _in_fresh_process(what: str, ways: list[str], size: Size, repeats: int) -> dict[str, float]:
-    """Return the median milliseconds or the peak MiB of each way, measured where nothing else ran before."""
-    request = json.dumps({"what": what, "ways": ways, "size": size, "repeats": repeats})
-    done = subprocess.run(
-        [sys.executable, "-m", "vcse.bench.estimator", request],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        *_, reason = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise RuntimeError(f"measuring {' and '.join(ways)} at {size} failed: {reason}")
-    answer: dict[str, float] = json.loads(done.stdout)
-    return answer
+def _in_fresh_process(measure: Callable[..., Measured], ways: list[str], size: Size, *arguments: int) -> Measured:
+    """Return what is measured of some ways where nothing else ran before."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        try:
+            return pool.submit(measure, ways, size, *arguments).result()
+        except (RuntimeError, ValueError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise RuntimeError(f"measuring {' and '.join(ways)} at {size} failed: {reason}") from error
 
 
-def worker() -> None:
-    """Measure in this process, on one thread, and print the answer; called by `_in_fresh_process`."""
-    request = json.loads(sys.argv[1])
-    size = Size(*request["size"])
-    ways = {way: our_reward if way == "ours" else broadcast_reward for way in request["ways"]}
+def _inputs_when_ready(ways: list[str], size: Size) -> tuple[Tensor, Tensor, int]:
+    """Return what is computed with, on one thread, once libraries have loaded what they need."""
     torch.set_num_threads(1)
     features, values = _inputs(size, "cpu")
-    small = _inputs(Size(64, 4, 3), "cpu")
-    for compute in ways.values():
-        compute(*small, 3)  # libraries load what they need before anything is read
-    if request["what"] == "memory":
-        start_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        for compute in ways.values():
-            compute(features, values, size.k)
-        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start_kib
-        print(json.dumps(dict.fromkeys(ways, peak_kib / 1024)))
-        return
+    for way in ways:
+        WAYS[way](*_inputs(Size(64, 4, 3), "cpu"), 3)
+    return features, values, size.k
+
+
+def _peak_mib(ways: list[str], size: Size) -> float:
+    """Return by how much computing raises the peak of the resident set of this process."""
+    inputs = _inputs_when_ready(ways, size)
+    start_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for way in ways:
+        WAYS[way](*inputs)
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start_kib) / 1024
+
+
+def _milliseconds(ways: list[str], size: Size, repeats: int) -> dict[str, float]:
+    """Return the median duration of each way."""
+    inputs = _inputs_when_ready(ways, size)
     times: dict[str, list[float]] = {way: [] for way in ways}
-    while _asks_for_more(times, request["repeats"]):
-        for way, compute in ways.items():  # in turns, so that what else the machine does meets both
-            compute(features, values, size.k)  # the other one's turn has emptied the cache
+    while _asks_for_more(times, repeats):
+        for way, mine in times.items():  # in turns, so that what else the machine does meets both
+            WAYS[way](*inputs)  # the other one's turn has emptied the cache
             for _ in range(RUNS_IN_A_TURN):
                 begin = time.perf_counter()
-                compute(features, values, size.k)
-                times[way].append(1e3 * (time.perf_counter() - begin))
-    print(json.dumps({way: statistics.median(each) for way, each in times.items()}))
+                WAYS[way](*inputs)
+                mine.append(1e3 * (time.perf_counter() - begin))
+    return {way: statistics.median(each) for way, each in times.items()}
 
 
 def _asks_for_more(times: dict[str, list[float]], repeats: int) -> bool:
@@ -224,7 +216,3 @@ def _time_cuda(work: Callable[[], object], repeats: int) -> float:
         end.synchronize()
         times.append(begin.elapsed_time(end))
     return float(statistics.median(times))
-
-
-if __name__ == "__main__":
-    worker()

@@ -7,23 +7,21 @@ in which the device is waited for between the parts.
 import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing.queues import SimpleQueue
-from multiprocessing.synchronize import Barrier
+from threading import Barrier
 from typing import Any, NamedTuple
 
 import torch
 
 from vcse.agents.a2c.cohort import A2CCohort
-from vcse.agents.a2c.settings import a2c_settings
 from vcse.bench.training import begun, speed, wait
 from vcse.envs.minigrid.names import TASKS
+from vcse.launch.configs import run_configs
 from vcse.launch.processes import suitable_jobs
-from vcse.runs.config import RunConfig
 
 WARM_UP_UPDATES = 84  # fills the memory of 10,000 features that SE has, and captures what is captured
-SECONDS = 10.0
-SHARE_UPDATES = 10
+SECONDS = 10.0  # for frames/s; a tenth of it for the shares
 SHARES = ("share_env", "share_act", "share_bonus", "share_update")
 
 
@@ -79,39 +77,21 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
 def _in_processes(device: str, case: Case, jobs: int, threads: int, seconds: float) -> list[dict[str, float]]:
     """Deal the seeds of a case out to processes that are timed at the same moment."""
     context = multiprocessing.get_context("spawn")
-    start, answers = context.Barrier(jobs), context.SimpleQueue()
-    processes = []
-    for job in range(jobs):
-        part = case._replace(seeds=len(range(job, case.seeds, jobs)))
-        arguments = (device, part, max(1, threads // jobs), seconds, start, answers)
-        processes.append(context.Process(target=_answer, args=arguments))
-        processes[-1].start()
-    found = [answers.get() for _ in processes]
-    for process in processes:
-        process.join()
-    return found
-
-
-def _answer(device: str, case: Case, threads: int, seconds: float, start: Barrier, answers: "SimpleQueue[Any]") -> None:
-    answers.put(_measure(device, case, threads, seconds, start))
+    with context.Manager() as manager, ProcessPoolExecutor(jobs, context) as pool:
+        start = manager.Barrier(jobs)
+        parts = [case._replace(seeds=len(range(job, case.seeds, jobs))) for job in range(jobs)]
+        measured = [pool.submit(_measure, device, part, max(1, threads // jobs), seconds, start) for part in parts]
+        return [each.result() for each in measured]
 
 
 def _measure(device: str, case: Case, threads: int, seconds: float, start: Barrier | None = None) -> dict[str, float]:
     """Return frames/s and shares of one process."""
     torch.set_num_threads(1)
     configs = [
-        RunConfig(
-            task=f"minigrid/{task}",
-            agent="a2c",
-            method=bonus,
-            seed=seed,
-            reading="release",
-            frames=1_000_000,
-            settings=a2c_settings(bonus),
-        )
+        config
         for task in case.tasks
         for bonus in case.bonuses
-        for seed in range(case.seeds)
+        for config in run_configs(f"minigrid/{task}", bonus, agent="a2c", seeds=range(case.seeds), frames=1_000_000)
     ]
     with begun(A2CCohort, configs, device=device, threads=threads) as cohort:
         for _ in range(WARM_UP_UPDATES):
@@ -119,31 +99,26 @@ def _measure(device: str, case: Case, threads: int, seconds: float, start: Barri
         if start is not None:
             start.wait()
         frames_per_s, _ = speed(cohort, device, seconds, after_step=cohort.new_actions.clear)
-        return {"frames_per_s": frames_per_s, **_shares(cohort, device)}
+        return {"frames_per_s": frames_per_s, **_shares(cohort, device, seconds / 10)}
 
 
-def _shares(cohort: A2CCohort, device: str) -> dict[str, float]:
-    agent = cohort.agent
+def _shares(cohort: A2CCohort, device: str, seconds: float) -> dict[str, float]:
+    agent, spent = cohort.agent, cohort.timer.seconds
     agent.release_capture()
-    seconds = dict.fromkeys(SHARES, 0.0)
+    cohort.captures = False
     bonus = agent.weighted_bonus
+    spent["bonus"] = 0.0
 
     def timed_bonus(*arguments: Any) -> Any:
         wait(device)
         begin = time.perf_counter()
         output = bonus(*arguments)
         wait(device)
-        seconds["share_bonus"] += time.perf_counter() - begin
+        duration = time.perf_counter() - begin
+        spent["bonus"] += duration
+        spent["update"] -= duration
         return output
 
     agent.weighted_bonus = timed_bonus  # type: ignore[method-assign, assignment]
-    cohort.captures = False
-    before = dict(cohort.timer.seconds)
-    for _ in range(SHARE_UPDATES):
-        cohort.step()
-        wait(device)
-    spent = {name: cohort.timer.seconds[name] - before[name] for name in before}
-    whole = sum(spent.values())
-    seconds["share_env"], seconds["share_act"] = spent["env"], spent["act"]
-    seconds["share_update"] = spent["update"] - seconds["share_bonus"]
-    return {name: each / whole for name, each in seconds.items()}
+    _, shares = speed(cohort, device, seconds, after_step=lambda: wait(device))
+    return {f"share_{part}": share for part, share in shares.items()}

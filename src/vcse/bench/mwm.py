@@ -13,24 +13,21 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from vcse.agents import agent_entry
-from vcse.agents.image_environments import gl_backend
 from vcse.agents.mwm.agent import MWM, MWMSpec
 from vcse.agents.mwm.cohort import MWMCohort
 from vcse.agents.mwm.costs import operations
 from vcse.agents.mwm.settings import MWMSettings, Precision
-from vcse.bench.training import begun, duration, speed
+from vcse.bench.training import WARM_UP, duration, train_on_images
 from vcse.envs.interface import Rendering
 from vcse.envs.tasks import task_spec
 from vcse.launch.configs import run_configs
 from vcse.nets.cuda.graphs import CUDAGraph
 from vcse.replay.sequences import SequenceBatch
 from vcse.runs.arithmetic import computing_with
-from vcse.runs.config import RunConfig
 
 SECONDS = 4.0  # for each of the four measurements of a case
 TASK = "metaworld/drawer-open"
 RENDERING: Rendering = "light"
-WARM_UP = 6  # updates, after which all that is captured on a GPU has been
 FRAMES, SEED_FRAMES = 20_000, 500  # of the run that is begun; an episode must be complete before an update
 PRETRAINING_UPDATES = 5
 FLOP_PER_MULTIPLICATION = 2  # as a sum goes with each
@@ -102,7 +99,7 @@ class Row:
 def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float = SECONDS) -> Iterator[Row]:
     """Measure cases one after the other."""
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    plain: dict[Case, float] = {}
+    seconds_of: dict[Case, float] = {}
     for case in cases:
         [config] = run_configs(
             TASK,
@@ -118,22 +115,19 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
         settings = MWMSettings.of(config.settings)
         with computing_with(agent_entry("mwm").arithmetic(device)):
             parts = _update_seconds(settings, device, seconds)
-            frames_per_s, shares, rendered_by = _train(config, device, threads, seconds)
-        if case.bonus == "none":
-            plain[case] = parts.whole
+            frames_per_s, shares, rendered_by = train_on_images(MWMCohort, config, device, threads, seconds)
+        seconds_of[case] = parts.whole
         tflop = FLOP_PER_MULTIPLICATION * operations(settings).total / 1e12
         peak = PEAKS.get(name, {}).get(case.precision)
         yield Row(
             device=name,
-            bonus=case.bonus,
-            sizes=case.sizes,
-            precision=case.precision,
+            **case._asdict(),
             rendered_by=rendered_by,
             ms_per_autoencoder_update=1000 * parts.autoencoder,
             ms_per_model_update=1000 * parts.model,
             ms_per_actor_critic_update=1000 * max(parts.whole - parts.autoencoder - parts.model, 0.0),
             ms_per_update=1000 * parts.whole,
-            times_plain=parts.whole / plain.get(case._replace(bonus="none"), float("nan")),
+            times_plain=parts.whole / seconds_of.get(case._replace(bonus="none"), float("nan")),
             tflop_per_update=tflop,
             share_of_peak=None if peak is None else tflop / parts.whole / peak,
             frames_per_s=frames_per_s,
@@ -163,7 +157,7 @@ def _update_seconds(settings: MWMSettings, device: str, seconds: float) -> _Seco
     def update_world_model() -> Any:
         return agent.update_world_model(batch)
 
-    for _ in range(WARM_UP if device == "cuda" else 1):
+    for _ in range(WARM_UP[device]):
         update()
     if device == "cuda":
         agent.capture_autoencoder(of_autoencoder)
@@ -188,12 +182,3 @@ def _random_batch(count: int, length: int, size: int, device: str) -> SequenceBa
         is_first=is_first,
     )
     return SequenceBatch(*(each.to(device) for each in batch))
-
-
-def _train(config: RunConfig, device: str, threads: int, seconds: float) -> tuple[float, dict[str, float], str]:
-    """Return frames/s of training, the shares of the time of its parts, and what rendered the images."""
-    with begun(MWMCohort, [config], device=device, threads=threads) as cohort:
-        cohort.begin()
-        while cohort.agent.updates < (WARM_UP if device == "cuda" else 1):
-            cohort.step()
-        return *speed(cohort, device, seconds), gl_backend(cohort.environment)

@@ -15,8 +15,9 @@ import torch
 from vcse.agents import agent_entry
 from vcse.agents.sac.agent import ACTION_SAMPLES, SAC, SACSpec
 from vcse.agents.sac.cohort import SACCohort
-from vcse.agents.sac.settings import SACSettings, sac_settings
+from vcse.agents.sac.settings import SACSettings
 from vcse.bench.training import begun, duration, speed
+from vcse.launch.configs import run_configs
 from vcse.nets.cuda.graphs import CUDAGraph
 from vcse.replay.transitions import Batch
 from vcse.runs.arithmetic import computing_with
@@ -65,21 +66,28 @@ class Row:
 def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float = SECONDS) -> Iterator[Row]:
     """Measure cases one after the other."""
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    plain: dict[Case, float] = {}
+    seconds_of: dict[Case, float] = {}
     for case in cases:
-        with computing_with(agent_entry("sac").arithmetic(device)):
-            update_s, bonus_s = _update_seconds(case, device, seconds)
-            frames_per_s, shares = _train(case, device, threads, seconds)
-        if case.bonus == "none":
-            plain[case] = update_s
-        plain_s = plain.get(case._replace(bonus="none"), float("nan"))
-        extrinsic_s = max(update_s - bonus_s - plain_s, 0.0) if _settings(case).has_extrinsic_critic else 0.0
-        yield Row(
-            device=name,
-            learners=case.learners,
-            bonus=case.bonus,
+        configs = run_configs(
+            TASK,
+            case.bonus,
+            agent="sac",
+            seeds=range(case.learners),
+            frames=CAPACITY,
             hidden_units=case.hidden_units,
             batch_size=case.batch_size,
+            seed_frames=1,
+        )
+        settings = SACSettings.of(configs[0].settings)
+        with computing_with(agent_entry("sac").arithmetic(device)):
+            update_s, bonus_s = _update_seconds(settings, case.learners, device, seconds)
+            frames_per_s, shares = _train(configs, device, threads, seconds)
+        seconds_of[case] = update_s
+        plain_s = seconds_of.get(case._replace(bonus="none"), float("nan"))
+        extrinsic_s = max(update_s - bonus_s - plain_s, 0.0) if settings.has_extrinsic_critic else 0.0
+        yield Row(
+            device=name,
+            **case._asdict(),
             updates_per_s=case.learners / update_s,
             times_plain=update_s / plain_s,
             share_bonus=bonus_s / update_s,
@@ -89,24 +97,20 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
         )
 
 
-def _settings(case: Case, **asked: Any) -> SACSettings:
-    return sac_settings(case.bonus, hidden_units=case.hidden_units, batch_size=case.batch_size, **asked)
-
-
-def _update_seconds(case: Case, device: str, seconds: float) -> tuple[float, float]:
+def _update_seconds(settings: SACSettings, learners: int, device: str, seconds: float) -> tuple[float, float]:
     """Return the duration of an update of all learners, and of its bonus alone."""
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> torch.Tensor:
-        return torch.randn(case.learners, *shape, generator=generator).to(device)
+        return torch.randn(learners, *shape, generator=generator).to(device)
 
-    n, config = case.batch_size, _settings(case)
-    agent = SAC(SACSpec(OBSERVATION_SIZE, ACTION_SIZE), [config] * case.learners, range(case.learners), device=device)
+    n = settings.batch_size
+    agent = SAC(SACSpec(OBSERVATION_SIZE, ACTION_SIZE), [settings] * learners, range(learners), device=device)
     batch = Batch(
         observations=random(n, OBSERVATION_SIZE),
         actions=random(n, ACTION_SIZE).tanh(),
         rewards=random(n).sigmoid(),
-        terminated=torch.zeros(case.learners, n, device=device),
+        terminated=torch.zeros(learners, n, device=device),
         next_observations=random(n, OBSERVATION_SIZE),
     )
     noise, values = random(ACTION_SAMPLES, n, ACTION_SIZE), random(n)
@@ -115,27 +119,14 @@ def _update_seconds(case: Case, device: str, seconds: float) -> tuple[float, flo
     if device == "cuda":
         agent.capture(batch, noise)
     update_s = duration(lambda: agent.update(batch, noise), device, seconds)
-    if not config.has_bonus:
+    if not settings.has_bonus:
         return update_s, 0.0
     pay: Callable[[], Any] = torch.no_grad()(lambda: agent.weighted_bonus(batch, values))
     return update_s, duration(CUDAGraph(pay) if device == "cuda" else pay, device, seconds)
 
 
-def _train(case: Case, device: str, threads: int, seconds: float) -> tuple[float, dict[str, float]]:
+def _train(configs: Sequence[RunConfig], device: str, threads: int, seconds: float) -> tuple[float, dict[str, float]]:
     """Return frames/s of training, and the shares of the time of its parts."""
-    configs = [
-        RunConfig(
-            task=TASK,
-            agent="sac",
-            method=case.bonus,
-            seed=seed,
-            reading="release",
-            frames=CAPACITY,
-            backend="dm_control",
-            settings=_settings(case, seed_frames=1),
-        )
-        for seed in range(case.learners)
-    ]
     with begun(SACCohort, configs, device=device, threads=threads) as cohort:
         # Half full of random transitions, as if training had gone on for a while.
         width = cohort.transition_bytes // 4

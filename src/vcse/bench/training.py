@@ -10,10 +10,15 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
+from vcse.agents.drqv2.cohort import DrQv2Cohort
+from vcse.agents.image_environments import gl_backend
+from vcse.agents.mwm.cohort import MWMCohort
 from vcse.runs.cohort import Cohort
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import RunDirectory
 from vcse.runs.progress import Timer
+
+WARM_UP = {"cpu": 1, "cuda": 6}  # updates on images, after which all that is captured on a GPU has been
 
 
 class TimedCohort(Cohort, Protocol):
@@ -49,6 +54,17 @@ def speed(
     frames_per_s = (cohort.frame - first) * len(cohort.directories) / (time.perf_counter() - begin)
     spent = {part: cohort.timer.seconds[part] - before[part] for part in before}
     return frames_per_s, {part: each / sum(spent.values()) for part, each in spent.items()}
+
+
+def train_on_images(
+    kind: type[DrQv2Cohort] | type[MWMCohort], config: RunConfig, device: str, threads: int, seconds: float
+) -> tuple[float, dict[str, float], str]:
+    """Return frames/s of training, the shares of the time of its parts, and what rendered the images."""
+    with begun(kind, [config], device=device, threads=threads) as cohort:
+        cohort.begin()
+        while cohort.agent.updates < WARM_UP[device]:
+            cohort.step()
+        return *speed(cohort, device, seconds), gl_backend(cohort.environment)
 
 
 def duration(call: Callable[[], Any], device: str, seconds: float) -> float:

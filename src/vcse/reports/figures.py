@@ -103,6 +103,14 @@ class Panel(NamedTuple):
         return any(each.size for each in numbers) and not any(each.any() for each in numbers)
 
 
+class _Style(NamedTuple):
+    """How the line of a method looks and what it is called."""
+
+    colour: str
+    name: str
+    number: str  # that stands for the name; empty where the name fits beside the line
+
+
 def method_colour(method: str, methods: Sequence[str]) -> str:
     """Return the colour of a method; those without one of their own take one by their place among the methods."""
     if method in METHOD_COLOURS:
@@ -127,36 +135,33 @@ def learning_curves(shown: Sequence[Panel], names: Mapping[str, str] | None = No
         raise ValueError("shown must hold at least one panel, got none")
     look = THEMES["light"]
     methods = list(dict.fromkeys(method for panel in shown for method in panel.lines))
-    colours = {method: method_colour(method, methods) for method in methods}
     called = {method: (names or {}).get(method, method) for method in methods}
     alone = len(shown) == 1
     columns = min(MOST_COLUMNS, len(shown))
     rows = -(-len(shown) // columns)
     width, height, font = (7.0, 4.0, 12) if alone else (5.0 * columns, 3.3 * rows, 10)  # one is read on telephones too
-    keys, legend_columns = {}, 1
-    if not fit_beside(list(called.values())):
-        keys = {method: str(number) for number, method in enumerate(methods, 1)}
+    has_legend, legend_columns = not fit_beside(list(called.values())), 1
+    if has_legend:
         longest = max(map(len, called.values())) + 8  # with the number and the piece of a line
         legend_columns = max(1, int(width * POINTS_PER_INCH / (0.6 * font * longest)))
         height += 1.6 * font / POINTS_PER_INCH * -(-len(methods) // legend_columns)
+    styles = {
+        method: _Style(method_colour(method, methods), name, str(number) if has_legend else "")
+        for number, (method, name) in enumerate(called.items(), 1)
+    }
     figure = Figure(figsize=(width, height), layout="constrained")
-    with rc_context({"font.size": font}):
+    with rc_context({"font.size": font, "legend.frameon": False}):
         panels = figure.subplots(rows, columns, squeeze=False).flatten()
         for panel, each in zip(panels, shown, strict=False):
-            _draw_panel(panel, each, colours, called, keys)
+            _draw_panel(panel, each, styles)
         for panel in panels[len(shown) :]:
             panel.set_visible(False)
-        if keys:
-            pieces = [Line2D([], [], color=colours[method], linewidth=2.6) for method in methods]
-            texts = [f"{keys[method]}  {called[method]}" for method in methods]
-            figure.legend(
-                pieces,
-                texts,
-                loc="outside lower center",
-                ncols=legend_columns,
-                frameon=False,
-                labelcolor=look.text,
-            )
+        if has_legend:
+            pieces = [
+                Line2D([], [], color=style.colour, linewidth=2.6, label=f"{style.number}  {style.name}")
+                for style in styles.values()
+            ]
+            figure.legend(handles=pieces, loc="outside lower center", ncols=legend_columns, labelcolor=look.text)
     return figure
 
 
@@ -262,13 +267,11 @@ def spread(places: Sequence[float], gap: float, low: float = 0.0, high: float = 
     return moved
 
 
-def _draw_panel(
-    panel: Any, shown: Panel, colours: Mapping[str, str], called: Mapping[str, str], keys: Mapping[str, str]
-) -> None:
+def _draw_panel(panel: Any, shown: Panel, styles: Mapping[str, _Style]) -> None:
     look, lines, is_share = THEMES["light"], shown.lines, shown.is_share
     low, high = (0.0, 1.0) if is_share else _reach(lines)
     for method, line in lines.items():
-        colour = colours[method]
+        colour = styles[method].colour
         strong = method == "vcse"
         look_of_line = {"color": colour, "linewidth": 2.6 if strong else 1.9, "zorder": 3 if strong else 2}
         whole = line.is_of_all
@@ -283,7 +286,7 @@ def _draw_panel(
         alone = _alone(line.iqm)  # which a line does not show
         if alone.any():
             panel.plot(line.frames[alone], line.iqm[alone], "o", color=colour, clip_on=False)
-    _label_ends(panel, shown, colours, called, keys, (low, high))
+    _label_ends(panel, shown, styles, low, high)
     if shown.is_zero:
         told = f"0{'%' if is_share else ''} in every run throughout training"
         panel.text(0.5, 0.5, told, color=look.faint, transform=panel.transAxes, ha="center", va="center")
@@ -306,16 +309,8 @@ def _draw_panel(
     panel.spines["bottom"].set_color(look.grid)
 
 
-def _label_ends(
-    panel: Any,
-    shown: Panel,
-    colours: Mapping[str, str],
-    called: Mapping[str, str],
-    keys: Mapping[str, str],
-    reach: tuple[float, float],
-) -> None:
+def _label_ends(panel: Any, shown: Panel, styles: Mapping[str, _Style], low: float, high: float) -> None:
     """Write the name or number of each line where it ends; one that has to give way to others is led back to there."""
-    low, high = reach
     lines = list(shown.lines.values())
     known = [line.iqm[~np.isnan(line.iqm)] for line in lines]
     ends = [float(each[-1]) if each.size else 0.0 for each in known]
@@ -325,16 +320,16 @@ def _label_ends(
     ahead = [float(np.nansum(line.iqm)) / max(1, line.iqm.size) for line in lines]
     wanted = [end + 1e-6 * each for end, each in zip(ends, ahead, strict=True)]
     for method, end, place in zip(shown.lines, ends, spread(wanted, gap, low, high), strict=True):
-        last = shown.lines[method].frames[-1]
+        style, last = styles[method], shown.lines[method].frames[-1]
         told = f"{end:.0%}" if shown.is_share else f"{end:.3g}"
-        leader = {"arrowstyle": "-", "color": colours[method], "alpha": 0.6, "shrinkA": 0, "shrinkB": 2}
+        leader = {"arrowstyle": "-", "color": style.colour, "alpha": 0.6, "shrinkA": 0, "shrinkB": 2}
         panel.annotate(
-            keys.get(method, f"{called[method]}  {told}"),
+            style.number or f"{style.name}  {told}",
             (last, end),
             xytext=(last, place),
             textcoords=beside,
             arrowprops=leader | {"relpos": (0, 0.5)} if abs(place - end) > gap / 4 else None,
-            color=colours[method],
+            color=style.colour,
             fontweight="bold",
             va="center",
             annotation_clip=False,

@@ -84,26 +84,23 @@ def joined(parts: Sequence[Gathered], directories: Sequence[Path]) -> Gathered:
         directories: Their names.
     """
     found: dict[Identity, tuple[GatheredRun, Path]] = {}
-    quality: dict[Any, Path] = {}  # of images, and where it was found first
+    # By setting and task, and where each value was found first; images must be of one quality on all tasks.
+    places: dict[tuple[str, str], dict[Any, Path]] = {}
     for directory, part in zip(directories, parts, strict=True):
         for run in part.runs:
             if run.identity in found:
                 both = f"{found[run.identity][1]} and {directory} both hold {called(run.identity)}"
                 raise ValueError(f"{both}: one of them must be left out")
             found[run.identity] = run, directory
-            quality.setdefault(run.config.get("rendering"), directory)
-    if len(quality) > 1:
-        shown = " and ".join(f"{name} in {directory}" for name, directory in quality.items())
-        raise ValueError(f"the runs of a study must see images of one quality, got {shown}")
+            for setting, task in (("rendering", ""), ("frames", run.task), ("eval_every_frames", run.task)):
+                places.setdefault((setting, task), {}).setdefault(run.config.get(setting), directory)
     problems = [problem for part in parts for problem in part.problems]
-    for setting in ("frames", "eval_every_frames"):
-        by_task: dict[str, dict[Any, Path]] = {}
-        for run, directory in found.values():
-            by_task.setdefault(run.task, {}).setdefault(run.config.get(setting), directory)
-        for task, values in by_task.items():
-            if len(values) > 1:
-                shown = " and ".join(f"{value} in {directory}" for value, directory in values.items())
-                problems.append(f"The runs of {task} differ in {setting}: {shown}.")
+    for (setting, task), values in places.items():
+        shown = " and ".join(f"{value} in {directory}" for value, directory in values.items())
+        if len(values) > 1 and setting == "rendering":
+            raise ValueError(f"the runs of a study must see images of one quality, got {shown}")
+        if len(values) > 1:
+            problems.append(f"The runs of {task} differ in {setting}: {shown}.")
     return Gathered([run for run, _ in found.values()], problems)
 
 

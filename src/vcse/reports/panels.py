@@ -202,7 +202,7 @@ def lay_over(
             f"{method}, {source}" if method else source for method in (each.method, names.get(each.method, each.method))
         )
         for panel in wanted:
-            panel.lines[name] = _foreign_line(each, _last_frame(panel))
+            panel.lines[name] = _foreign_line(each, panel)
         added[name] = Series(name, label, f"read from {files}", method_colour(each.method, methods), is_dashed=True)
     ours = [panel.task for panel in panels]
     for source, curves in undrawn.items():
@@ -218,13 +218,9 @@ def lay_over(
     return list(added.values())
 
 
-def _last_frame(panel: Panel) -> int:
-    """Return how far the lines of a panel go."""
-    return max((int(line.frames[-1]) for line in panel.lines.values() if line.frames.size), default=0)
-
-
-def _foreign_line(curves: ForeignCurves, last: int) -> Drawn:
+def _foreign_line(curves: ForeignCurves, panel: Panel) -> Drawn:
     """Draw other people's runs as far as ours go, which would else be hard to see; all where that is nothing."""
+    last = max((int(line.frames[-1]) for line in panel.lines.values() if line.frames.size), default=0)
     kept = np.flatnonzero(curves.frames <= last)
     kept = kept if kept.size else np.arange(len(curves.frames))
     kept = kept[_thinned(len(kept))]

@@ -309,18 +309,14 @@ def measure_runs(
     sides: tuple[Mapping[int, Curve], Mapping[int, Curve]], at_frame: int | None = None
 ) -> tuple[Scored, Scored]:
     """Return a number for each run of each side: its score at a frame, or the area as far as all of them go."""
-    if at_frame is not None:
+    if at_frame is None:
+        last = min(int(frames[-1]) for side in sides for frames, _ in side.values())
+        first, second = ({seed: _area(*curve, last) for seed, curve in side.items()} for side in sides)
+    else:
         first, second = (
-            {
-                seed: float(np.nan_to_num(scores_at([curve], at_frame)[0]))
-                for seed, curve in side.items()
-                if curve[0][-1] >= at_frame
-            }
+            {seed: float(np.nan_to_num(each)) for seed, curve in side.items() for each in scores_at([curve], at_frame)}
             for side in sides
         )
-        return first, second
-    last = min(int(frames[-1]) for side in sides for frames, _ in side.values())
-    first, second = ({seed: _area(*curve, last) for seed, curve in side.items()} for side in sides)
     return first, second
 
 
@@ -348,21 +344,19 @@ def _compare(task: str, pairs: Sequence[Pair], claim: Claim, notes: Sequence[str
         verdict = decide(comparison, claim.within)
         p_value = p_value_of(comparison, pairs, claim.within, by_seed=claim.paired)
     runs, others = (sum(len(side) for side in sides) for sides in zip(*pairs, strict=True))
-    judgement = Judgement(task, comparison.difference, low, high, runs, others, verdict, "; ".join(notes))
-    judgement = judgement._replace(
-        pairing="paired by seed" if claim.paired else "unpaired", shared_seeds=sum(shared), p_value=p_value
-    )
-    if claim.within:
-        low_90, high_90 = comparison.interval(EQUIVALENCE_CONFIDENCE)
-        judgement = judgement._replace(low_90=low_90, high_90=high_90)
-    if paired is None:
-        return judgement
-    paired_low, paired_high = paired.interval()
-    return judgement._replace(
-        paired_difference=paired.difference,
+    low_90, high_90 = comparison.interval(EQUIVALENCE_CONFIDENCE) if claim.within else (math.nan, math.nan)
+    paired_low, paired_high = paired.interval() if paired else (math.nan, math.nan)
+    return Judgement(
+        *(task, comparison.difference, low, high, runs, others, verdict, "; ".join(notes)),
+        pairing="paired by seed" if claim.paired else "unpaired",
+        shared_seeds=sum(shared),
+        paired_difference=paired.difference if paired else math.nan,
         paired_low=paired_low,
         paired_high=paired_high,
-        mean_paired_difference=mean_paired_difference(pairs),
+        mean_paired_difference=mean_paired_difference(pairs) if paired else math.nan,
+        low_90=low_90,
+        high_90=high_90,
+        p_value=p_value,
     )
 
 
@@ -376,21 +370,16 @@ def _judge_zero(claim: ZeroClaim, tasks: Sequence[str], runs: Sequence[GatheredR
         scores = np.array([_before_success(run, claim.column) for run in mine])
         known = scores[~np.isnan(scores)][:, None]
         left_out = len(scores) - len(known)
-        note = f"{counted(left_out, 'run')} left out with success from the first row on" if left_out else ""
+        notes = [f"{counted(left_out, 'run')} left out with success from the first row on"] if left_out else []
         if not len(known):
-            judgements.append(Judgement(task, math.nan, math.nan, math.nan, 0, 0, "undecided", note))
+            judgements.append(Judgement(task, math.nan, math.nan, math.nan, 0, 0, "undecided", *notes))
             continue
-        drawn = resampled_middles([known], np.random.default_rng(SEED))
-        low, high = interval_ends(drawn, len(known))
-        verdict: Verdict = "undecided"
+        low, high = interval_ends(resampled_middles([known], np.random.default_rng(SEED)), len(known))
+        verdict: Verdict = "contradicted" if low > NOISE else "undecided" if known.any() else "holds"
         if len(known) < FEWEST_RUNS:
-            few = f"{counted(len(known), 'run')}; {FEWEST_RUNS} are needed"
-            note = f"{few}; {note}" if note else few
-        elif low > NOISE:
-            verdict = "contradicted"
-        elif not known.any():
-            verdict = "holds"
-        judgements.append(Judgement(task, float(middles([known])[0]), low, high, len(known), 0, verdict, note))
+            verdict, notes = "undecided", [f"{counted(len(known), 'run')}; {FEWEST_RUNS} are needed", *notes]
+        middle = float(middles([known])[0])
+        judgements.append(Judgement(task, middle, low, high, len(known), 0, verdict, "; ".join(notes)))
     return judgements
 
 

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -33,7 +33,7 @@ class RunStatus:
     state: State
     frame: int
     frames: int
-    frames_per_s: float  # 0 where it does not run, or does not learn yet
+    frames_per_s: float = 0.0  # where it runs and learns
     problem: str = ""
 
 
@@ -180,21 +180,17 @@ def wait_until_free(paths: Sequence[Path], seconds: float) -> None:
 
 
 def _run_status(path: Path, config: RunConfig, failures: Mapping[str, str]) -> RunStatus:
-    def status(state: State, frame: int, frames_per_s: float = 0.0, problem: str = "") -> RunStatus:
-        shown = min(frame, config.frames)
-        return RunStatus(config.task, state, shown, config.frames, frames_per_s, problem)
-
-    done = done_frame(path)
-    if done >= config.frames:
-        return status("done", config.frames)
+    if done_frame(path) >= config.frames:
+        return RunStatus(config.task, "done", config.frames, config.frames)
     frame, frames_per_s = _last_timing(path / "timing.csv")
+    waiting = RunStatus(config.task, "waiting", min(frame, config.frames), config.frames)
     if is_being_written(path):
         # Random frames, before the first update, are much faster than those that come.
         is_learning = frame > getattr(config.settings, "seed_frames", 0)
-        return status("running", frame, frames_per_s if is_learning else 0.0)
+        return replace(waiting, state="running", frames_per_s=frames_per_s if is_learning else 0.0)
     if config.name in failures:
-        return status("failed", frame, problem=failures[config.name])
-    return status("waiting", frame)
+        return replace(waiting, state="failed", problem=failures[config.name])
+    return waiting
 
 
 def _last_timing(path: Path) -> tuple[int, float]:

@@ -1,6 +1,7 @@
 """Meta-World: DrQ-v2, and Masked World Models."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 from vcse.settings import Reading
@@ -34,16 +35,17 @@ def _clean(method: Method) -> Method:
     )
 
 
+_drqv2_study = partial(Study, agent="drqv2", metric="eval_success_rate")
+_mwm_study = partial(Study, agent="mwm", metric="eval_success_rate")
+
 STUDIES = (
-    Study(
+    _drqv2_study(
         name="metaworld",
         title="DrQ-v2 on six Meta-World tasks",
         source="Figure 6, Section 5.2, Meta-World",
-        agent="drqv2",
         tasks=tasks_of("metaworld", _METAWORLD_TASKS, 250_000),
         methods=(NONE, SE, VCSE),
         seeds=16,
-        metric="eval_success_rate",
         claims=(
             Claim("VCSE learns faster than SE.", "vcse", "se"),
             Claim("VCSE learns faster than DrQ-v2 alone.", "vcse", "none"),
@@ -61,11 +63,10 @@ STUDIES = (
             "84 x 84, stacked and repeated as on DeepMind Control; the task's reward is divided by a running mean.",
         ),
     ),
-    Study(
+    _drqv2_study(
         name="metaworld-remedies",
         title="Remedies for saturation on Door Open, a trial",
         source="ours: which remedy and which reading are worth a study",
-        agent="drqv2",
         tasks=tasks_of("metaworld", ("door-open",), 100_000),
         methods=(
             _arm("clean", "penalty", "centered", more_seeds=1),
@@ -78,7 +79,6 @@ STUDIES = (
         ),
         seeds=1,
         first_seed=20,
-        metric="eval_success_rate",
         claims=(),
         notes=(
             "Exploratory: nine runs, which share a GPU, one or two of each method. No claim is judged by them; they "
@@ -88,15 +88,13 @@ STUDIES = (
             "n-step return (n-step); centered takes their own mean off besides.",
         ),
     ),
-    Study(
+    _drqv2_study(
         name="metaworld-clean",
         title="DrQ-v2 on Door Open, clean reading, with a remedy for saturation",
         source="ours: Section 5.2, Meta-World, with the clean reading and a remedy for saturation",
-        agent="drqv2",
         tasks=(Task("metaworld/door-open", 150_000, (50_000, 100_000)),),
         methods=tuple(map(_clean, (NONE, SE, VCSE, MATCHED))),
         seeds=5,
-        metric="eval_success_rate",
         claims=(
             Claim("VCSE learns faster than DrQ-v2 alone.", "vcse", "none", ours=True),
             Claim("VCSE learns faster than SE.", "vcse", "se", ours=True),
@@ -111,15 +109,13 @@ STUDIES = (
         ),
         notes=("The remedy was chosen by metaworld-remedies, whose seeds begin at 20; these begin at 0.",),
     ),
-    Study(
+    _mwm_study(
         name="metaworld-mwm",
         title="Masked World Models on four Meta-World tasks",
         source="Figure 12, appendix, model-based agents",
-        agent="mwm",
         tasks=tasks_of("metaworld", _MWM_TASKS, 500_000),
         methods=(NONE, SE, VCSE),
         seeds=16,
-        metric="eval_success_rate",
         claims=(
             Claim("VCSE learns faster than SE.", "vcse", "se"),
             Claim("VCSE learns faster than MWM alone.", "vcse", "none"),
@@ -130,15 +126,13 @@ STUDIES = (
             "Images are 64 x 64 and not stacked; rewards and bonus are each divided by a running mean of their size.",
         ),
     ),
-    Study(
+    _mwm_study(
         name="metaworld-mwm-controls",
         title="Masked World Models with the value left out",
         source="ours: the bonus of VCSE with the value left out and all else equal",
-        agent="mwm",
         tasks=(Task("metaworld/drawer-open", 250_000, (100_000,)),),
         methods=(VCSE, MATCHED, NONE),
         seeds=8,
-        metric="eval_success_rate",
         claims=(
             Claim("Conditioning on the value helps.", "vcse", "se-matched", ours=True),
             Claim("The entropy of states helps without the value.", "se-matched", "none", ours=True),

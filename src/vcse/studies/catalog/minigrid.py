@@ -1,6 +1,7 @@
 """A2C on MiniGrid: the paper's studies, and two of our own."""
 
 from functools import partial
+from typing import Any
 
 from vcse.envs.minigrid.crossing import map_number
 from vcse.settings import Reading
@@ -37,30 +38,16 @@ def _of_positions(name: str, explanation: str, label: str = "", **values: str) -
 
 def _in_the_reward(reading: Reading) -> tuple[Method, ...]:
     """Return VCSE in a reading where the bonus joins the reward, with a smaller weight, and joining the advantage."""
-    return (
+    variants: tuple[tuple[str, str, dict[str, Any], str], ...] = (
+        ("", ": the bonus joins the reward, β = 0.005", {}, ""),
+        ("-beta-0.00125", ": the bonus joins the reward, β = 0.00125", {"beta": 0.00125}, ", β = 0.00125"),
+        ("-advantage", ", but the bonus joins the advantage", {"injection": "after_gae"}, ", in the advantage"),
+    )
+    return tuple(
         Method(
-            f"vcse-{reading}",
-            "vcse",
-            f"{reading}: the bonus joins the reward, β = 0.005",
-            reading=reading,
-            label=f"VCSE, {reading}",
-        ),
-        Method(
-            f"vcse-{reading}-beta-0.00125",
-            "vcse",
-            f"{reading}: the bonus joins the reward, β = 0.00125",
-            reading=reading,
-            settings={"beta": 0.00125},
-            label=f"VCSE, {reading}, β = 0.00125",
-        ),
-        Method(
-            f"vcse-{reading}-advantage",
-            "vcse",
-            f"{reading}, but the bonus joins the advantage",
-            reading=reading,
-            settings={"injection": "after_gae"},
-            label=f"VCSE, {reading}, in the advantage",
-        ),
+            f"vcse-{reading}{name}", "vcse", reading + explanation, reading, settings, label=f"VCSE, {reading}{label}"
+        )
+        for name, explanation, settings, label in variants
     )
 
 
