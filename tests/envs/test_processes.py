@@ -1,41 +1,47 @@
+import itertools
 import multiprocessing
 import os
 import signal
-import threading
-import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from vcse.envs.mujoco.dmc import simulate
-from vcse.envs.processes import Batch, _read
-
-
-@pytest.fixture
-def looks(monkeypatch):
-    """When somebody who does not sleep looked for a word, and found none."""
-    times, sched_yield = [], os.sched_yield
-
-    def noting():
-        times.append(time.monotonic())
-        sched_yield()
-
-    monkeypatch.setattr(os, "sched_yield", noting)
-    return times
+from vcse.envs.processes import _SPIN_SECONDS, Batch, _read
 
 
 @pytest.mark.parametrize("spins", [False, True])
-def test_who_waits_sleeps_and_who_spins_does_so_after_a_while(looks, spins):
+def test_who_waits_sleeps_and_who_spins_does_so_after_a_while(monkeypatch, spins):
     here, there = multiprocessing.Pipe()
-    sender = threading.Timer(1.0, os.write, args=(there.fileno(), b"d"))
-    begin = time.monotonic()
-    sender.start()
+    seconds, looks, read = itertools.count(step=_SPIN_SECONDS / 10), [], os.read
+
+    def read_what_comes_late(descriptor, count):
+        assert not here.poll()
+        os.write(there.fileno(), b"d")
+        return read(descriptor, count)
+
+    monkeypatch.setattr("vcse.envs.processes.time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    monkeypatch.setattr(os, "sched_yield", lambda: looks.append(1))
+    monkeypatch.setattr(os, "read", read_what_comes_late)
     assert _read(here, spins=spins) == b"d"
-    assert time.monotonic() - begin > 0.9
-    assert bool(looks) == spins
-    assert all(look - begin < 0.5 for look in looks)
-    sender.join()
+    assert 8 <= len(looks) <= 10 if spins else not looks
+    there.close()
+    here.close()
+
+
+def test_who_spins_reads_at_once_what_comes_meanwhile(monkeypatch):
+    here, there = multiprocessing.Pipe()
+    looks = []
+
+    def answer():
+        looks.append(1)
+        os.write(there.fileno(), b"d")
+
+    monkeypatch.setattr("vcse.envs.processes.time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(os, "sched_yield", answer)
+    assert _read(here, spins=True) == b"d"
+    assert len(looks) == 1
     there.close()
     here.close()
 
