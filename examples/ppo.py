@@ -93,7 +93,7 @@ class Rollout(NamedTuple):
     rewards: Tensor  # the task's own, until a bonus joins them
     next_observations: Tensor  # what the action led to, before any reset
     terminated: Tensor  # the task was over: nothing comes after
-    ended: Tensor  # the episode was over, by termination or by a time limit
+    truncated: Tensor  # a time limit ended the episode
 
 
 class Agent(nn.Module):
@@ -166,7 +166,7 @@ def rollouts(agent: Agent, envs: SyncVectorEnv, args: Args, episodes: list[Episo
                 reached[index] = info["final_obs"][index]
                 episodes.append(Episode(step, float(returns[index]), int(lengths[index]), bool(terminated[index])))
             returns, lengths = np.where(ended, 0, returns), np.where(ended, 0, lengths)
-            after = (torch.as_tensor(each) for each in (rewards.astype(np.float32), reached, terminated, ended))
+            after = (torch.as_tensor(each) for each in (rewards.astype(np.float32), reached, terminated, truncated))
             transitions.append((observations, actions, *after))
         yield Rollout(*(torch.stack(each) for each in zip(*transitions, strict=True)))
 
@@ -178,7 +178,7 @@ def update(agent: Agent, optimizer: torch.optim.Optimizer, rollout: Rollout, arg
         old_policy, values = agent(observations)
         _, next_values = agent(rollout.next_observations.flatten(0, 1))
         both = (each.view_as(rollout.rewards) for each in (values, next_values))
-        told = (each.T for each in (rollout.rewards, *both, rollout.terminated, rollout.ended))
+        told = (each.T for each in (rollout.rewards, *both, rollout.terminated, rollout.terminated | rollout.truncated))
         advantages = gae(*told, discount=args.discount, gae_lambda=args.gae_lambda).T.flatten()
         returns = advantages + values
     for _ in range(args.epochs):
@@ -228,11 +228,11 @@ def main(args: Args) -> tuple[Agent, list[Episode]]:
     episodes: list[Episode] = []
     updates = args.steps // (args.environments * args.rollout_steps)
     for index, rollout in zip(range(updates), rollouts(agent, envs, args, episodes), strict=False):
-        observations, _, rewards, next_observations, terminated, ended = rollout
+        observations, _, rewards, next_observations, terminated, truncated = rollout
         left = 1 - index / updates
         if bonus is not None:
             bonus.beta = args.beta * left
-            rewards += bonus(observations, rewards, next_observations, terminated, ended)  # VCSE
+            rewards += bonus(observations, rewards, next_observations, terminated, truncated)  # VCSE
         optimizer.param_groups[0]["lr"] = args.learning_rate * left
         shown = summary(episodes) | update(agent, optimizer, rollout, args) | (bonus.metrics() if bonus else {})
         step = (index + 1) * args.environments * args.rollout_steps

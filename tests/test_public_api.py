@@ -29,6 +29,23 @@ def test_importing_the_library_loads_no_torch_until_a_name_is_used():
     assert done.stdout.splitlines() == ["False False 1", "True True"]
 
 
+def test_modules_are_reached_without_an_import_of_their_own():
+    told = (
+        "import sys, vcse\n"
+        "print({'estimators', 'integrations'} <= set(dir(vcse)), 'torch' in sys.modules)\n"
+        "print(vcse.estimators.__name__, vcse.integrations.RolloutBonus is vcse.RolloutBonus)\n"
+        "print(hasattr(vcse, '__main__'), hasattr(vcse, 'estimator'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", told],
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["True False", "vcse.estimators True", "False False"]
+
+
 @pytest.mark.parametrize("name", vcse.__all__)
 def test_a_public_name_is_the_documented_object_of_its_module(name):
     home = import_module(vcse._HOMES[name])

@@ -30,6 +30,13 @@ def test_agrees_with_a_plain_loop():
             torch.testing.assert_close(found[place], torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize(("device", "dtype"), [("meta", torch.float32), ("cpu", torch.bfloat16)])
+def test_devices_and_types_without_numpy_are_taken(device, dtype):
+    rewards, never = torch.ones(2, 3, device=device, dtype=dtype), torch.zeros(2, 3, device=device, dtype=torch.bool)
+    advantages = gae(rewards, rewards, rewards, never, never, discount=0.5, gae_lambda=0.5)
+    assert (advantages.shape, advantages.device.type) == ((2, 3), device)
+
+
 def test_a_time_limit_cuts_the_trace_but_keeps_the_value():
     rewards = values = torch.zeros(2)
     next_values = torch.tensor([10.0, 0.0])

@@ -1,6 +1,8 @@
 """Value-conditional state entropy exploration for reinforcement learning."""
 
 from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from vcse.estimators import ksg_conditional_entropy as ksg_conditional_entropy
     from vcse.estimators import state_entropy_reward as state_entropy_reward
     from vcse.estimators import value_conditional_reward as value_conditional_reward
+    from vcse.integrations import ReplayBonus as ReplayBonus
+    from vcse.integrations import RolloutBonus as RolloutBonus
     from vcse.launch.api import train as train
     from vcse.play.policy import Policy as Policy
     from vcse.play.policy import load_policy as load_policy
@@ -46,6 +50,8 @@ _HOMES = {
     "ksg_conditional_entropy": "vcse.estimators",
     "state_entropy_reward": "vcse.estimators",
     "value_conditional_reward": "vcse.estimators",
+    "ReplayBonus": "vcse.integrations",
+    "RolloutBonus": "vcse.integrations",
     "train": "vcse.launch.api",
     "Policy": "vcse.play.policy",
     "load_policy": "vcse.play.policy",
@@ -59,13 +65,17 @@ __all__ = list(_HOMES)
 if not TYPE_CHECKING:  # a type checker would take this for any name at all
 
     def __getattr__(name: str) -> object:
-        """Import a public name from its module, once."""
-        if name not in _HOMES:
+        """Import a public name from its module, or a module such as `vcse.estimators`, once."""
+        if name in _HOMES:
+            found: object = getattr(import_module(_HOMES[name]), name)
+        elif not name.startswith("_") and find_spec(f"vcse.{name}") is not None:
+            found = import_module(f"vcse.{name}")
+        else:
             raise AttributeError(f"module 'vcse' has no attribute {name!r}")
-        globals()[name] = found = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = found
         return found
 
 
 def __dir__() -> list[str]:
     """List what there is, with what is not imported yet."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *(module.name for module in iter_modules(__path__))})

@@ -31,7 +31,7 @@ def gae(
     """
     deltas = rewards + _last_axis(discount) * next_values * ~terminated - values
     decay = _last_axis(discount) * _last_axis(gae_lambda) * ~ended
-    if not (deltas.is_cuda or deltas.requires_grad):
+    if deltas.device.type == "cpu" and deltas.dtype in (torch.float32, torch.float64) and not deltas.requires_grad:
         return _summed(deltas, decay)
     advantage = torch.zeros_like(deltas[..., 0])
     advantages = []

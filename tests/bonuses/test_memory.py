@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vcse.bonuses import FeatureMemory
+from vcse.bonuses import FeatureMemory, StateEntropy
 
 
 def rows(*numbers):
@@ -183,3 +183,8 @@ class TestDistinctPool:
 
 def _order(points):
     return sorted(range(len(points)), key=lambda row: points[row].tolist())
+
+
+def test_devices_other_than_cpu_and_cuda_are_not_taken_for_a_cpu():
+    bonus = StateEntropy(k=3, memory=FeatureMemory(5000, 3), check_finite=False).to("meta")
+    assert bonus(torch.zeros(60, 3, device="meta")).reward.device.type == "meta"

@@ -72,10 +72,11 @@ def test_a_time_limit_ends_no_task(ppo, clock):
     times, next_times = rollout.observations.squeeze(-1), rollout.next_observations.squeeze(-1)
     assert torch.equal(next_times, times + 1)  # what was reached, not what the next episode began with
     assert torch.equal(rollout.terminated, rollout.actions.squeeze(-1).bool())
-    assert torch.equal(rollout.ended, rollout.terminated | (next_times == 3))
-    assert (times[1:] == 0).equal(rollout.ended[:-1])
-    assert (rollout.ended & ~rollout.terminated).any()
-    assert len(episodes) == rollout.ended.sum()
+    ended = rollout.terminated | rollout.truncated
+    assert torch.equal(ended, rollout.terminated | (next_times == 3))
+    assert (times[1:] == 0).equal(ended[:-1])
+    assert (ended & ~rollout.terminated).any()
+    assert len(episodes) == ended.sum()
     assert all(each.task_return == each.length and each.terminated <= (each.length <= 3) for each in episodes)
 
 

@@ -4,8 +4,9 @@ import copy
 
 import pytest
 import torch
+from integrations.common import same
 
-from vcse.bonuses import EpisodicCounts, IntrinsicCuriosity, RandomNetworkDistillation
+from vcse.bonuses import BonusBatch, EpisodicCounts, IntrinsicCuriosity, RandomNetworkDistillation, RewardScaling
 from vcse.integrations import ReplayBonus, RolloutBonus
 
 STEPS, ENVIRONMENTS = 6, 2
@@ -40,6 +41,24 @@ def test_an_episode_goes_on_in_the_next_rollout():
     assert counted(part, *batch, never, never, begins=again).T.tolist() == [[1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 11, 12]]
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.int64])
+def test_begins_may_be_numbers_as_other_libraries_have_them(dtype, without_type_checks):
+    part, never = make(), torch.zeros(STEPS, ENVIRONMENTS, dtype=torch.bool)
+    batch = torch.zeros(STEPS, ENVIRONMENTS, 3), torch.zeros(STEPS, ENVIRONMENTS), torch.zeros(STEPS, ENVIRONMENTS, 3)
+    part(*batch, never, never)
+    assert counted(part, *batch, never, never, begins=torch.tensor([1, 0]).to(dtype))[0].tolist() == [1, 7]
+    assert counted(part, *batch, never, never, begins=torch.tensor([0, 0]).to(dtype))[0].tolist() == [7, 13]
+
+
+def test_begins_of_another_shape_are_refused_and_change_nothing(without_type_checks):
+    part = make()
+    part(*rollout(0))
+    before = copy.deepcopy(part.state_dict())
+    with pytest.raises(ValueError, match=r"^begins must have shape \[environments\], \(2,\), got \(2, 1\)$"):
+        part(*rollout(1), begins=torch.zeros(ENVIRONMENTS, 1, dtype=torch.bool))
+    assert same(before, part.state_dict())
+
+
 def test_saved_loaded_and_continued_equals_not_stopping():
     part, other = make(), make()
     part(*rollout(0, ends=0.2))
@@ -62,6 +81,61 @@ def test_what_is_not_real_takes_no_other_steps_place():
     torch.testing.assert_close(paid, torch.where(expected > 0, 1 / expected, 0))
     never = torch.zeros_like(ended)
     assert counted(part, observations, rewards, observations, never, never)[0].tolist() == [3, 1]
+
+
+@pytest.mark.parametrize("steps", [1024, 1025, 1026, 2049])
+def test_an_equal_state_is_counted_wherever_in_a_long_rollout_it_is(steps):
+    """In one or two rows alone a matrix product may have other last bits, and then a state was never seen before."""
+    state = torch.rand(1, 1, 100, generator=torch.Generator().manual_seed(0))
+    observations, never = state.repeat(steps, 1, 1), torch.zeros(steps, 1, dtype=torch.bool)
+    part = RolloutBonus((100,), bonus=EpisodicCounts(power=1.0), beta=1.0, epochs=0)
+    assert counted(part, observations, torch.zeros(steps, 1), observations, never, never)[-1] == steps
+
+
+def masked(number=0):
+    """Return a rollout in which automatic resets and padding, which hold NaN, are no transitions, and its mask."""
+    observations, rewards, next_observations, ended, _ = rollout(number)
+    ended[2, 0] = True
+    valid = torch.ones_like(ended)
+    valid[3, 0] = valid[4, 1] = valid[5, 1] = False
+    for each in (observations, rewards, next_observations):
+        each[~valid] = torch.nan
+    return (observations, rewards, next_observations, ended, ended), valid
+
+
+@pytest.mark.parametrize("whose", ["batch", "running"])
+def test_rows_that_are_not_real_do_not_enter_the_scale_of_counts(whose):
+    batch, valid = masked()
+    scaling = RewardScaling("standardized", statistics=whose)
+    part, raw = make(bonus=EpisodicCounts(environments=ENVIRONMENTS, scaling=scaling)), make()
+    counts = raw(*batch, valid=valid)[valid].sqrt()
+    paid = part(*batch, valid=valid)
+    torch.testing.assert_close(paid[valid], (counts - counts.mean()) / counts.std(correction=0))
+    assert (paid[~valid] == 0).all()
+    assert len(part.output.reward) == valid.sum()
+
+
+def test_a_predictor_does_not_learn_rows_that_are_not_real():
+    batch, valid = masked()
+    options = {"environments": ENVIRONMENTS, "discount": 0.5, "epochs": 2, "minibatches": 1}
+    bonus, twin = (RandomNetworkDistillation(3, **options) for _ in range(2))
+    paid = make(bonus=bonus)(*batch, valid=valid)
+    assert (paid[~valid] == 0).all()
+    assert bonus.input_moments.count.unique() == bonus.reward_moments.count == valid.sum()
+    # By hand: the same states without those rows, whose errors are summed environment by environment.
+    states = torch.nan_to_num(batch[2]).transpose(0, 1).flatten(0, 1)[valid.T.flatten()] / 3**0.5
+    twin.reward_moments = None
+    errors = twin(states, next_features=states).reward
+    sums = []
+    for rows, last in zip(errors.split([5, 4]), bonus.sums, strict=True):
+        total = 0.0
+        for error in rows.tolist():
+            total = 0.5 * total + error
+            sums.append(total)
+        assert abs(total - last) < 1e-6
+    torch.testing.assert_close(paid.T[valid.T], errors / torch.tensor(sums).std(correction=0))
+    twin.learn(BonusBatch(states, next_features=states))
+    torch.testing.assert_close(bonus.predictor.rows, twin.predictor.rows)
 
 
 def test_a_bonus_for_other_rollouts_is_refused():

@@ -1,12 +1,20 @@
 import copy
 import warnings
+from functools import partial
 
 import pytest
 import torch
 from integrations.common import copy_of, no_global_random_numbers, same
 from torch import nn
 
-from vcse.bonuses import BonusWarning, NoBonus, RewardScaling, StateEntropy, ValueConditionalStateEntropy
+from vcse.bonuses import (
+    BonusWarning,
+    NoBonus,
+    RandomNetworkDistillation,
+    RewardScaling,
+    StateEntropy,
+    ValueConditionalStateEntropy,
+)
 from vcse.integrations import QNetwork, ReplayBonus
 
 STATES, ACTIONS = 4, 2
@@ -87,7 +95,7 @@ def test_trailing_axes_of_1_and_numbers_for_flags_are_the_same(without_type_chec
     observations, actions, rewards, next_observations, terminated = batch()
     paid = make()(observations, actions, rewards, next_observations, terminated)
     column = make()(observations, actions, rewards[:, None], next_observations, terminated[:, None].float())
-    assert torch.equal(paid, column)
+    assert torch.equal(paid[:, None], column)  # so that adding it to the rewards is right in either shape
     double = make()(observations, actions.double(), rewards.double(), next_observations, terminated)
     assert double.dtype == torch.float64
     torch.testing.assert_close(double.float(), paid)
@@ -137,6 +145,20 @@ def test_the_critic_s_gradient_reaches_nothing_else():
     assert same(before, copy_of(actor))
 
 
+@pytest.mark.parametrize("kind", [RandomNetworkDistillation, ValueConditionalStateEntropy])
+def test_computing_alone_changes_nothing(kind):
+    scaling = RewardScaling("standardized", statistics="running")
+    bonus = kind(STATES, scaling=scaling) if kind is RandomNetworkDistillation else kind.recommended(scaling=scaling)
+    part = make(bonus=bonus)
+    part(*batch())
+    before, metrics = copy.deepcopy(part.state_dict()), part.metrics()
+    alone = part(*batch(seed=1), learn=False)
+    assert same(part.state_dict(), before)
+    assert part.metrics() == metrics
+    assert torch.equal(part(*batch(seed=1)), alone)
+    assert not same(part.state_dict(), before)
+
+
 def test_the_agent_s_parameters_are_not_its_own():
     actor = nn.Linear(STATES, ACTIONS)
     part = make(policy=actor)
@@ -164,15 +186,34 @@ def test_parameters_that_are_frozen_stay_and_statistics_follow_at_once():
     torch.testing.assert_close(target, before[2] + 0.005 * (weight - before[2]))
 
 
-def test_gradients_and_inference_mode_of_the_agent_do_not_matter():
+def test_gradients_inference_mode_and_autocast_of_the_agent_do_not_matter():
     paid = []
-    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+    for mode in (
+        torch.enable_grad,
+        torch.no_grad,
+        torch.inference_mode,
+        partial(torch.autocast, "cpu", torch.bfloat16),
+    ):
         part = make()
         with mode():
             given = batch()
             paid.append((part(*given).clone(), part(*given).clone(), part.state_dict()))
-    assert same(paid[0], paid[1])
-    assert same(paid[0], paid[2])
+    assert all(same(paid[0], each) for each in paid[1:])
+
+
+def test_a_policy_that_autocasts_by_itself_does_not_round_the_values():
+    seen = []
+
+    class Seeing(QNetwork):
+        def forward(self, observations, actions):
+            seen.append(actions.dtype)
+            return super().forward(observations, actions)
+
+    actor = nn.Linear(STATES, ACTIONS)
+    part = make(policy=lambda each: actor(each).bfloat16(), critic=Seeing((STATES,), ACTIONS))
+    part(*batch())
+    assert seen == [torch.float32, torch.float32]
+    assert len(part.output.values.unique()) == 32
 
 
 def test_what_it_is_given_stays_as_it_is():
@@ -234,6 +275,7 @@ SHAPE = r"must begin with the shape of the rewards, \(32,\), got"
         (0, lambda each: each * torch.inf, "features must be finite, but 128 of its 128 entries"),
         (1, lambda each: each[:5], rf"actions {SHAPE} \(5, 2\)"),
         (2, lambda each: each * torch.nan, "rewards must be finite, but 32 of its 32 entries are NaN or infinite"),
+        (2, lambda each: each.view(16, 2), r"rewards must have shape \[n\] or \[n, 1\], got \(16, 2\)"),
         (2, lambda each: each.int(), "rewards must be a floating-point tensor, got torch.int32"),
         (3, lambda each: each[:, 1:], r"next_observations have shape \(32, 3\), but observations have shape \(32, 4\)"),
         (3, lambda each: each * torch.nan, "the extrinsic critic's targets, computed from rewards and observations,"),

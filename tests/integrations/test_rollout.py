@@ -1,5 +1,6 @@
 import copy
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -8,8 +9,18 @@ from hypothesis import strategies as st
 from integrations.common import copy_of, no_global_random_numbers, same
 from torch import nn
 
-from vcse.bonuses import BonusWarning, NoBonus, RewardScaling, StateEntropy, ValueConditionalStateEntropy
-from vcse.integrations import RolloutBonus, ValueNetwork
+from vcse.bonuses import (
+    BonusWarning,
+    EpisodicCounts,
+    FeatureMemory,
+    NoBonus,
+    RandomNetworkDistillation,
+    RewardConditionalStateEntropy,
+    RewardScaling,
+    StateEntropy,
+    ValueConditionalStateEntropy,
+)
+from vcse.integrations import RolloutBonus, StateFeatures, ValueNetwork
 from vcse.integrations.rollout import episode_starts
 
 DISCOUNT, GAE_LAMBDA = 0.9, 0.8
@@ -38,6 +49,16 @@ class Recording(NoBonus):
         self.given = {"features": features, **given}
         output = super().forward(features)
         return type(output)(output.reward + 1)
+
+
+class Double(StateFeatures):
+    """Features in float64."""
+
+    def __init__(self):
+        super().__init__(4)
+
+    def forward(self, observations):
+        return super().forward(observations).double()
 
 
 class FirstNumber(nn.Module):
@@ -249,15 +270,38 @@ def test_the_critic_s_gradient_reaches_nothing_else():
     assert changed == [False, True, True, True, True, True]
 
 
-def test_gradients_and_inference_mode_of_the_agent_do_not_matter():
+def test_a_critic_may_have_parameters_that_its_values_do_not_use():
+    class ActorCritic(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.trunk, self.actor, self.critic = nn.Linear(4, 8), nn.Linear(8, 2), nn.Linear(8, 1)
+
+        def forward(self, observations):
+            return self.critic(self.trunk(observations).tanh())
+
+    part = make(critic=ActorCritic())
+    before = copy_of(part.critic)
+    part(*rollout())
+    changed = [not torch.equal(*pair) for pair in zip(before, part.critic.parameters(), strict=True)]
+    assert changed == [True, True, False, False, True, True]
+    other = make(critic=ActorCritic())
+    other.load_state_dict(part.state_dict())
+    assert torch.equal(part(*rollout(seed=1)), other(*rollout(seed=1)))
+
+
+def test_gradients_inference_mode_and_autocast_of_the_agent_do_not_matter():
     paid = []
-    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+    for mode in (
+        torch.enable_grad,
+        torch.no_grad,
+        torch.inference_mode,
+        partial(torch.autocast, "cpu", torch.bfloat16),
+    ):
         part = make()
         with mode():
             batch = rollout()
             paid.append((part(*batch).clone(), part(*batch).clone(), part.state_dict()))
-    assert same(paid[0], paid[1])
-    assert same(paid[0], paid[2])
+    assert all(same(paid[0], each) for each in paid[1:])
 
 
 def test_what_it_is_given_stays_as_it_is():
@@ -304,6 +348,16 @@ def test_flags_may_be_numbers_and_rewards_of_either_precision(dtype, flag, witho
     torch.testing.assert_close(paid.float(), wanted)
 
 
+@pytest.mark.parametrize("kind", [ValueConditionalStateEntropy, RewardConditionalStateEntropy])
+def test_features_values_and_rewards_may_be_of_different_precisions(kind, without_type_checks):
+    observations, rewards, *others = rollout()
+    wanted = make(bonus=kind(k=3))(observations, rewards, *others)
+    paid = make(bonus=kind(k=3))(observations, rewards.double(), *others)
+    torch.testing.assert_close(paid.float(), wanted)
+    paid = make(bonus=kind(k=3), encoder=Double())(observations, rewards, *others)
+    torch.testing.assert_close(paid, wanted)
+
+
 def test_metrics_are_numbers_of_the_critic_and_the_bonus():
     part = make()
     assert part.metrics() == {}
@@ -341,7 +395,7 @@ SHAPE = r"must begin with the shape of the rewards, \(16, 3\), got"
         (2, lambda each: each[:, :2], rf"next_observations {SHAPE} \(16, 2, 4\)"),
         (2, with_nan, "the extrinsic critic's targets, computed from rewards and observations, must be finite"),
         (3, lambda each: each.T, rf"terminated {SHAPE} \(3, 16\)"),
-        (4, lambda each: each[0], rf"ended {SHAPE} \(3,\)"),
+        (4, lambda each: each[0], rf"truncated {SHAPE} \(3,\)"),
     ],
 )
 def test_bad_input_is_named_and_changes_nothing(number, change, message, without_type_checks):
@@ -386,14 +440,39 @@ def test_a_weight_that_is_set_later_is_checked_too(beta):
     assert part.beta == 0.5
 
 
-def test_an_episode_that_terminates_ends():
-    observations, rewards, next_observations, terminated, ended = rollout()
-    terminated, ended = torch.zeros_like(terminated), torch.zeros_like(ended)
-    terminated[3, 1] = True
-    part = make()
-    with pytest.raises(ValueError, match=r"^ended must be True wherever terminated is, but is False at 1 of 48 steps"):
-        part(observations, rewards, next_observations, terminated, ended)
-    part(observations, rewards, next_observations, terminated, ended, valid=~terminated)  # that step is not real
+def test_an_episode_that_terminates_ends_whatever_truncated_says():
+    *batch, terminated, ended = rollout()
+    assert terminated.any()
+    assert (ended & ~terminated).any()
+    targets = [learned_targets(make(), *batch, terminated, each)[1] for each in (ended, ended & ~terminated)]
+    assert torch.equal(*targets)
+
+
+@pytest.mark.parametrize(
+    "bonus",
+    [
+        ValueConditionalStateEntropy.recommended(k=3, scaling=RewardScaling("standardized", statistics="running")),
+        StateEntropy(k=3, memory=FeatureMemory(100, 4)),
+        RandomNetworkDistillation(4, environments=3),
+        EpisodicCounts(environments=3),
+    ],
+    ids=lambda bonus: type(bonus).__name__,
+)
+def test_computing_alone_changes_nothing(bonus):
+    critic = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 1)).eval()  # in training its values would be others
+    part = make(bonus=bonus, critic=critic)
+    part(*rollout())
+    before, metrics = copy.deepcopy(part.state_dict()), part.metrics()
+    alone = part(*rollout(seed=1), learn=False)
+    assert same(part.state_dict(), before)
+    assert part.metrics() == metrics
+    assert torch.equal(part(*rollout(seed=1)), alone)
+    assert not same(part.state_dict(), before)
+    critic.train()
+    before = copy.deepcopy(part.state_dict())
+    part(*rollout(seed=2), learn=False)
+    assert same(part.state_dict(), before)
+    assert critic.training
 
 
 def test_numpy_arrays_are_refused_with_the_remedy(without_type_checks):

@@ -98,6 +98,15 @@ def test_the_extrinsic_critic_learns_of_the_task_s_rewards_alone(bootstrap):
     torch.testing.assert_close(learned[0], (values + advantages).flatten())
 
 
+@pytest.mark.parametrize(("epochs", "changes"), [(0, False), (1, True)])
+def test_a_critic_may_be_left_as_it_is(epochs, changes):
+    agent = make("ppo", 1.0, pays=lambda beta: bonus(beta, epochs=epochs))
+    before = copy_of(agent.part.critic)
+    play(agent, transitions(STEPS))
+    assert agent.part.epochs == epochs
+    assert same(before, copy_of(agent.part.critic)) != changes
+
+
 def test_rewards_of_the_environment_are_not_changed_in_place():
     agent = make("ppo", 1.0, time_limit_bootstrap=True)
     agent.init()

@@ -13,12 +13,13 @@ from integrations.torchrl_agents import AGENTS, Concatenated, choices, make, net
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torchrl.checkpoint import Checkpoint
+from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
-from torchrl.envs import GymEnv, MultiStepTransform, StepCounter, TransformedEnv
+from torchrl.envs import GymEnv, InitTracker, MultiStepTransform, SerialEnv, StepCounter, TransformedEnv
 from torchrl.envs.transforms import Compose
 from torchrl.trainers import Trainer
 
-from vcse.bonuses import NoBonus, ValueConditionalStateEntropy
+from vcse.bonuses import EpisodicCounts, NoBonus, ValueConditionalStateEntropy
 from vcse.integrations import ReplayBonus, RolloutBonus
 from vcse.integrations.torchrl import ReplayReward, RolloutReward
 
@@ -173,6 +174,45 @@ def test_time_is_the_axis_of_that_name():
     turned.names = ["time", None]
     wanted = rollout_reward()(batch)["next", "reward_intrinsic"]
     assert torch.equal(rollout_reward()(turned)["next", "reward_intrinsic"].transpose(0, 1), wanted)
+
+
+def counted(bonus, batch):
+    """Return which visit of its episode each step of a batch that never moves is, by environment."""
+    batch["observation"] = torch.zeros_like(batch["observation"])
+    visits = 1 / bonus(batch)["next", "reward_intrinsic"].squeeze(-1)
+    return visits.square().round().int().tolist()
+
+
+def counting(environments):
+    return RolloutReward(RolloutBonus((4,), bonus=EpisodicCounts(environments=environments), beta=1.0))
+
+
+def test_rollouts_that_nothing_connects_are_episodes_of_their_own():
+    bonus, env = counting(1), GymEnv("CartPole-v1")
+    assert [counted(bonus, env.rollout(4)) for _ in range(2)] == [[1, 2, 3, 4]] * 2
+    bonus, env = counting(1), TransformedEnv(env, InitTracker())
+    first, second = env.rollout(3, break_when_any_done=False), env.rollout(3)
+    second["is_init"][0] = False  # the episode goes on
+    assert [counted(bonus, each) for each in (first, second)] == [[1, 2, 3], [4, 5, 6]]
+
+
+@pytest.mark.parametrize("resets", [True, False])
+def test_episodes_go_on_as_the_collector_s_trajectories_do(resets):
+    env = SerialEnv(2, lambda: GymEnv("Pendulum-v1"))
+    sizes = {"frames_per_batch": 8, "total_frames": 16, "reset_at_each_iter": resets}
+    bonus = RolloutReward(RolloutBonus((3,), bonus=EpisodicCounts(environments=2), beta=1.0))
+    seen = [counted(bonus, batch) for batch in Collector(env, None, **sizes)]
+    assert seen == [[[1, 2, 3, 4]] * 2, [[1, 2, 3, 4] if resets else [5, 6, 7, 8]] * 2]
+
+
+def test_batches_of_several_workers_in_turn_are_not_taken_for_one_episode():
+    bonus, seen = counting(2), []
+    for number in (0, 1, 0):
+        batch = a_batch(2, 3)
+        batch["next", "done"] = batch["next", "terminated"] = torch.zeros(2, 3, 1, dtype=torch.bool)
+        batch["collector", "traj_ids"] = torch.tensor([[2 * number], [2 * number + 1]]).expand(2, 3).clone()
+        seen.append(counted(bonus, batch)[0])
+    assert seen == [[1, 2, 3], [1, 2, 3], [1, 2, 3]]
 
 
 def test_padding_of_trajectories_is_neither_paid_nor_a_neighbour():

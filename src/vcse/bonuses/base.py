@@ -39,6 +39,11 @@ class BonusOutput:
     rewards: Float[Tensor, "*learners n"] | None = None
     formula: Float[Tensor, "*learners n"] | None = None  # what the formula says, where the reward was scaled
 
+    def of(self, rows: Bool[Tensor, " n"]) -> "BonusOutput":
+        """Return the output of some of the rows."""
+        given = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return BonusOutput(**{name: each[..., rows] for name, each in given if each is not None})
+
     def diagnostics(self) -> dict[str, Float[Tensor, "*learners"]]:
         """Return the numbers to log, one per learner. Computed when asked for, so that not asking is free.
 
@@ -108,6 +113,7 @@ class Bonus(nn.Module):
     needs_next_features: bool = False
     needs_episode_starts: bool = False
     learns: ClassVar[bool] = False  # defines `learn`
+    takes_valid: ClassVar[bool] = False  # `forward` is told which rows of a rollout are transitions, if not all
     # Of whose rollouts a batch consists, one after the other, each in the order of its steps; None: rows have no order.
     environments: int | None = None
 
@@ -117,9 +123,19 @@ class Bonus(nn.Module):
         self.scaling = scaling if isinstance(scaling, RewardScaling) else RewardScaling(scaling)
         self.scaling.check_learners(learners)
 
-    def __call__(self, *args: Any, **needed: Any) -> BonusOutput:
-        """Compute the reward of each feature and scale it."""
-        output: BonusOutput = super().__call__(*args, **needed)
+    def __call__(self, *args: Any, valid: Bool[Tensor, " n"] | None = None, **needed: Any) -> BonusOutput:
+        """Compute the reward of each feature and scale it.
+
+        Args:
+            args: The features.
+            valid: Which rows of a rollout are transitions, if not all: those whose rewards are returned. The others,
+                resets and padding, are there for the order alone.
+            needed: What the bonus declares to need.
+        """
+        given = needed | {"valid": valid} if valid is not None and self.takes_valid else needed
+        output: BonusOutput = super().__call__(*args, **given)
+        if valid is not None:
+            output = output.of(valid)
         if self.scaling.name == "raw":
             return output
         return replace(output, reward=self.scaling(output.reward), formula=output.reward)

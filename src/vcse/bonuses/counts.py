@@ -23,7 +23,8 @@ class EpisodicCounts(Bonus):
 
     States are the same where all of their features are equal or, with `hash_bits`, where the signs of so many random
     projections are (SimHash, Tang et al. 2017), which is for continuous states: these are rarely equal. An episode that
-    a batch does not end continues in the next batch.
+    a batch does not end continues in the next batch. An encoder must give equal states equal features to the last bit,
+    wherever in a batch and in whichever batch they are, or they count as different.
 
     Args:
         environments: Rows are rollouts of so many environments, one after the other, each in the order of its steps.

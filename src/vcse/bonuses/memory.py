@@ -116,7 +116,8 @@ class FeatureMemory(nn.Module):
         Where that is not known to pay, and on CUDA, all that is remembered is given, with None for the counts.
         """
         # NumPy, which compares them, has no bfloat16.
-        if self.features.is_cuda or self.features.dtype == torch.bfloat16 or self.capacity < LEAST_CAPACITY:
+        is_on_cpu = self.features.device.type == "cpu"
+        if not is_on_cpu or self.features.dtype == torch.bfloat16 or self.capacity < LEAST_CAPACITY:
             return self.pool(), None
         if self._distinct is None:
             self._distinct = DistinctFeatures(self.features.reshape(-1, *self.features.shape[-2:]).numpy(), self.filled)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import leaky_relu, relu
 
@@ -69,7 +69,7 @@ class RandomNetworkDistillation(FeatureBonus):
         True
     """
 
-    learns = True
+    learns = takes_valid = True
     sums: Float[Tensor, "*learners environments"] | None  # of errors, discounted, so far
 
     def __init__(
@@ -115,15 +115,20 @@ class RandomNetworkDistillation(FeatureBonus):
 
     @torch.no_grad()
     def forward(
-        self, features: Float[Tensor, "*learners n d"], *, next_features: Float[Tensor, "*learners n d"] | None = None
+        self,
+        features: Float[Tensor, "*learners n d"],
+        *,
+        next_features: Float[Tensor, "*learners n d"] | None = None,
+        valid: Bool[Tensor, " n"] | None = None,
     ) -> BonusOutput:
-        """Compute the error of each state, after the running moments have seen it."""
+        """Compute the error of each state, after the running moments have seen it; those of valid rows if not all."""
         seen = self._seen(features, next_features)
         if self.input_moments is not None:
-            self.input_moments.update(seen.mT.reshape(*self.learner_shape, self.dimensions, -1))
+            known = seen if valid is None else seen[:, valid]
+            self.input_moments.update(known.mT.reshape(*self.learner_shape, self.dimensions, -1))
         inputs = self._normalized(seen)
         error = in_shares(self._error, self.target.stack, self.predictor.stack, inputs)
-        return BonusOutput(self._scaled(error.view(features.shape[:-1])))
+        return BonusOutput(self._scaled(error.view(features.shape[:-1]), valid))
 
     def learn(self, batch: BonusBatch) -> dict[str, Float[Tensor, "*learners"]]:
         """Update the predictor towards the random network's features of the states."""
@@ -156,7 +161,9 @@ class RandomNetworkDistillation(FeatureBonus):
     ) -> Float[Tensor, "l n"]:
         return _squared_error(self.predictor.pieces(predictor), inputs, self._told(target, inputs))
 
-    def _scaled(self, error: Float[Tensor, "*learners n"]) -> Float[Tensor, "*learners n"]:
+    def _scaled(
+        self, error: Float[Tensor, "*learners n"], valid: Bool[Tensor, " n"] | None
+    ) -> Float[Tensor, "*learners n"]:
         """Divide errors by the running standard deviation of their discounted sums, or by their own."""
         if self.reward_moments is None:
             return error
@@ -168,12 +175,14 @@ class RandomNetworkDistillation(FeatureBonus):
                     "each with as many steps"
                 )
             by_step = error.double().view(*self.sums.shape, -1).unbind(-1)
+            valid = None if valid is None else valid.view(self.environments, -1).T  # [steps, environments]
             so_far = [self.sums]
-            for now in by_step:
-                so_far.append(self.discount * so_far[-1] + now)
+            for step, now in enumerate(by_step):
+                later = self.discount * so_far[-1] + now
+                so_far.append(later if valid is None else torch.where(valid[step], later, so_far[-1]))
             self.sums.copy_(so_far[-1])
             sums = torch.cat(so_far[1:], -1)
-        self.reward_moments.update(sums)
+        self.reward_moments.update(sums if valid is None else sums[..., valid.flatten()])
         return divided(error, self.reward_moments.variance.sqrt().to(error.dtype))
 
 

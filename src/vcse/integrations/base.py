@@ -2,19 +2,20 @@
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from vcse.bonuses.base import Bonus, BonusBatch, BonusOutput, check_order, check_served, needed_by
 from vcse.bonuses.payments import PaymentMonitor
 from vcse.bonuses.value_conditional import ValueConditionalStateEntropy
 from vcse.estimators.checks import check_all_finite, check_numbers, checks_run
-from vcse.integrations.networks import Observations, Shape, encoder_for
+from vcse.integrations.networks import Observations, Shape, encoder_for, evaluating
 
 BETA = 0.02  # one standard deviation of a standardised bonus, in units of the task's reward
 CHUNK_SIZE = 1024  # observations per forward pass where no gradient is needed
@@ -64,13 +65,28 @@ class BonusPart(nn.Module):
         self._calls = 0
         self._critic_metrics: dict[str, Tensor] = {}  # of the last call; logged as means
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Return beta times the bonus, even if the agent runs in inference mode."""
+    def __call__(self, *args: Any, learn: bool = True, **kwargs: Any) -> Tensor:
+        """Return beta times the bonus, even if the agent runs in inference mode or with autocast."""
         if any(isinstance(each, np.ndarray) for each in (*args, *kwargs.values())):
             raise ValueError(f"{type(self).__name__} takes tensors, got a NumPy array: pass torch.from_numpy(array)")
-        with torch.inference_mode(mode=False):  # the extrinsic critic needs gradients
-            bonus: Tensor = super().__call__(*args, **kwargs)
+        # The extrinsic critic needs gradients, and values in float32: bfloat16 has 8 bits for what tells states apart.
+        device = self.optimizer.param_groups[0]["params"][0].device
+        check_device(device)
+        modes = torch.inference_mode(mode=False), torch.autocast(device.type, enabled=False)
+        with modes[0], modes[1], nullcontext() if learn else self._unchanged():
+            bonus: Tensor = super().__call__(*args, learn=learn, **kwargs)
         return bonus
+
+    @contextmanager
+    def _unchanged(self) -> Iterator[None]:
+        """Compute with a copy of the bonus, in evaluation mode, and keep the metrics."""
+        kept = self.bonus, self.output, self._critic_metrics
+        self.bonus = copy.deepcopy(self.bonus)  # its memory and running statistics change with every call
+        try:
+            with evaluating(self.modules()):
+                yield
+        finally:
+            self.bonus, self.output, self._critic_metrics = kept
 
     @property
     def beta(self) -> float:
@@ -83,23 +99,42 @@ class BonusPart(nn.Module):
         self._beta = beta
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics of the last call, for logging. On CUDA this waits for the device."""
+        """Return the metrics of the last call that learned, for logging. On CUDA this waits for the device."""
         metrics = self._critic_metrics | ({} if self.output is None else self.output.diagnostics())
         return {name: metric.mean().item() for name, metric in metrics.items()}
 
     def _weighted_bonus(
-        self, features: Float[Tensor, "n d"], rewards: Float[Tensor, " n"], **inputs: Callable[[], Tensor]
-    ) -> Float[Tensor, " n"]:
+        self,
+        features: Float[Tensor, "n d"],
+        rewards: Float[Tensor, " n"],
+        *,
+        learn: bool,
+        valid: Bool[Tensor, " n"] | None = None,
+        **inputs: Callable[[], Tensor],
+    ) -> Float[Tensor, " _"]:
         """Compute beta times the bonus, and let the bonus learn.
 
         Args:
             features: In which nearest neighbours are searched.
             rewards: Of the task.
+            learn: Whether the bonus learns, and the monitor sees it.
+            valid: Which rows are transitions, if not all: only their bonus is returned, and only they are learned from.
             inputs: Computes, by name, what some bonuses need beside the features. Only what is needed is computed.
         """
         available: dict[str, Callable[[], Tensor]] = {"rewards": lambda: rewards, **inputs}
         needed = {name: available[name]() for name in self.needs}
-        self.output = self.bonus(features, **needed)
+        computed = torch.promote_types(features.dtype, torch.float32)  # Gymnasium's own rewards are in float64
+        needed |= {name: needed[name].to(computed) for name in ("values", "rewards") if name in needed}
+        if valid is None:
+            self.output = self.bonus(features, **needed)
+        else:
+            features, needed = zeroed(features, valid), {name: zeroed(each, valid) for name, each in needed.items()}
+            self.output = self.bonus(features, valid=valid, **needed)
+            features, rewards = features[valid], rewards[valid]
+            needed = {name: each[valid] for name, each in needed.items()}
+        bonus = self.beta * self.output.reward.to(rewards.dtype)
+        if not learn:
+            return bonus
         if self.bonus.learns:  # after the reward is computed: a bonus must not have seen the states that it rewards
             with torch.enable_grad():
                 self._critic_metrics |= self.bonus.learn(BonusBatch(features, **needed))
@@ -107,12 +142,14 @@ class BonusPart(nn.Module):
             self.monitor.beta = self.beta
             self.monitor(self.output, rewards=rewards)
         self._calls += 1
-        return self.beta * self.output.reward.to(rewards.dtype)
+        return bonus
 
     def _learn(self, loss: Float[Tensor, ""]) -> None:
         """Take one optimizer step. The gradient of the loss reaches the extrinsic critic alone."""
         parameters = self.optimizer.param_groups[0]["params"]
-        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+        # The module may have more than the critic, such as a policy: what the loss does not use has no gradient.
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         self.optimizer.step()
 
@@ -125,6 +162,12 @@ class BonusPart(nn.Module):
         # A copy, since the optimizer would update the loaded tensors in place.
         self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
         self.generator.set_state(state["generator"].cpu())
+
+
+def check_device(device: torch.device) -> None:
+    """Raise ValueError for a device that lacks what a bonus computes with."""
+    if device.type == "mps":
+        raise ValueError("a bonus computes in float64, which mps does not have: keep it and its inputs on cpu")
 
 
 def check_beta(beta: float) -> None:
@@ -173,13 +216,22 @@ def apply(function: Callable[[Tensor], Any], observations: Observations) -> Any:
 
 
 def in_chunks(network: Callable[[Observations], Tensor], observations: Observations) -> Tensor:
-    """Compute the output of a network chunk by chunk, since a whole rollout of images may not fit into memory."""
-    if isinstance(observations, Mapping):
-        names, tensors = list(observations), [torch.split(each, CHUNK_SIZE) for each in observations.values()]
-        chunks: Any = [dict(zip(names, each, strict=True)) for each in zip(*tensors, strict=True)]
-    else:
-        chunks = torch.split(observations, CHUNK_SIZE)
+    """Compute the output of a network chunk by chunk, since a whole rollout of images may not fit into memory.
+
+    The chunks are equal but for one row: in one of very few rows a matrix product may round differently, and equal
+    observations would no longer have equal features.
+    """
+    count = len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)
+    sections = max(1, math.ceil(count / CHUNK_SIZE))
+    chunks = apply(lambda each: torch.tensor_split(each, sections), observations)
+    if isinstance(chunks, Mapping):
+        chunks = [dict(zip(chunks, each, strict=True)) for each in zip(*chunks.values(), strict=True)]
     return torch.cat([network(each) for each in chunks])
+
+
+def zeroed(rows: Shaped[Tensor, "n ..."], valid: Bool[Tensor, " n"]) -> Shaped[Tensor, "n ..."]:
+    """Return rows with zeros where they are not valid, since they may hold anything there, NaN included."""
+    return rows.masked_fill(~valid.view(-1, *[1] * (rows.ndim - 1)), 0)
 
 
 def concatenated(first: Observations, second: Observations) -> Any:

@@ -99,17 +99,23 @@ class ReplayBonus(BonusPart):
         terminated: Shaped[Tensor, " n"] | Shaped[Tensor, "n 1"],
         *,
         discount: Float[Tensor, " n"] | Float[Tensor, "n 1"] | None = None,
-    ) -> Float[Tensor, " n"]:
-        """Return beta times the bonus of each state, and train the extrinsic critic.
+        learn: bool = True,
+    ) -> Float[Tensor, " n"] | Float[Tensor, "n 1"]:
+        """Return beta times the bonus of each state, in the shape of the rewards, and train the extrinsic critic.
 
         Args:
             observations: `[n, ...]`.
             actions: `[n, ...]`.
-            rewards: Of the task, without the bonus.
+            rewards: Of the task, without the bonus: `[n]`, or `[n, 1]` as many replay buffers have them.
             next_observations: After each action, before any reset.
             terminated: Whether the task terminated; truncation by a time limit does not count.
             discount: γ of each transition if they differ, such as γⁿ for n-step returns.
+            learn: False computes the bonus and changes nothing, for evaluation or logging: the critic, the statistics
+                and the memory of the bonus, and `metrics()` stay as they are. `eval()` does not have this effect.
         """
+        shape = rewards.shape
+        if len(shape) not in (1, 2) or shape[1:].numel() != 1:
+            raise ValueError(f"rewards must have shape [n] or [n, 1], got {tuple(shape)}")
         rewards, actions = detached(rewards).reshape(-1), detached(actions)
         not_terminated = 1 - terminated.reshape(-1).float()
         gamma = self.discount if discount is None else discount.reshape(-1)
@@ -118,19 +124,22 @@ class ReplayBonus(BonusPart):
         observations, next_observations = (apply(detached, each) for each in (observations, next_observations))
         with torch.no_grad():
             both = concatenated(observations, next_observations)
-            values, next_values = self.target_critic(both, self._policy[0](both)).reshape(2, -1)
+            # A policy may autocast by itself: its actions get the type of those in the batch.
+            values, next_values = self.target_critic(both, self._policy[0](both).to(actions.dtype)).reshape(2, -1)
             targets = rewards + gamma * not_terminated * next_values
             check_targets(targets)
             # Before the critic learns: a batch that the bonus refuses must not have changed the critic.
             bonus = self._weighted_bonus(
                 self.encoder(observations),
                 rewards,
+                learn=learn,
                 values=lambda: values,
                 actions=lambda: actions,
                 next_features=lambda: self.encoder(next_observations),
             )
-        self._train_critic(observations, actions, targets.to(values.dtype))
-        return bonus
+        if learn:
+            self._train_critic(observations, actions, targets.to(values.dtype))
+        return bonus.view(shape)
 
     def _train_critic(self, observations: Observations, actions: Tensor, targets: Float[Tensor, " n"]) -> None:
         """Take one gradient step, and update the target critic."""

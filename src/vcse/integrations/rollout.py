@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from vcse.bonuses.base import Bonus, check_order
-from vcse.estimators.checks import checks_run
 from vcse.integrations.base import (
     BETA,
     BonusPart,
@@ -92,11 +91,12 @@ class RolloutBonus(BonusPart):
         rewards: Float[Tensor, "steps environments"],
         next_observations: Observations,
         terminated: Shaped[Tensor, "steps environments"],
-        ended: Shaped[Tensor, "steps environments"],
+        truncated: Shaped[Tensor, "steps environments"],
         *,
         valid: Shaped[Tensor, "steps environments"] | None = None,
         actions: Shaped[Tensor, "steps environments ..."] | None = None,
-        begins: Bool[Tensor, " environments"] | None = None,
+        begins: Shaped[Tensor, " environments"] | None = None,
+        learn: bool = True,
     ) -> Float[Tensor, "steps environments"]:
         """Return beta times the bonus of each state, and train the extrinsic critic.
 
@@ -105,79 +105,73 @@ class RolloutBonus(BonusPart):
             rewards: Of the task, without the bonus.
             next_observations: After each action, before any reset.
             terminated: Whether the task terminated. Booleans, or numbers that are 0 or 1.
-            ended: Whether the episode ended: terminated or truncated.
+            truncated: Whether a time limit, or anything else but the task, ended the episode. Where `terminated` is
+                True, it may be either.
             valid: False for transitions to be left out: those of automatic resets, and padding. All are valid if not
                 given.
             actions: Only for bonuses that need them.
             begins: Whether the first step of each environment starts an episode. If not given, episodes continue
                 from the last call unless they ended there.
+            learn: False computes the bonus and changes nothing, for evaluation or logging: the critic, the statistics
+                and the memory of the bonus, and `metrics()` stay as they are. `eval()` does not have this effect.
         """
         if rewards.ndim != 2:
             raise ValueError(f"rewards must have shape [steps, environments], got {tuple(rewards.shape)}")
-        rewards, terminated, ended = detached(rewards), terminated.bool(), ended.bool()
-        valid = None if valid is None else valid.bool()
         shape = rewards.shape[0], rewards.shape[1]
-        others = {"terminated": terminated, "ended": ended, "valid": valid, "actions": actions}
-        check_shapes(shape, observations, next_observations, **others)
-        self._check(rewards, terminated, ended, valid, actions)
+        flags = {"terminated": terminated, "truncated": truncated, "valid": valid}
+        check_shapes(shape, observations, next_observations, actions=actions, **flags)
+        rewards, terminated, ended = detached(rewards), terminated.bool(), terminated.bool() | truncated.bool()
+        valid = None if valid is None else valid.bool()
+        self._check(rewards, valid, actions, begins)
         # Environment by environment, so that each state is followed by the next state of its episode.
         flat, flat_next = (apply(_by_environment, each) for each in (observations, next_observations))
         with torch.no_grad():
             values, next_values = in_chunks(self.critic, concatenated(flat, flat_next)).reshape(2, shape[1], shape[0])
             returns = self._returns(rewards, values, next_values, terminated, ended, valid)
+            mask = None if valid is None else valid.T.flatten()
 
             def kept(each: Tensor) -> Tensor:
-                return each if valid is None else each[valid.T.flatten()]
+                return each if mask is None else each[mask]
 
             inputs, values = apply(kept, flat), values.flatten()
             check_targets(kept(returns.flatten()))
             explained = explained_variance(kept(values), kept(returns.flatten()))
             self._critic_metrics = {"extrinsic_explained_variance": explained}
-            # A bonus that depends on the order of steps gets all of them; invalid ones are masked afterwards.
-            selected = kept if self.bonus.environments is None else lambda each: each
-            starts = self._episode_starts(ended, valid, begins)
+            # A bonus that depends on the order of steps gets all of them, and the mask.
+            is_ordered = self.bonus.environments is not None
+            selected = (lambda each: each) if is_ordered else kept
+            starts = episode_starts(ended, valid, self._first_starts(shape[1]) if begins is None else begins.bool())
             bonus = self._weighted_bonus(
                 in_chunks(self.encoder, apply(selected, flat)),
                 selected(rewards.T.flatten()),
+                learn=learn,
+                valid=mask if is_ordered else None,
                 values=lambda: selected(values),
                 next_features=lambda: in_chunks(self.encoder, apply(selected, flat_next)),
                 episode_starts=lambda: selected(starts.T.flatten()),
                 **({} if actions is None else {"actions": partial(selected, _by_environment(actions))}),
             )
-        self._train_critic(inputs, kept(returns.flatten()))
+        if learn:
+            self._train_critic(inputs, kept(returns.flatten()))
+            self._begins = (ended if valid is None else ended | ~valid)[-1].clone()
         return _by_step(bonus, valid, shape)
 
-    def _check(
-        self, rewards: Tensor, terminated: Tensor, ended: Tensor, valid: Tensor | None, actions: Tensor | None
-    ) -> None:
+    def _check(self, rewards: Tensor, valid: Tensor | None, actions: Tensor | None, begins: Tensor | None) -> None:
         """Raise ValueError for a rollout whose bonus cannot be computed."""
         if "actions" in self.needs and actions is None:
             raise ValueError(f"actions is needed by {type(self.bonus).__name__}")
         if valid is not None and not valid.any():
             raise ValueError("valid is False everywhere: the rollout has no valid transition")
+        if begins is not None and begins.shape != rewards.shape[1:]:
+            environments = tuple(rewards.shape[1:])
+            raise ValueError(f"begins must have shape [environments], {environments}, got {tuple(begins.shape)}")
         check_rewards(rewards, valid=valid)
-        if checks_run(True, rewards):
-            contradicts = terminated & ~ended & (True if valid is None else valid)
-            if contradicts.any():
-                raise ValueError(
-                    f"ended must be True wherever terminated is, but is False at {int(contradicts.sum())} of "
-                    f"{contradicts.numel()} steps: pass terminated | truncated"
-                )
         check_order(self.bonus, rewards.shape[1])
 
-    def _episode_starts(
-        self,
-        ended: Bool[Tensor, "steps environments"],
-        valid: Bool[Tensor, "steps environments"] | None,
-        begins: Bool[Tensor, " environments"] | None,
-    ) -> Bool[Tensor, "steps environments"]:
-        """Return which states start an episode, and remember whether the next call's first ones do."""
-        begins = self._begins if begins is None else begins
-        if begins is not None and begins.shape != ended.shape[1:]:
-            begins = None  # the number of environments changed since the last call
-        starts = episode_starts(ended, valid, begins)
-        self._begins = (ended if valid is None else ended | ~valid)[-1].clone()
-        return starts
+    def _first_starts(self, environments: int) -> Bool[Tensor, " environments"] | None:
+        """Return whether episodes start where the last call ended; None if it had another number of environments."""
+        last = self._begins
+        return last if last is not None and len(last) == environments else None
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return the state that is not in parameters and buffers."""
@@ -255,8 +249,5 @@ def _by_step(
     """Return a bonus that is ordered by environment as [steps, environments], with 0 for invalid transitions."""
     steps, environments = shape
     if valid is not None:
-        mask = valid.T.flatten()
-        scattered = bonus.new_zeros(steps * environments)
-        scattered[mask] = bonus[mask] if len(bonus) == len(mask) else bonus
-        bonus = scattered
+        bonus = bonus.new_zeros(steps * environments).masked_scatter(valid.T.flatten(), bonus)
     return bonus.view(environments, steps).T

@@ -73,7 +73,7 @@ class ReplayBonusCallback(BaseCallback):
             batch.dones,
             discount=batch.discounts,  # None but for returns of n steps
         )
-        return batch._replace(rewards=batch.rewards + bonus.view_as(batch.rewards))
+        return batch._replace(rewards=batch.rewards + bonus)
 
 
 class DeterministicPolicy:

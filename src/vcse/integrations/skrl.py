@@ -97,7 +97,7 @@ class AgentBonus:
         hooks: RolloutHooks | ReplayHooks
         if is_on_policy:
             critic: nn.Module = Unflattened(ValueNetwork(shape, seed=self.seed), space, is_scaled=is_scaled)
-            epochs = self.epochs or getattr(cfg, "learning_epochs", 1)
+            epochs = getattr(cfg, "learning_epochs", 1) if self.epochs is None else self.epochs
             arguments |= {"gae_lambda": cfg.gae_lambda, "epochs": epochs, "batch_size": self.batch_size}
             hooks = RolloutHooks(agent, RolloutBonus(critic=critic, **arguments))
         else:
@@ -275,7 +275,7 @@ class ReplayHooks:
         with torch.no_grad():
             inputs, next_inputs = (self._inputs(named, prefix) for prefix in ("", "next_"))
         bonus = self.part(inputs, named["actions"], named["rewards"], next_inputs, named["terminated"])
-        return [*{**named, "rewards": named["rewards"] + bonus.view_as(named["rewards"])}.values()]
+        return [*{**named, "rewards": named["rewards"] + bonus}.values()]
 
     def _inputs(self, batch: Mapping[str, Any], prefix: str) -> dict[str, Tensor]:
         """Return the inputs of the agent's models: observations, and states if there are any."""

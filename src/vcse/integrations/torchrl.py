@@ -5,10 +5,11 @@ Both add the bonus to `("next", "reward")` before advantages or targets are comp
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from vcse.extras import install
@@ -32,6 +33,7 @@ check_version("torchrl", str(torchrl.__version__), least="0.14", below="0.15", e
 Key = str | tuple[str, ...]
 REWARD, EXTRINSIC, INTRINSIC = (("next", name) for name in ("reward", "reward_extrinsic", "reward_intrinsic"))
 TERMINATED, DONE, MASK = ("next", "terminated"), ("next", "done"), ("collector", "mask")
+STARTS, TRAJECTORIES = "is_init", ("collector", "traj_ids")  # of an InitTracker, and of a collector
 STEPS = "steps_to_next_obs"  # of n-step returns
 
 
@@ -39,7 +41,9 @@ class RolloutReward(TensorDictModuleBase):  # type: ignore[misc]
     """Adds the bonus to the rewards of a collector's batch, for on-policy agents.
 
     Call it once on each batch, before the epochs in which advantages are computed; a second call changes nothing. In a
-    `Trainer`, `register` does this.
+    `Trainer`, `register` does this. For bonuses that depend on the order of steps, an episode continues in the next
+    batch where the collector's trajectory, or the `is_init` of an `InitTracker`, says so; without both, each batch
+    starts episodes of its own.
 
     Args:
         bonus: The bonus, with its encoder and its extrinsic critic.
@@ -67,6 +71,7 @@ class RolloutReward(TensorDictModuleBase):  # type: ignore[misc]
         next_keys = [_next(key) for key in self.observation_keys]
         self.in_keys = [*self.observation_keys, *next_keys, REWARD, TERMINATED, DONE]
         self.out_keys = [REWARD, EXTRINSIC, INTRINSIC]
+        self._last_trajectories: Tensor | None = None  # of each environment, at the end of the last batch
 
     @classmethod
     def from_env(cls, env: EnvBase, *, in_keys: Sequence[Key] = ("observation",), **options: Any) -> "RolloutReward":
@@ -95,6 +100,8 @@ class RolloutReward(TensorDictModuleBase):  # type: ignore[misc]
 
         mask = tensordict.get(MASK, None)
         rewards = tensordict.get(REWARD)
+        # Rows of trajectories that were split apart and padded are no environments: all of them begin.
+        present = () if mask is not None else tensordict.keys(include_nested=True)
         bonus = self.bonus(
             _entries(self.observation_keys, steps),
             steps(REWARD).squeeze(-1),
@@ -103,9 +110,27 @@ class RolloutReward(TensorDictModuleBase):  # type: ignore[misc]
             steps(DONE).squeeze(-1),
             valid=None if mask is None else steps(MASK).reshape(shape[time], -1),
             actions=steps(self.action_key) if "actions" in self.bonus.needs else None,
+            begins=self._begins(steps, {key for key in (STARTS, TRAJECTORIES) if key in present}),
         )
         others = [size for axis, size in enumerate(shape) if axis != time]
         return _add(tensordict, rewards, bonus.reshape(shape[time], *others).movedim(0, time).reshape(rewards.shape))
+
+    def _begins(self, steps: Callable[[Key], Tensor], present: Collection[Key]) -> Bool[Tensor, " environments"]:
+        """Return whether the first step of each environment starts an episode.
+
+        Args:
+            steps: Returns an entry of the batch, `[steps, environments, ...]`.
+            present: Which of `is_init` and the collector's trajectories the batch has.
+        """
+        last, self._last_trajectories = self._last_trajectories, None
+        begins = torch.full_like(steps(DONE)[0], not present, dtype=torch.bool).reshape(-1)
+        if STARTS in present:
+            begins |= steps(STARTS)[0].reshape(-1)
+        if TRAJECTORIES in present:
+            trajectories = steps(TRAJECTORIES).reshape(-1, len(begins))
+            begins |= True if last is None or last.shape != begins.shape else trajectories[0] != last
+            self._last_trajectories = trajectories[-1].clone()
+        return begins
 
     def register(self, trainer: Any, name: str = "rollout_reward") -> None:
         """Register with a `Trainer`, which then calls this on each batch and saves its state."""

@@ -414,3 +414,12 @@ def test_an_infinite_radius_counts_what_is_at_a_finite_distance(dtype):
     values = torch.tensor([0.0, 1.0, far, -far], dtype=dtype)
     radius = torch.full((4,), torch.inf, dtype=dtype)
     assert count_within(values, radius, count_self=True).tolist() == [4, 4, 3, 3]
+
+
+@pytest.mark.parametrize("pool", [None, 30])
+def test_devices_other_than_cpu_and_cuda_are_not_taken_for_a_cpu(pool):
+    features, values = torch.zeros(60, 3, device="meta"), torch.zeros(60, device="meta")
+    past = None if pool is None else torch.zeros(pool, 3, device="meta")
+    radius = kth_neighbor_distance(features, k=3, pool=past, average=True, check_finite=False)
+    terms = value_conditional_terms(features, values, k=3, check_finite=False)
+    assert {each.device.type for each in (radius, terms.reward, terms.value_count)} == {"meta"}

@@ -7,7 +7,7 @@ comes from differences, summed over the coordinates in one fixed order, so that
 - equal points are at distance exactly 0,
 - a distance has the same bits whichever points, chunks or learners it is computed beside.
 
-`screening` and `kernels` find the same neighbours faster; `screening` to the same bits.
+`screening` and `cuda` find the same neighbours faster; `screening` to the same bits.
 """
 
 import math
@@ -47,7 +47,7 @@ def scratch(like: Tensor, size: int) -> Float[Tensor, " size"]:
     So never hold two at once: ask for one piece of the sum of the sizes and divide it. On a CPU fresh pages can
     cost more than the arithmetic on them. (The allocator for CUDA keeps its own.)
     """
-    if like.is_cuda or size > MOST_SCRATCH:
+    if like.device.type != "cpu" or size > MOST_SCRATCH:
         return like.new_empty(size)
     held = _SCRATCH.held.get(like.dtype)
     if held is None or held.numel() < size:
@@ -142,7 +142,7 @@ def value_distances(
 
 def smallest(matrix: Float[Tensor, "b r m"], count: int) -> Float[Tensor, "b r c"]:
     """Return the `count` smallest entries of each row, in no order."""
-    if matrix.is_cuda:
+    if matrix.device.type != "cpu":
         return matrix.topk(count, largest=False, sorted=False).values
     # NumPy partitions with vector instructions where `topk` does not.
     return torch.from_numpy(np.partition(matrix.numpy(), count - 1, axis=-1)[..., :count])

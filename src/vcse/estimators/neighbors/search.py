@@ -2,7 +2,7 @@
 
 Every estimator of this package stands on these three functions. They take any leading batch axes, which never
 see each other, give distance exactly 0 to equal points, and choose the fastest of three ways to the same
-answer: all differences (`distances`), a matrix product that leaves few of them (`screening`), CUDA kernels.
+answer: all differences (`differences`), a matrix product that leaves few of them (`screening`), CUDA kernels.
 """
 
 import sys
@@ -95,7 +95,7 @@ def kth_neighbor_distance(
         average_over=k if average else 0,
         pool_counts=None if pool_counts is None else pool_counts.reshape(-1, searched.shape[-2]),
     )
-    if feature_counts is None or features.is_cuda:
+    if feature_counts is None or features.device.type != "cpu":
         radius = _nearest(search).radius
     else:
         _check_counts("feature_counts", feature_counts, features)
@@ -269,7 +269,7 @@ def _flat_points(points: Float[Tensor, "*batch n d"]) -> Float[Tensor, "b n d"]:
 
 
 def _nearest(search: Search) -> Nearest:
-    found = None if search.queries.is_cuda else nearest_of_distinct(search, _search)
+    found = nearest_of_distinct(search, _search) if search.queries.device.type == "cpu" else None
     return _search(search) if found is None else found
 
 
@@ -277,7 +277,7 @@ def _search(search: Search) -> Nearest:
     scale = power_of_two_scale(search.queries, search.pool)
     if can_search(search):
         return nearest_by_kernels(search, scale)
-    if not search.queries.is_cuda and is_worthwhile(search):
+    if search.queries.device.type == "cpu" and is_worthwhile(search):
         return nearest_by_screening(search, scale)
     return nearest_by_differences(search, scale)
 

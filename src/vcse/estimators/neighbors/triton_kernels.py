@@ -1,4 +1,4 @@
-"""The device code of `kernels`; imported only where Triton is installed, which comes with PyTorch for CUDA.
+"""The device code of `cuda`; imported only where Triton is installed, which comes with PyTorch for CUDA.
 
 1. `square_kernel`: squared distances by differences, a tile of the matrix per program. Where the pool is the
    queries, the matrix is symmetric and only half of it is computed.
