@@ -1,6 +1,6 @@
 """`vcse.train`: what `vcse train` does, from Python."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,12 @@ def train(
     bonuses = [bonus] if isinstance(bonus, str) else list(bonus)
     if not bonuses:
         raise ValueError("bonus must be one name or more, got none")
-    options = {"agent": agent, "frames": frames, "reading": reading, **settings}
-    options["seeds"] = range(seeds) if isinstance(seeds, int) else seeds
-    if not len(options["seeds"]):
+    each_seed = [int(seed) for seed in (seeds if isinstance(seeds, Iterable) else range(seeds))]
+    if not each_seed:
         raise ValueError(f"seeds must be at least 1, or a list of seeds, got {seeds}")
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
+    options = {"agent": agent, "seeds": each_seed, "frames": frames, "reading": reading, **settings}
     configs = [config for name in bonuses for config in run_configs(task, name, **options)]
     left = unfinished_runs(configs, Path(out))
     resolved = device_for(left, Path(out), device)
