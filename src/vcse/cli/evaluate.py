@@ -48,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True)
 class DiscreteRow(Row):
-    """Under the names of `eval.csv`: actions are sampled, or, for argmax, the likeliest."""
+    """Under the names of `eval.csv`: actions are sampled, or, for argmax, greedy."""
 
     success_rate: float | None  # None where nobody says what success is
     argmax_return_mean: float
@@ -117,7 +117,7 @@ def evaluate_runs(
 
 
 def _row(path: Path, config: RunConfig, frame: int, found: TwoEvaluations) -> Row:
-    sampled, likeliest = found
+    sampled, greedy = found
     identity: dict[str, Any] = {
         "run": str(path),
         "task": config.task,
@@ -131,14 +131,14 @@ def _row(path: Path, config: RunConfig, frame: int, found: TwoEvaluations) -> Ro
             **identity,
             return_mean=sampled.return_mean,
             success_rate=_known(sampled.success_rate),
-            argmax_return_mean=likeliest.return_mean,
-            argmax_success_rate=_known(likeliest.success_rate),
+            argmax_return_mean=greedy.return_mean,
+            argmax_success_rate=_known(greedy.success_rate),
         )
     return ContinuousRow(
         **identity,
-        return_mean=likeliest.return_mean,
+        return_mean=greedy.return_mean,
         sampled_return_mean=sampled.return_mean,
-        success_rate=None if likeliest.successes is None else likeliest.success_rate,
+        success_rate=None if greedy.successes is None else greedy.success_rate,
         sampled_success_rate=None if sampled.successes is None else sampled.success_rate,
     )
 
