@@ -712,7 +712,7 @@ def test_stopping_says_how_to_go_on_and_exits_as_signals_do(tmp_path, capsys, mo
     monkeypatch.setattr("vcse.runs.progress.TrainingProgress.start", stop)
     assert train(tmp_path, "--quiet") == 143
     assert capsys.readouterr().err == (
-        "vcse: stopped by SIGTERM: no run had begun; to continue, run the same command again, or vcse resume\n"
+        "vcse: stopped by SIGTERM: no run had begun; to continue, run the same command again\n"
     )
 
 
