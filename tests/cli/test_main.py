@@ -15,6 +15,7 @@ from gl import needs_gl
 from vcse import __version__
 from vcse.cli import main
 from vcse.cli.doctor import Finding, _module, extras_of_vcse
+from vcse.cli.selftest import Check
 from vcse.cli.verbs import first_line, load_verb
 from vcse.envs.tasks import task_spec
 from vcse.estimators import kl_entropy
@@ -348,6 +349,24 @@ def test_selftest_passes_and_prints_bias_and_spread(capsys):
     rows = json.loads(capsys.readouterr().out)
     assert all(row["passed"] for row in rows)
     assert {"bias", "spread", "expected", "tolerance"} <= rows[0].keys()
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_selftest_shows_each_check_as_it_is_done(capsys, monkeypatch, json):
+    shown = []
+
+    def checks(*_):
+        for mean in (2.8, 3.6):
+            yield Check("KL", "Gaussian, 2d", 2000, 2, 5, 2.838, mean, mean - 2.838, 0.01, 0.05)
+            shown.append(capsys.readouterr())
+
+    monkeypatch.setattr("vcse.cli.selftest.run_checks", checks)
+    assert main(["selftest", *(["--json"] if json else [])]) == 1
+    first, second = (each.err if json else each.out for each in shown)
+    assert first.splitlines()[1].split()[:4] == ["estimator", "samples", "N", "k"]
+    assert first.splitlines()[2].split()[-3:] == ["-0.038", "0.010", "ok"]
+    assert second.endswith("0.010  not ±0.05\n")
+    assert max(map(len, first.splitlines())) < 80
 
 
 def _off_by_log_two(points, *, k):

@@ -56,6 +56,7 @@ def test_show_has_runs_budget_and_claims(capsys):
     assert main(["study", "show", "minigrid"]) == 0
     shown = capsys.readouterr().out
     assert "288 runs, 237,600,000 frames" in shown
+    assert "\n3 claims, 1 more where both of its methods were run\n" in shown
     assert "minigrid/LavaGapS7" in shown
     assert "judged by vcse > se on minigrid/LavaGapS7, frame 100,000" in shown
     assert "judged by vcse > se-matched, the area under the curve, where both were run" in shown

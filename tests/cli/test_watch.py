@@ -87,7 +87,7 @@ def test_what_is_played_is_what_the_environments_play(task):
         assert ending.outcome == ("goal" if ending.return_so_far > 0 else without_reward)
 
 
-def test_the_likeliest_actions_draw_nothing_and_another_seed_shows_another_layout():
+def test_the_greedy_actions_draw_nothing_and_another_seed_shows_another_layout():
     agent, config = make_agent("minigrid/LavaGapS7"), make_config("minigrid/LavaGapS7")
     starts = [next(play(agent, config, episodes=1, sampled=False, seed=seed)).image for seed in (0, 0, 1)]
     assert np.array_equal(starts[0], starts[1])
@@ -245,13 +245,13 @@ def test_a_run_that_has_saved_nothing_stands_in_nobodys_way(tmp_path, capsys):
 
 def test_the_two_ways_to_act_are_flags(tmp_path):
     path, films = make_run(tmp_path, seed=3), {}
-    for flags in ("", "--sampled", "--likeliest"):
+    for flags in ("", "--sampled", "--greedy"):
         film = tmp_path / f"film{flags}.gif"
         tyro.cli(watch, args=[str(path), "--episodes", "1", "--out", str(film), *flags.split()])
         films[flags] = film.read_bytes()
-    assert films[""] == films["--sampled"] != films["--likeliest"]
+    assert films[""] == films["--sampled"] != films["--greedy"]
     with pytest.raises(SystemExit):
-        tyro.cli(watch, args=[str(path), "--sampled", "--likeliest"])
+        tyro.cli(watch, args=[str(path), "--sampled", "--greedy"])
 
 
 def test_what_a_world_model_imagines_is_filmed_with_a_flag(tmp_path, monkeypatch, capsys):
@@ -264,7 +264,7 @@ def test_what_a_world_model_imagines_is_filmed_with_a_flag(tmp_path, monkeypatch
         return parts
 
     monkeypatch.setattr("vcse.cli.watch.imagine_run", imagine_run)
-    tyro.cli(watch, args=[str(path), "--imagine", "--likeliest", "--device", "cpu", "--seed", "4"])
+    tyro.cli(watch, args=[str(path), "--imagine", "--greedy", "--device", "cpu", "--seed", "4"])
     told = capsys.readouterr()
     assert told.out.split() == [str(path / f"imagination.{suffix}") for suffix in ("gif", "png")]
     assert told.err == f"{path}: difference of what is imagined from step 0, 2: 0.0 %, 40.0 %\n"

@@ -246,7 +246,7 @@ def test_a_stopped_or_killed_command_leaves_no_process_behind_and_goes_on(tmp_pa
     assert process.returncode == (143 if number == signal.SIGTERM else -signal.SIGKILL)
     if number == signal.SIGTERM:
         assert "\nstopping: saving all runs\n" in said
-        assert re.search(r"stopped by SIGTERM: .* saved at .*; to continue, run the same command again", said)
+        assert re.search(r"stopped by SIGTERM: .* saved in .* at .*; to continue, run the same command again", said)
     give_up = time.monotonic() + PATIENCE_S
     while any(map(is_alive, started)):
         assert time.monotonic() < give_up

@@ -762,8 +762,12 @@ def test_the_claim_about_the_control_leads_the_page_and_no_file(tmp_path):
     (row,) = read_csv(tmp_path / "margin" / "claims.csv")
     assert f"Holds:\nVCSE against VCSE without value, +0.0 points [{_gain(float(row['low_90']), True)}, " in margin
     assert "(90% interval)." in margin
-    without = write_report(make_study(tmp_path / "without"))
-    assert '<ul class="lead"' not in without.read_text()
+    said = []
+    without = write_report(make_study(tmp_path / "without"), progress=said.append).read_text()
+    assert '<ul class="lead"' not in without
+    assert "judging 3 claims" in said
+    assert '<li class="faint">3 claims, 1 more about methods not run</li>' in without  # as vcse study show counts them
+    assert '<li class="faint">4 claims</li>' in page.read_text()
 
 
 def test_where_no_run_ever_succeeds_returns_are_drawn_too(tmp_path):

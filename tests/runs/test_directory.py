@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import pickle
 import re
 import resource
 import subprocess
@@ -12,6 +13,7 @@ from csv_rows import read_rows
 
 from runs.small import half_written, make_config
 from vcse.agents import read_config
+from vcse.plugins import UnknownNameError
 from vcse.runs.directory import (
     RunDirectory,
     bytes_on_disk,
@@ -253,7 +255,6 @@ def test_a_run_whose_configuration_cannot_be_read_is_not_overwritten(tmp_path, c
     ("changes", "problem"),
     [
         ({"schema_version": 7}, "it has schema version 7; this release reads 2 and 1"),
-        ({"agent": "ppo"}, "agent must be one of a2c, sac, drqv2, mwm, got 'ppo'"),
         ({"frames": 0}, "frames must be at least 1, got 0"),
     ],
 )
@@ -261,6 +262,27 @@ def test_what_is_wrong_with_a_configuration_is_told_with_its_path(tmp_path, chan
     (tmp_path / "config.json").write_text(json.dumps(make_config().to_json() | changes))
     with pytest.raises(ValueError, match=re.escape(f"{tmp_path / 'config.json'} cannot be read: {problem}")):
         read_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "old", "new"),
+    [
+        ("agent", "climber", '"agent": "a2c"', '"agent": "climber"'),
+        ("bonus", "novelty", '"name": "vcse"', '"name": "novelty"'),
+        ("family of tasks", "corridor", '"task": "minigrid/', '"task": "corridor/'),
+    ],
+)
+def test_a_run_of_a_plug_in_that_is_not_loaded_names_the_remedy(tmp_path, kind, name, old, new):
+    content = json.dumps(make_config().to_json())
+    assert old in content
+    (tmp_path / "config.json").write_text(content.replace(old, new))
+    with pytest.raises(UnknownNameError) as raised:
+        read_config(tmp_path)
+    assert str(raised.value) == (
+        f"{tmp_path} was made with the {kind} {name!r}, none of vcse's: "
+        "set VCSE_PLUGINS to the module that registers it"
+    )
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)  # from a training process
 
 
 @pytest.mark.parametrize(("content", "frame"), [("288\n", 288), ("", -1), ("soon", -1), (None, -1)])

@@ -71,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"vcse: {_told(error)}", file=sys.stderr)
         return 1
     except StoppedError as error:
-        print(f"vcse: {error}; to continue, run the same command again, or vcse resume", file=sys.stderr)
+        resume = f", or {error.resume}" if error.resume else ""
+        print(f"vcse: {error}; to continue, run the same command again{resume}", file=sys.stderr)
         return 128 + error.number
     except KeyboardInterrupt:
         print("vcse: interrupted", file=sys.stderr)

@@ -103,21 +103,21 @@ class Scores:
     """The scores of both ways to act."""
 
     sampled: Score
-    likeliest: Score  # where actions are continuous, the mean
+    greedy: Score  # the most probable action; where actions are continuous, the mean
 
     @classmethod
     def of(cls, found: TwoEvaluations) -> "Scores":
         """Return the scores of two evaluations."""
-        return cls(Score.of(found.sampled), Score.of(found.likeliest))
+        return cls(Score.of(found.sampled), Score.of(found.greedy))
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Scores":
         """Read them back."""
-        return cls(Score.from_json(content["sampled"]), Score.from_json(content["likeliest"]))
+        return cls(Score.from_json(content["sampled"]), Score.from_json(content["greedy"]))
 
     def allow(self, others: "Scores") -> bool:
         """Return whether other scores lie within the intervals of these, in both ways to act."""
-        return self.sampled.allows(others.sampled) and self.likeliest.allows(others.likeliest)
+        return self.sampled.allows(others.sampled) and self.greedy.allows(others.greedy)
 
 
 @dataclass(frozen=True)

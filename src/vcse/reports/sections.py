@@ -37,6 +37,7 @@ from vcse.reports.verdicts import (
     Corrected,
     JudgedClaim,
     count_corrected,
+    is_judged,
     judge,
     outcome,
     waits_for_episodes,
@@ -75,6 +76,7 @@ class Section:
     panels: list[figures.Panel]
     tables: list[TaskTable]
     claims: list[JudgedClaim]
+    claims_left_out: int  # of the study, about methods that were not run
     of_control: list[JudgedClaim]  # those that compare VCSE with what differs from it in the value alone
     maps: list[VisitMap]
     films: list[Film]
@@ -265,10 +267,12 @@ def make_section(
     names, series = _in_words(entry, methods)
     drawn = [each for each in series if any(each.name in panel.lines for panel in panels)] or series
     series = drawn + lay_over(panels, overlays, methods, names, metric, problems)
-    if claimed:
-        progress(f"judging {counted(len(claimed.claims), 'claim')}")
     differences, common = _settings(runs, methods)
-    claims = judge(claimed, runs, asked.wanted_tasks if asked else ()) if claimed else []
+    claims, left_out = [], 0
+    if claimed:
+        left_out = sum(not is_judged(each, methods) for each in claimed.claims)
+        progress(f"judging {counted(len(claimed.claims) - left_out, 'claim')}")
+        claims = judge(claimed, runs, asked.wanted_tasks if asked else ())
     section = Section(
         name=_unique(entry.name if entry else directory.resolve().name, [each.name for each in taken]),
         title=entry.title if entry else f"Runs in {directory.resolve().name}",
@@ -281,6 +285,7 @@ def make_section(
         panels=panels,
         tables=make_tables(runs, task_names, [each.name for each in drawn], metric, entry),
         claims=claims,
+        claims_left_out=left_out,
         of_control=[each for each in claims if entry and entry.is_about_control(each.claim)],
         maps=visit_maps(runs, task_names, methods, names, problems) if entry and entry.figure == "visits" else [],
         films=find_films(directory, without, problems),

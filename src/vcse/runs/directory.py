@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from vcse.extras import install
+from vcse.plugins import UnknownNameError
 from vcse.runs import checkpoint
 from vcse.runs.arithmetic import EXACT, Arithmetic
 from vcse.runs.checkpoint import Checkpoint, naming, write_atomically
@@ -298,6 +299,8 @@ def read_config(path: Path, settings_of: Callable[[str], type[AgentSettings]]) -
     content = _read_json(path)
     try:
         return RunConfig.from_json(content, settings_of(content["agent"]))
+    except UnknownNameError as error:
+        raise UnknownNameError.of_run(path, error.kind, error.name) from error
     except TypeError as error:
         what = "a setting is missing, unknown or of a wrong kind"
         raise ValueError(f"{path / 'config.json'} cannot be read: {what} ({error})") from error

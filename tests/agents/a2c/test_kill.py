@@ -124,8 +124,8 @@ def test_sigterm_saves_says_how_to_go_on_and_leaves_no_process(tmp_path, uninter
     *_, before, last = err.splitlines()
     assert before == "stopping: saving all runs"
     assert re.fullmatch(
-        r"vcse: stopped by SIGTERM: \d+ runs? saved at frames? [\d, to]+; to continue, run the same command again, "
-        "or vcse resume",
+        rf"vcse: stopped by SIGTERM: \d+ runs? saved in {tmp_path} at frames? [\d, to]+; to continue, run the same "
+        rf"command again, or vcse resume {tmp_path}",
         last,
     )
     assert "Traceback" not in err

@@ -233,10 +233,10 @@ class A2CCohort(Lockstep[A2CSettings]):
         return rows
 
     def evaluate(self) -> list[dict[str, Any]]:
-        """Play episodes with sampled actions and with the likeliest, and return a row of eval.csv for every run."""
+        """Play episodes with sampled and with greedy actions, and return a row of eval.csv for every run."""
         episodes = self.configs[0].eval_episodes
         policies = Policies(self.agent, self.configs, self.frame, [each.path for each in self.directories])
-        sampled, likeliest = A2CPlayer().evaluate(policies, episodes=episodes, threads=self.threads)
+        sampled, greedy = A2CPlayer().evaluate(policies, episodes=episodes, threads=self.threads)
         return [
             {
                 "frame": self.frame,
@@ -246,7 +246,7 @@ class A2CCohort(Lockstep[A2CSettings]):
                 "argmax_return_mean": other.return_mean,
                 "argmax_success_rate": other.success_rate,
             }
-            for one, other in zip(sampled, likeliest, strict=True)
+            for one, other in zip(sampled, greedy, strict=True)
         ]
 
     def states(self) -> list[dict[str, Any]]:

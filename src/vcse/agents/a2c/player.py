@@ -63,7 +63,7 @@ class A2CPlayer:
         return actions, None
 
     def evaluate(self, policies: Policies, *, episodes: int, threads: int) -> list[list[Evaluation]]:
-        """Play episodes of every run with sampled actions, and again with the likeliest."""
+        """Play episodes of every run with sampled actions, and again with greedy ones."""
         settings: dict[str, Any] = {"frame": policies.frame, "episodes": episodes, "threads": threads}
         return [play_grids(policies.agent, policies.configs, sampled=sampled, **settings) for sampled in (True, False)]
 
