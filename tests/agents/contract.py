@@ -86,7 +86,7 @@ class A2CKind(CohortKind):
         return [agent.parameters]
 
     def extrinsic(self, agent):
-        return [] if agent.extrinsic_parameters is None else [agent.extrinsic_parameters]
+        return [agent.extrinsic_parameters] if len(agent.extrinsic_parameters) else []
 
 
 class A2CStatesKind(A2CKind):

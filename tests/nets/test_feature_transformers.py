@@ -23,8 +23,7 @@ def decoder():
 
 
 def positions():
-    grid, corner = grid_positions(3, 8)
-    return [*grid, corner]
+    return grid_positions(3, 8)
 
 
 def test_the_encoder_is_the_mean_of_transformed_tokens():
@@ -54,11 +53,9 @@ def block(dimensions):
 
 
 def test_both_have_the_parameters_of_their_layers_at_full_size():
-    generator = torch.Generator().manual_seed(0)
-    found = [
-        sum(each.numel() for each in net.parameters())
-        for net in (FeatureEncoder(8, 256, generator), FeatureDecoder(8, 2048, 256, generator))
-    ]
+    generator, sizes = torch.Generator().manual_seed(0), {"dimensions": 128, "blocks": 2, "heads": 4}
+    nets = FeatureEncoder(8, 256, generator, **sizes), FeatureDecoder(8, 2048, 256, generator, **sizes)
+    found = [sum(each.numel() for each in net.parameters()) for net in nets]
     transformer = 2 * block(128) + 2 * 128
     in_encoder = 256 * 128 + 128 + transformer
     in_decoder = 2048 * 128 + 128 + 128 + transformer + 128 * 256 + 256

@@ -46,7 +46,7 @@ def plain_tokens(net, image):
     kernel = net.embedding.weight[:, :, 0, 0]
     side = hidden.shape[-1]
     rows = [kernel @ hidden[0, :, y, x] + net.embedding.bias for y in range(side) for x in range(side)]
-    return [row + position for row, position in zip(rows, net.positions, strict=True)]
+    return [row + position for row, position in zip(rows, net.positions[:-1], strict=True)]
 
 
 def plain_reconstruction(net, image, chosen):
@@ -57,7 +57,7 @@ def plain_reconstruction(net, image, chosen):
     embedded = [net.decoder_embedding(each) for each in encoded]
     known = dict(zip(kept, embedded[1:], strict=True))
     seen = [known.get(patch, net.mask_token) + net.positions[patch] for patch in range(len(tokens))]
-    decoded = net.decoder(torch.stack([embedded[0], *seen, net.mask_token + net.corner])[None])[0]
+    decoded = net.decoder(torch.stack([embedded[0], *seen, net.mask_token + net.positions[-1]])[None])[0]
     pixels = torch.stack([net.pixel_output(each) for each in decoded[1:-1]])
     read = decoded[-1] if net.reads_reward == "token" else pixels[-1]
     return pixels, net.reward_output(read)[0]

@@ -79,14 +79,14 @@ def test_has_the_parameters_of_its_layers(mlp_ratio):
 
 def test_positions_are_sines_and_cosines_of_x_then_of_y():
     side, dimensions = 3, 16
-    grid, corner = grid_positions(side, dimensions)
+    *grid, corner = grid_positions(side, dimensions)
 
     def along(place):
         angles = [place * 10_000 ** (-i / 4) for i in range(4)]
         return [math.sin(each) for each in angles] + [math.cos(each) for each in angles]
 
     expected = [along(x) + along(y) for y in range(side) for x in range(side)]
-    torch.testing.assert_close(grid, torch.tensor(expected))
+    torch.testing.assert_close(torch.stack(grid), torch.tensor(expected))
     torch.testing.assert_close(corner, torch.tensor(along(side) + along(side)))
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vcse.replay import storage
-from vcse.replay.storage import image_memory, image_slots, in_words, restore_images, step_record
+from vcse.replay.storage import ImageRing, image_memory, image_slots, in_words, step_record
 
 CPU = torch.device("cpu")
 
@@ -63,7 +63,11 @@ def test_a_file_that_the_disk_has_no_room_for_is_refused(tmp_path, monkeypatch):
 def test_restored_images_lie_where_a_ring_would_have_put_them(monkeypatch, per_copy):
     monkeypatch.setattr(storage, "IMAGES_PER_COPY", per_copy)
     images = np.random.default_rng(0).integers(256, size=(17, 3, 2, 2), dtype=np.uint8)
-    ring = torch.zeros(7, 3, 2, 2, dtype=torch.uint8)
-    restore_images(ring, images, np.arange(10, 17))
+    steps = np.zeros(17, dtype=step_record(2))
+    steps["action"], steps["reward"] = np.arange(34).reshape(17, 2), np.arange(17)
+    ring = ImageRing(7, image_shape=(3, 2, 2), action_size=2, device="cpu")
+    assert ring._restore(images, steps).tolist() == list(range(10, 17))
     for number in range(10, 17):
-        assert np.array_equal(ring[number % 7].numpy(), images[number])
+        assert np.array_equal(ring.images[number % 7].numpy(), images[number])
+        assert np.array_equal(ring.actions[number % 7], steps["action"][number])
+        assert ring.rewards[number % 7] == number

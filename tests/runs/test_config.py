@@ -7,7 +7,7 @@ import pytest
 from runs.small import make_config
 from runs.small_pixels import make_config as make_pixel_config
 from runs.small_sac import make_config as make_sac_config
-from vcse.agents import settings_class, upgraded_content
+from vcse.agents import agent_entry, upgraded_content
 from vcse.agents.a2c.settings import A2CSettings, a2c_settings
 from vcse.agents.drqv2.settings import DrQv2Settings, drqv2_settings
 from vcse.agents.sac.settings import sac_settings
@@ -167,21 +167,21 @@ def written(content):
 def test_a_configuration_survives_json(config):
     content = written(config.to_json())
     assert content["schema_version"] == 2
-    assert RunConfig.from_json(content, settings_class(config.agent)) == config
+    assert RunConfig.from_json(content, agent_entry(config.agent).settings) == config
 
 
 @pytest.mark.parametrize("name", SCHEMA_1)
 def test_what_schema_1_holds_is_the_same_run_today(name):
     stored, config = SCHEMA_1[name], TODAY[name]
     assert stored["schema_version"] == 1
-    found = RunConfig.from_json(stored, settings_class(config.agent))
+    found = RunConfig.from_json(stored, agent_entry(config.agent).settings)
     assert found == config
     assert difference(config, found) == ""
 
 
 @pytest.mark.parametrize("name", SCHEMA_1)
 def test_what_schema_1_holds_has_the_names_of_today_once_it_is_upgraded(name):
-    stored, settings = SCHEMA_1[name], settings_class(SCHEMA_1[name]["agent"])
+    stored, settings = SCHEMA_1[name], agent_entry(SCHEMA_1[name]["agent"]).settings
     before = written(stored)
     found = upgraded(stored, settings)
     assert stored == before
@@ -210,8 +210,8 @@ def test_all_settings_that_have_another_name_now_are_in_a_sample():
     assert {each["keeps_replay"] for each in SCHEMA_1.values()} == {True, False}
     temperatures = {each["sac"]["temperature"] for each in SCHEMA_1.values() if each["agent"] == "sac"}
     assert temperatures == {None, 0.001}
-    for settings in map(settings_class, ("a2c", "sac", "drqv2")):
-        stored = [flat(each) for each in SCHEMA_1.values() if settings_class(each["agent"]) is settings]
+    for settings in (agent_entry(each).settings for each in ("a2c", "sac", "drqv2")):
+        stored = [flat(each) for each in SCHEMA_1.values() if agent_entry(each["agent"]).settings is settings]
         for name in settings.renamed:
             found = {json.dumps(value) for each in stored for key, value in each.items() if key.endswith(f".{name}")}
             assert len(found) > 1, name  # more than its default
@@ -220,7 +220,7 @@ def test_all_settings_that_have_another_name_now_are_in_a_sample():
 @pytest.mark.parametrize("config", OF_EVERY_AGENT, ids=lambda config: config.name)
 def test_what_this_schema_holds_is_left_as_it_is(config):
     content = written(config.to_json())
-    assert upgraded(content, settings_class(config.agent)) == content
+    assert upgraded(content, agent_entry(config.agent).settings) == content
     assert upgraded_content(content) == content
 
 
@@ -246,9 +246,9 @@ def test_a_run_that_schema_1_began_may_go_on_and_no_other_in_its_place(tmp_path,
 def test_a_run_from_before_the_goal_could_be_hidden_is_the_same_run(name, marker):
     config = dataclasses.replace(TODAY[name], keep_replay=True)
     assert config.goal_marker is marker
-    assert config.shows_goal
+    assert agent_entry(config.agent).making(config).goal_marker
     before = {key: value for key, value in SCHEMA_1[name].items() if key not in ("goal_marker", "keeps_replay")}
-    assert RunConfig.from_json(before, settings_class(config.agent)) == config
+    assert RunConfig.from_json(before, agent_entry(config.agent).settings) == config
 
 
 def test_a_run_from_before_values_could_be_exact_is_the_same_run():

@@ -11,7 +11,6 @@ from vcse.nearest import did_you_mean
 from vcse.plugins import OF_YOUR_OWN, UnknownNameError, load_plugins
 from vcse.runs import directory
 from vcse.runs.config import RunConfig, upgraded
-from vcse.settings import AgentSettings
 
 __all__ = [
     "agent_entry",
@@ -21,7 +20,6 @@ __all__ = [
     "read_config",
     "readable_runs",
     "register_agent",
-    "settings_class",
     "upgraded_content",
 ]
 
@@ -69,40 +67,35 @@ def agents_for(task: str) -> tuple[str, ...]:
     family = task.partition("/")[0]
     if not isinstance(families()[family].shows, tuple):
         return agents_of(family)
-    kind, is_discrete = observation_kind(task), task_spec(task).actions > 0
-    return tuple(
-        name
-        for name in agent_names()
-        if kind in _kinds_of(agent_entry(name)) and agent_entry(name).has_discrete_actions == is_discrete
-    )
+    return _agents_observing((observation_kind(task),), is_discrete=task_spec(task).actions > 0)
 
 
 def agents_of(family: str) -> tuple[str, ...]:
     """Return the agents that can train on tasks of a family: on all of them, where it shows one kind of observation."""
-    shows, is_discrete = families()[family].shows, families()[family].has_discrete_actions
+    shows = families()[family].shows
     if not isinstance(shows, tuple):
         return tuple(name for name in agent_names() if agent_entry(name).observes == shows)
+    return _agents_observing(shows, is_discrete=families()[family].has_discrete_actions)
+
+
+def _agents_observing(kinds: tuple[ObservationKind, ...], *, is_discrete: bool | None) -> tuple[str, ...]:
+    """Return the agents for families that show several things, whose episodes may end at any time.
+
+    Args:
+        kinds: Of which an agent observes one at least.
+        is_discrete: Whether its actions are; None: either.
+    """
+    entries = [agent_entry(name) for name in agent_names() if not agent_entry(name).needs_time_limits]
     return tuple(
-        name
-        for name in agent_names()
-        if set(shows) & set(_kinds_of(agent_entry(name)))
-        and is_discrete in (None, agent_entry(name).has_discrete_actions)
+        each.name
+        for each in entries
+        if {each.observes, *each.observes_too} & set(kinds) and is_discrete in (None, each.has_discrete_actions)
     )
-
-
-def _kinds_of(entry: AgentEntry) -> tuple[ObservationKind, ...]:
-    """Return what an agent observes in families that show several things, whose episodes may end at any time."""
-    return () if entry.needs_time_limits else (entry.observes, *entry.observes_too)
-
-
-def settings_class(agent: str) -> type[AgentSettings]:
-    """Return the class of an agent's settings."""
-    return agent_entry(agent).settings
 
 
 def read_config(path: Path) -> RunConfig:
     """Read the configuration of a run's directory."""
-    config = directory.read_config(path, settings_class)
+    config = directory.read_config(path, lambda agent: agent_entry(agent).settings)
     family = config.task.partition("/")[0]
     if family not in families():
         raise UnknownNameError.of_run(path, "family of tasks", family)
@@ -117,4 +110,4 @@ def readable_runs(path: Path) -> dict[Path, RunConfig]:
 def upgraded_content(content: dict[str, Any]) -> dict[str, Any]:
     """Return what a `config.json` of any release holds, under the names of this one; as it is for unknown agents."""
     agent = content.get("agent")
-    return upgraded(content, settings_class(agent)) if agent in agent_names() else content
+    return upgraded(content, agent_entry(agent).settings) if agent in agent_names() else content

@@ -138,14 +138,15 @@ class AgentEntry:
     imagine: Imagine | None = None  # what its world model predicts of an episode, where it has one
     remark: FindProblem | None = None  # what the rows of a run show to be wrong with it; empty where all is well
 
-    def making(self, config: RunConfig) -> Making:
-        """Return how the environments of a run are made."""
+    def making(self, config: RunConfig, **machine: Any) -> Making:
+        """Return how the environments of a run are made; other fields of `Making`, such as a device, may be given."""
         return Making(
             backend=config.backend,
             rendering=config.image_quality,
-            goal_marker=config.shows_goal,
+            goal_marker=config.goal_marker is not False,
             image_size=self.image_size_of(config),
             action_repeat=self.action_repeat,
+            **machine,
         )
 
     def image_size_of(self, config: RunConfig) -> int:

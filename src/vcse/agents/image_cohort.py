@@ -8,15 +8,17 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from vcse.agents.image_environments import gl_backend, make_images, replay_episode, spins
+from vcse.agents import agent_entry
+from vcse.agents.image_environments import gl_backend, most_steps, replay_episode, spins
 from vcse.agents.lockstep import OffPolicy
 from vcse.agents.step_log import Outcome, StepLog
+from vcse.envs.tasks import make_environments
 from vcse.nets.cuda.side_stream import SideStream
 from vcse.replay.images import ImageReplay
 from vcse.replay.sequences import SequenceReplay
 from vcse.runs.checkpoint import fitting, naming
 from vcse.runs.directory import RunDirectory
-from vcse.runs.resources import DISK, Needs, find_room
+from vcse.runs.resources import DISK, find_room
 from vcse.settings import AgentSettings
 from vcse.streams import episode_seed
 
@@ -30,24 +32,22 @@ class ImageCohort(OffPolicy[S], Generic[S, Replay]):
     Args:
         directories: Of the run.
         settings: The class of the agent's settings.
-        image_size: Pixels of each side of an image.
         device: Where the networks live.
         threads: For the environment.
     """
 
-    evaluates_at_start = True
+    evaluates_at_start = keeps_success = True
     step_frames: int  # also the action repeat
     shown_of_evaluations = ("return_mean", "success_rate")
     replay: Replay
 
-    def __init__(
-        self, directories: Sequence[RunDirectory], settings: type[S], *, image_size: int, device: str, threads: int
-    ) -> None:
+    def __init__(self, directories: Sequence[RunDirectory], settings: type[S], *, device: str, threads: int) -> None:
         if len(directories) != 1:
             raise ValueError(f"a run that learns from images trains alone, got {len(directories)}")
         super().__init__(directories, settings, device=device, threads=threads)
         [self.directory], [self.config] = self.directories, self.configs
         self.action_size, self.knows_success = self.spec.action_size, self.spec.has_success or self.spec.is_foreign
+        image_size = agent_entry(self.config.agent).image_size_of(self.config)
         self.image_shape = (3, image_size, image_size)
         self.step_count = 0
         self.episode_begin = 0  # the step at which the current episode began
@@ -56,19 +56,20 @@ class ImageCohort(OffPolicy[S], Generic[S, Replay]):
         self.updating = SideStream(torch.device(device))
         self.count_episodes(torch.zeros(1, dtype=torch.int64, device=device))
 
-    def make_replay(self, replay: Callable[..., Replay], place: str | None, needs: Needs, **options: Any) -> None:
+    def make_replay(self, replay: Callable[..., Replay], place: str | None, **options: Any) -> None:
         """Make the replay at a place, or where there is room for it.
 
         Args:
             replay: Its class.
             place: A device, or the disk.
-            needs: Of the run.
             options: Of the class, other than sizes and devices.
         """
+        needs = agent_entry(self.config.agent).needs(self.config)
         place = place or find_room([needs], self.directory.path, device=self.device, jobs=1).place
         scratch = self.directory.path / "replay.scratch"
         with naming(scratch):
             self.replay = replay(
+                most_steps=most_steps(self.config),
                 image_shape=self.image_shape,
                 action_size=self.action_size,
                 device=self.device,
@@ -79,15 +80,9 @@ class ImageCohort(OffPolicy[S], Generic[S, Replay]):
 
     def make_environment(self) -> None:
         """Start the simulator of the run."""
-        self.environment = make_images(
-            self.config,
-            1,
-            image_size=self.image_shape[-1],
-            action_repeat=self.step_frames,
-            device=self.device,
-            processes=1,
-            spins=spins(self.device, self.threads),
-        )
+        is_spinning = spins(self.device, self.threads)
+        making = agent_entry(self.config.agent).making(self.config, device=self.device, spins=is_spinning)
+        self.environment = make_environments([self.config.task], making)
         self.directory.add_to_meta("drawn_by", gl_backend(self.environment))
 
     @property
@@ -115,6 +110,15 @@ class ImageCohort(OffPolicy[S], Generic[S, Replay]):
     @abstractmethod
     def store(self, outcome: Outcome, *, ended: bool) -> None:
         """Add what an action led to to the replay."""
+
+    def _send(self, action: Float[Tensor, " a"]) -> None:
+        """Begin to play an action; meanwhile, store what the last one led to."""
+        if not action.isfinite().all():
+            self._finish_update()  # which names the loss that it comes from; if there is none, the simulator refuses it
+        self.environment.send(action[None].numpy())
+        self.timer.lap("act")
+        self._store_pending()
+        self.timer.lap("env")
 
     def _receive(self, action: Float[Tensor, " a"]) -> None:
         """Receive what the action led to, and begin a new episode where one ended."""
@@ -154,10 +158,8 @@ class ImageCohort(OffPolicy[S], Generic[S, Replay]):
                 "step": self.step_count,
                 "frames_kept": self.replay.count,
                 "agent": self.agent.state_dict(),
-                "episodes": self.episodes.learner_state(0),
+                **self.episode_state(0),
                 "episode_begin": self.episode_begin,
-                **self.episodes.success_state(0),
-                **self.bonus_mean.learner_state(0),
                 "latest": self.latest.of(*self.output)[0],
                 **self.observation_state(),
             }
@@ -185,9 +187,7 @@ class ImageCohort(OffPolicy[S], Generic[S, Replay]):
         self.latest.loaded = [state["latest"]]
         with fitting(self.directory.path):
             self.agent.load_state_dict(state["agent"])
-        self.episodes.load_learner_state(0, state["episodes"])
-        self.episodes.load_success_state(0, state)
-        self.bonus_mean.load_learner_state(0, state)
+        self.load_episode_state(0, state)
         images, steps = self.log.read(state["frames_kept"])
         self.replay.restore(images, steps)
         newest = self.load_observation(state)

@@ -1,48 +1,32 @@
-"""The environments of agents that learn from images."""
+"""The environments of agents that learn from images, and how many steps are made in them."""
 
 import torch
 from jaxtyping import Float, UInt8
 from numpy import ndarray
 from torch import Tensor
 
-from vcse.envs.interface import Environments, Making
-from vcse.envs.tasks import make_environments
+from vcse.agents import agent_entry
+from vcse.envs.interface import Environments
+from vcse.envs.tasks import task_spec
 from vcse.runs.config import RunConfig
 
 LEAST_CORES_TO_SPIN = 3  # for each run: one that learns, one that simulates, and one for all else
 
 
-def make_images(
-    config: RunConfig,
-    count: int,
-    *,
-    image_size: int,
-    action_repeat: int,
-    device: str,
-    processes: int,
-    spins: bool = False,
-) -> Environments:
-    """Make environments of a run's task, as its agent sees them.
+def steps_of(config: RunConfig) -> int:
+    """Return the steps of a run, the last of which is made whole."""
+    return -(-config.frames // agent_entry(config.agent).action_repeat)
 
-    Args:
-        config: Of the run.
-        count: Of environments.
-        image_size: Pixels of each side of an image.
-        action_repeat: Frames for which an action is played.
-        device: That renders.
-        processes: That simulate and render.
-        spins: Wait for each other without sleeping.
-    """
-    making = Making(
-        threads=processes,
-        rendering=config.image_quality,
-        goal_marker=config.shows_goal,
-        image_size=image_size,
-        action_repeat=action_repeat,
-        device=device,
-        spins=spins,
-    )
-    return make_environments([config.task] * count, making)
+
+def most_steps(config: RunConfig) -> int:
+    """Return the steps of an episode, at most."""
+    return task_spec(config.task).most_frames // agent_entry(config.agent).action_repeat
+
+
+def played_steps(config: RunConfig) -> int:
+    """Return the steps of a run and of its evaluations."""
+    evaluations = 1 + (-(-config.frames // config.eval_every_frames) if config.eval_every_frames else 0)
+    return steps_of(config) + evaluations * config.eval_episodes * most_steps(config)
 
 
 def replay_episode(environment: Environments, seed: int, actions: Float[ndarray, "t a"]) -> UInt8[Tensor, "c h w"]:

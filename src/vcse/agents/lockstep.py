@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from jaxtyping import Int
 from torch import Tensor
 
-from vcse.agents.entry import USUAL_RECENT_EPISODES
+from vcse.agents import agent_entry
 from vcse.agents.output import UpdateOutput
 from vcse.agents.playing import ContinuousPlayer
 from vcse.envs.interface import Environments
@@ -36,6 +36,7 @@ class Lockstep(ABC, Generic[S]):
 
     must_be_finite: Sequence[str] = ()  # metrics of an update
     knows_success = False  # rows have a success rate
+    keeps_success: bool  # checkpoints hold what tasks reported of it
     seed_frames = 0  # of random actions, before anything is learned
 
     def __init__(self, directories: Sequence[RunDirectory], settings: type[S], *, device: str, threads: int) -> None:
@@ -51,17 +52,14 @@ class Lockstep(ABC, Generic[S]):
         self.eager_updates = 0
         self.timer = Timer()
 
-    def count_episodes(
-        self, with_bonus: Int[Tensor, " p"], *, environments: int = 1, recent: int = USUAL_RECENT_EPISODES
-    ) -> None:
+    def count_episodes(self, with_bonus: Int[Tensor, " p"], *, environments: int = 1) -> None:
         """Start counting episodes and bonuses.
 
         Args:
             with_bonus: The learners with a bonus.
             environments: Of each run.
-            recent: Episodes of which rows show the mean.
         """
-        learners = len(self.configs)
+        learners, recent = len(self.configs), agent_entry(self.configs[0].agent).recent_episodes
         self.episodes = Episodes(learners, environments, recent=recent, by_return=not self.spec.is_foreign)
         self.bonus_mean = BonusMean(learners, with_bonus)
         self.latest = LatestMetrics(learners, with_bonus)
@@ -70,6 +68,18 @@ class Lockstep(ABC, Generic[S]):
     @abstractmethod
     def frame(self) -> int:
         """Frames that every run has had so far."""
+
+    def episode_state(self, learner: int) -> dict[str, Any]:
+        """Return what is known of a learner's episodes and of what its bonus paid, for a checkpoint."""
+        success = self.episodes.success_state(learner) if self.keeps_success else {}
+        return {"episodes": self.episodes.learner_state(learner), **self.bonus_mean.learner_state(learner), **success}
+
+    def load_episode_state(self, learner: int, state: dict[str, Any]) -> None:
+        """Load what `episode_state` returned, from a dict that may hold more."""
+        self.episodes.load_learner_state(learner, state["episodes"])
+        self.bonus_mean.load_learner_state(learner, state)
+        if self.keeps_success:
+            self.episodes.load_success_state(learner, state)
 
     def check_replayed(self, learner: int, shown: Tensor, kept: Tensor, *, other_cause: str = "") -> None:
         """Refuse to resume where the environments of a run, replayed to where they were, show something else."""

@@ -10,8 +10,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from vcse.agents import agent_entry
 from vcse.agents.entry import Policies
 from vcse.envs.interface import Environments
+from vcse.envs.tasks import make_environments
 from vcse.runs.config import RunConfig
 from vcse.runs.evaluation import Evaluation, play_episodes
 from vcse.streams import episode_seeds, numbers
@@ -21,10 +23,6 @@ Noise = Float[Tensor, "... a"] | None  # standard normal; None for the mean
 
 class ContinuousPlayer(ABC):
     """What is alike in the players of agents with continuous actions, in training and afterwards."""
-
-    @abstractmethod
-    def make(self, configs: Sequence[RunConfig], count: int, *, device: str, threads: int) -> Environments:
-        """Make so many environments for each run, as its policy sees them."""
 
     @abstractmethod
     def policy(self, agent: Any, frame: int) -> Callable[[Tensor, Noise], Tensor]:
@@ -37,6 +35,12 @@ class ContinuousPlayer(ABC):
         A state is None in the first step of episodes, and in all steps of a policy without memory. Otherwise it is
         tensors with a row for each environment, alone or in tuples, in which rows of zeros begin an episode.
         """
+
+    def make(self, configs: Sequence[RunConfig], count: int, *, device: str, threads: int) -> Environments:
+        """Make so many environments for each run, as its policy sees them."""
+        tasks = [config.task for config in configs for _ in range(count)]
+        making = agent_entry(configs[0].agent).making(configs[0], device=device, threads=min(threads, len(tasks)))
+        return make_environments(tasks, making)
 
     def act(
         self,

@@ -2,62 +2,49 @@
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from vcse.bonuses.readings import NormalizerName
 from vcse.bonuses.registry import BonusChoice, bonus_entry
-from vcse.bonuses.scaling import ScalingName
 from vcse.settings import AgentSettings, Reading, described
 
 S = TypeVar("S", bound=AgentSettings)
 # Settings of the bonus that every agent accepts in addition to its own.
 OF_BONUS = ("k", "log_offset", "value_normalization", "scaling")
-# What SE is divided by where there is a replay: the paper has a running mean, which the release gets wrong.
-NORMALIZER_OF_SE: dict[str, NormalizerName | None] = {
-    "release": None,
-    "paper": "running-mean",
-    "clean": "running-mean",
-    "recommended": "none",  # but for the scaling of every bonus
-}
+# What the reward of SE is divided by, where a reading does not leave that to the bonus.
+NORMALIZERS: dict[str, NormalizerName] = {"recommended": "none"}  # but for the scaling of every bonus
+# Where there is a replay: the paper has a running mean, which the release gets wrong.
+NORMALIZERS_OF_REPLAY: dict[str, NormalizerName] = {**NORMALIZERS, "paper": "running-mean", "clean": "running-mean"}
 RECOMMENDED_BETA = 0.02  # one standard deviation of a bonus, in units of the task's reward
 
 
-class Preset(NamedTuple):
-    """A reading's choices for a bonus and for the settings of its agent; the others have their defaults."""
-
-    bonus_reading: str  # of the bare functions: paper, clean, release-a2c, ...
-    k: int
-    settings: Mapping[str, Any]
-    normalizer: NormalizerName | None = None  # what the reward of SE is divided by; None: as in the reading
-    log_offset: float | None = None  # of bonuses that use it; None: as in the reading
-    scaling: ScalingName = "raw"  # mean and scale of the reward
-
-
-def of_reading(reading: Reading, *, release: str) -> dict[str, Any]:
-    """Return a reading's choices for every bonus, whatever the agent: fields of a `Preset`.
-
-    The recommended one is the textbook's, in which a duplicate earns log(0 + 1) = 0, and the mean of all rewards
-    is 0 and their scale 1: so neither ending an episode nor continuing it is rewarded.
-
-    Args:
-        reading: As it is chosen.
-        release: What the agent's release is called among the readings of the bare functions.
-    """
-    if reading == "recommended":
-        return {"bonus_reading": "clean", "log_offset": 1.0, "scaling": "standardized"}
-    return {"bonus_reading": release if reading == "release" else reading}
-
-
-def with_deviations(settings: type[S], preset: Preset, bonus: str, deviations: Mapping[str, Any]) -> S:
-    """Return a preset with deviations; those that do not affect the bonus are not recorded.
+def with_deviations(
+    settings: type[S],
+    bonus: str,
+    reading: Reading,
+    chosen: Mapping[str, Any],
+    deviations: Mapping[str, Any],
+    *,
+    k: int,
+    release: str,
+    normalizers: Mapping[str, NormalizerName] = NORMALIZERS,
+) -> S:
+    """Return a reading's settings with deviations; those that do not affect the bonus are not recorded.
 
     Otherwise a run without a bonus would count as a different run, depending on settings of other bonuses.
 
+    The recommended reading is the textbook's, in which a duplicate earns log(0 + 1) = 0, and the mean of all rewards
+    is 0 and their scale 1: so neither ending an episode nor continuing it is rewarded.
+
     Args:
         settings: The class.
-        preset: A reading's choices.
         bonus: Its name.
+        reading: As it is asked for.
+        chosen: What it says of settings; the others have their defaults.
         deviations: By name; None is as in the reading.
+        k: What it says of the neighbour that bonuses look at, where they look at any.
+        release: What the agent's release is called among the readings of the bare functions.
+        normalizers: What the reward of SE is divided by, for some readings.
     """
     known = [field.name for field in dataclasses.fields(settings) if field.name != "bonus"]
     for name in deviations:
@@ -66,17 +53,17 @@ def with_deviations(settings: type[S], preset: Preset, bonus: str, deviations: M
     named = {name: value for name, value in deviations.items() if value is not None}
     others = [name for name, value in named.items() if value]
     named = {name: value for name, value in named.items() if has_effect(bonus, name, settings, others=others)}
-    entry = bonus_entry(bonus)
+    entry, is_recommended = bonus_entry(bonus), reading == "recommended"
     choice = BonusChoice(
         name=bonus,
-        reading=preset.bonus_reading,
-        k=named.pop("k", preset.k if entry.has_neighbors else 1),
-        log_offset=named.pop("log_offset", preset.log_offset if "log_offset" in entry.uses else None),
+        reading={"release": release, "recommended": "clean"}.get(reading, reading),
+        k=named.pop("k", k if entry.has_neighbors else 1),
+        log_offset=named.pop("log_offset", 1.0 if is_recommended and "log_offset" in entry.uses else None),
         value_normalization=named.pop("value_normalization", "batch"),
-        normalizer=preset.normalizer,
-        scaling=named.pop("scaling", preset.scaling if entry.pays else "raw"),
+        normalizer=normalizers.get(reading) if bonus == "se" else None,
+        scaling=named.pop("scaling", "standardized" if is_recommended and entry.pays else "raw"),
     )
-    return settings(bonus=choice, **{**preset.settings, **named})
+    return settings(bonus=choice, **{**chosen, **named})
 
 
 def plain_settings(settings: type[S], *, k: int) -> Callable[..., S]:
@@ -91,9 +78,7 @@ def plain_settings(settings: type[S], *, k: int) -> Callable[..., S]:
 
     def settings_for(bonus: str, reading: Reading = "release", *, task: str = "", **deviations: Any) -> S:
         del task  # nothing follows from it
-        normalizer = NORMALIZER_OF_SE["recommended"] if bonus == "se" and reading == "recommended" else None
-        preset = Preset(k=k, settings={}, normalizer=normalizer, **of_reading(reading, release="paper"))
-        return with_deviations(settings, preset, bonus, deviations)
+        return with_deviations(settings, bonus, reading, {}, deviations, k=k, release="paper")
 
     return settings_for
 

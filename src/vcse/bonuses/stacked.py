@@ -91,9 +91,10 @@ class StackedBonus(nn.Module):
         *,
         agent: str,
         dimensions: int,
-        check_finite: bool = True,
     ) -> "StackedBonus":
         """Stack a ready-made bonus for all learners, or else those that they choose, if an agent has their inputs.
+
+        These do not look for NaN and infinity, which would wait for a GPU: losses show them too.
 
         Args:
             bonus: Made with as many learners as there are; None: the choices are.
@@ -101,10 +102,9 @@ class StackedBonus(nn.Module):
             context: What the agent gives a bonus, and what else is known of it.
             agent: Its name.
             dimensions: Of the features.
-            check_finite: Refuse NaN and infinity; on CUDA this waits for the device.
         """
         if bonus is None:
-            stacked = cls(choices, dimensions=dimensions, check_finite=check_finite, context=context)
+            stacked = cls(choices, dimensions=dimensions, check_finite=False, context=context)
         else:
             stacked = cls.of([(bonus, range(len(choices)))])
         for part in stacked.parts:

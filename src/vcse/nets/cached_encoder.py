@@ -98,16 +98,14 @@ class CachedEncoder:
     ) -> None:
         self._make_room(max(map(len, self.places)))
         for start in range(0, max(map(len, fresh)), BLOCK):
-            some = [row for row, new in enumerate(fresh) if len(new) > start]
+            some = [(row, new[start : start + BLOCK]) for row, new in enumerate(fresh) if len(new) > start]
             block = observations.new_zeros(len(some), BLOCK, *observations.shape[2:])
-            for number, row in enumerate(some):
-                new = fresh[row][start : start + BLOCK]
-                block[number, : len(new)] = observations[row, new]
-            learners = [who[row] for row in some]
+            for mine, (row, new) in zip(block, some, strict=True):
+                mine[: len(new)] = observations[row, new]
+            learners = [who[row] for row, _ in some]
             features = self.encoder(block, None if learners == list(range(len(self.places))) else learners)
-            for number, row in enumerate(some):
-                new = fresh[row][start : start + BLOCK]
-                self.table[who[row], places[row, new]] = features[number, : len(new)]
+            for mine, (row, new) in zip(features, some, strict=True):
+                self.table[who[row], places[row, new]] = mine[: len(new)]
 
     def _make_room(self, count: int) -> None:
         while self.table.shape[1] < count:

@@ -24,19 +24,12 @@ class FeatureEncoder(nn.Module):
     positions: Tensor
 
     def __init__(
-        self,
-        side: int,
-        inputs: int,
-        generator: torch.Generator,
-        *,
-        dimensions: int = 128,
-        blocks: int = 2,
-        heads: int = 4,
+        self, side: int, inputs: int, generator: torch.Generator, *, dimensions: int, blocks: int, heads: int
     ) -> None:
         super().__init__()
         self.embedding = linear(inputs, dimensions, generator)
         self.transformer = Transformer(dimensions, blocks, generator, heads=heads)
-        self.register_buffer("positions", _positions_with_corner(side, dimensions), persistent=False)
+        self.register_buffer("positions", grid_positions(side, dimensions), persistent=False)
 
     def forward(self, tokens: Float[Tensor, "n t i"]) -> Float[Tensor, "n d"]:
         """Encode the tokens of images."""
@@ -66,16 +59,16 @@ class FeatureDecoder(nn.Module):
         outputs: int,
         generator: torch.Generator,
         *,
-        dimensions: int = 128,
-        blocks: int = 2,
-        heads: int = 4,
+        dimensions: int,
+        blocks: int,
+        heads: int,
     ) -> None:
         super().__init__()
         self.embedding = linear(inputs, dimensions, generator)
         self.mask_token = learnable_token(dimensions, generator)
         self.transformer = Transformer(dimensions, blocks, generator, heads=heads)
         self.output = linear(dimensions, outputs, generator)
-        self.register_buffer("positions", _positions_with_corner(side, dimensions), persistent=False)
+        self.register_buffer("positions", grid_positions(side, dimensions), persistent=False)
 
     def forward(self, features: Float[Tensor, "n i"]) -> Float[Tensor, "n t o"]:
         """Predict the tokens of images, in float32 under `torch.autocast` too."""
@@ -83,8 +76,3 @@ class FeatureDecoder(nn.Module):
         masks = (self.mask_token + self.positions).expand(len(features), -1, -1)
         decoded = self.transformer(torch.cat((embedded, masks), 1))
         return at_least_float32(self.output(decoded[:, 1:]))
-
-
-def _positions_with_corner(side: int, dimensions: int) -> Float[Tensor, "t d"]:
-    grid, corner = grid_positions(side, dimensions)
-    return torch.cat((grid, corner[None]))

@@ -43,7 +43,6 @@ class MaskedAutoencoder(nn.Module):
     """
 
     positions: Tensor
-    corner: Tensor
     means: Tensor
     stds: Tensor
 
@@ -61,9 +60,9 @@ class MaskedAutoencoder(nn.Module):
         reads_reward: Literal["token", "pixels"] = "token",
     ) -> None:
         super().__init__()
-        self.side = _patches_of_a_side(image_size)
+        self.side = patches_of_a_side(image_size)
         self.patches = self.side**2
-        self.kept = _kept_patches(self.patches, mask_ratio)
+        self.kept = kept_patches(self.patches, mask_ratio)
         self.tokens = self.patches + 1
         self.reads_reward = reads_reward
 
@@ -80,14 +79,9 @@ class MaskedAutoencoder(nn.Module):
         self.pixel_output = linear(dimensions, PIXELS, generator)
         self.reward_output = linear(dimensions if reads_reward == "token" else PIXELS, 1, generator)
 
-        positions, corner = grid_positions(self.side, dimensions)
-        for name, constant in (
-            ("positions", positions),
-            ("corner", corner),
-            ("means", torch.tensor(IMAGENET_MEANS)),
-            ("stds", torch.tensor(IMAGENET_STDS)),
-        ):
-            self.register_buffer(name, constant, persistent=False)
+        self.register_buffer("positions", grid_positions(self.side, dimensions), persistent=False)
+        self.register_buffer("means", torch.tensor(IMAGENET_MEANS), persistent=False)
+        self.register_buffer("stds", torch.tensor(IMAGENET_STDS), persistent=False)
 
     def features(self, images: UInt8[Tensor, "n 3 h w"]) -> Float[Tensor, "n tokens d"]:
         """Encode images of which nothing is masked: a token of each patch, row by row, and the class token."""
@@ -100,7 +94,12 @@ class MaskedAutoencoder(nn.Module):
             images: What is encoded.
             uniforms: Random numbers; the patches with the smallest are kept.
         """
-        return self._reconstruction(self._standardized(images), uniforms)
+        order = uniforms.argsort(dim=1, stable=True)
+        tokens = _chosen(self._embedded(self._standardized(images)), order[:, : self.kept])
+        decoded = self._decoded(self._encoded(tokens), order.argsort(1))
+        patches = at_least_float32(self.pixel_output(decoded[:, : self.patches]))
+        read = decoded[:, -1] if self.reads_reward == "token" else patches[:, -1]
+        return Reconstruction(patches, at_least_float32(self.reward_output(read).squeeze(-1)))
 
     def loss(
         self,
@@ -115,15 +114,15 @@ class MaskedAutoencoder(nn.Module):
             rewards: The reward that came with each image.
             uniforms: Random numbers; the patches with the smallest are kept.
         """
-        standardized = self._standardized(images)
-        predicted = self._reconstruction(standardized, uniforms)
-        pixel_loss = (predicted.patches - _in_patches(standardized)).square().mean()
+        predicted = self(images, uniforms)
+        pixel_loss = (predicted.patches - self.targets(images)).square().mean()
         reward_loss = (predicted.rewards - symlog(rewards)).square().mean()
         return pixel_loss, reward_loss
 
     def targets(self, images: UInt8[Tensor, "n 3 h w"]) -> Float[Tensor, "n patches pixels"]:
         """Return the standardised pixels of each patch, row by row; the channels of a pixel are side by side."""
-        return _in_patches(self._standardized(images))
+        by_patch = self._standardized(images).reshape(-1, 3, self.side, PATCH, self.side, PATCH)
+        return by_patch.permute(0, 2, 4, 3, 5, 1).reshape(-1, self.patches, PIXELS)
 
     def images_of(self, features: Float[Tensor, "n tokens d"]) -> UInt8[Tensor, "n 3 h w"]:
         """Return the images that features, perhaps predicted ones, decode to: for people, not to learn from."""
@@ -146,22 +145,12 @@ class MaskedAutoencoder(nn.Module):
         for layer in self.convolutions:
             hidden = layer(hidden).relu()
         embedded: Tensor = self.embedding(hidden)
-        return embedded.flatten(2).transpose(1, 2) + self.positions
+        return embedded.flatten(2).transpose(1, 2) + self.positions[:-1]
 
     def _encoded(self, tokens: Float[Tensor, "n t d"]) -> Float[Tensor, "n t_and_class d"]:
         class_token = self.class_token.expand(len(tokens), 1, -1)  # its position is zeros
         encoded: Tensor = self.encoder(torch.cat((tokens, class_token), 1))
         return encoded
-
-    def _reconstruction(
-        self, standardized: Float[Tensor, "n 3 h w"], uniforms: Float[Tensor, "n patches"]
-    ) -> Reconstruction:
-        order = uniforms.argsort(dim=1, stable=True)
-        tokens = _chosen(self._embedded(standardized), order[:, : self.kept])
-        decoded = self._decoded(self._encoded(tokens), order.argsort(1))
-        patches = at_least_float32(self.pixel_output(decoded[:, : self.patches]))
-        read = decoded[:, -1] if self.reads_reward == "token" else patches[:, -1]
-        return Reconstruction(patches, at_least_float32(self.reward_output(read).squeeze(-1)))
 
     def _decoded(
         self, encoded: Float[Tensor, "n kept_and_class d"], places: Int[Tensor, "n patches"]
@@ -171,19 +160,21 @@ class MaskedAutoencoder(nn.Module):
         kept, class_token = embedded[:, :-1], embedded[:, -1:]
         count = len(encoded)
         masks = self.mask_token.expand(count, self.patches - kept.shape[1], -1)
-        patches = _chosen(torch.cat((kept, masks), 1), places) + self.positions
-        reward_token = (self.mask_token + self.corner).expand(count, 1, -1)
+        patches = _chosen(torch.cat((kept, masks), 1), places) + self.positions[:-1]
+        reward_token = (self.mask_token + self.positions[-1]).expand(count, 1, -1)
         decoded: Tensor = self.decoder(torch.cat((patches, class_token, reward_token), 1))
         return decoded
 
 
-def _patches_of_a_side(image_size: int) -> int:
+def patches_of_a_side(image_size: int) -> int:
+    """Return how many patches lie side by side in an image of so many pixels, which must leave none over."""
     if image_size < PATCH or image_size % PATCH:
         raise ValueError(f"image_size must be a multiple of the {PATCH} pixels of a patch, got {image_size}")
     return image_size // PATCH
 
 
-def _kept_patches(patches: int, mask_ratio: float) -> int:
+def kept_patches(patches: int, mask_ratio: float) -> int:
+    """Return how many patches a masked image keeps, which must be one at least."""
     kept = round(patches * (1 - mask_ratio))
     if not 1 <= kept <= patches:
         raise ValueError(f"mask_ratio must leave 1 to {patches} of {patches} patches, got {mask_ratio}")
@@ -192,9 +183,3 @@ def _kept_patches(patches: int, mask_ratio: float) -> int:
 
 def _chosen(tokens: Float[Tensor, "n t d"], places: Int[Tensor, "n m"]) -> Float[Tensor, "n m d"]:
     return tokens.gather(1, places.unsqueeze(-1).expand(-1, -1, tokens.shape[-1]))
-
-
-def _in_patches(images: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n patches pixels"]:
-    rows, columns = images.shape[2] // PATCH, images.shape[3] // PATCH
-    by_patch = images.reshape(-1, 3, rows, PATCH, columns, PATCH)
-    return by_patch.permute(0, 2, 4, 3, 5, 1).reshape(-1, rows * columns, PIXELS)

@@ -60,14 +60,11 @@ def set_adam_steps(adam: torch.optim.Adam, steps: int) -> None:
 
 def gradient_step(loss: Float[Tensor, ""], *optimizers: torch.optim.Optimizer) -> None:
     """Take a step of some optimisers down the gradient of a loss; no other gradient is computed."""
-    parameters = [each for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]]
-    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-        parameter.grad = gradient
+    _set_gradients(loss, optimizers)
     for optimizer in optimizers:
         optimizer.step()
 
 
-@torch.no_grad()
 def clipped_gradient_step(
     loss: Float[Tensor, ""], adam: torch.optim.Adam, *, most_norm: float, decay: float, decayed: Sequence[Tensor]
 ) -> None:
@@ -80,14 +77,19 @@ def clipped_gradient_step(
         decay: Share of themselves that some parameters lose before the step, whatever the learning rate.
         decayed: These parameters.
     """
-    parameters = [each for group in adam.param_groups for each in group["params"]]
-    with torch.enable_grad():
-        gradients = torch.autograd.grad(loss, parameters)
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = gradient
+    parameters = _set_gradients(loss, [adam])
     torch.nn.utils.clip_grad_norm_(parameters, most_norm)
-    torch._foreach_mul_(list(decayed), 1 - decay)
+    with torch.no_grad():
+        torch._foreach_mul_(list(decayed), 1 - decay)
     adam.step()
+
+
+def _set_gradients(loss: Float[Tensor, ""], optimizers: Sequence[torch.optim.Optimizer]) -> list[Tensor]:
+    """Compute the gradient for the parameters of some optimisers, and return these."""
+    parameters = [each for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]]
+    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+        parameter.grad = gradient
+    return parameters
 
 
 def rmsprop_step(

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from vcse.nets.optimizers import parameters_of
+
 Learners = slice | Sequence[int] | Int[Tensor, " m"]  # some of a cohort
 
 ALIGNED_FLOATS = 16  # 64 bytes, where all memory that PyTorch hands out begins
@@ -54,9 +56,9 @@ class StackedLayer(nn.Module):
         return linear(inputs, self.weight[learners], self.bias[learners])
 
 
-def flatten_parameters(*modules: nn.Module) -> Float[Tensor, "l p"]:
+def flatten_parameters(*modules: nn.Module | None) -> Float[Tensor, "l p"]:
     """Move the parameters of modules to one matrix, a row per learner, of which they are views from now on."""
-    parameters = [parameter for module in modules for parameter in module.parameters()]
+    parameters = parameters_of(*modules)
     if not parameters:
         return torch.zeros(0, 0)
     rows = torch.cat([each.detach().flatten(1) for each in parameters], 1)

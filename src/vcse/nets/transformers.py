@@ -63,18 +63,16 @@ class _Block(nn.Module):
         return projected
 
 
-def grid_positions(side: int, dimensions: int) -> tuple[Float[Tensor, "t d"], Float[Tensor, " d"]]:
-    """Compute fixed positions of the patches of an image, row by row, and of one extra token.
+def grid_positions(side: int, dimensions: int) -> Float[Tensor, "t d"]:
+    """Compute fixed positions of side x side patches of an image, row by row, and of one extra token.
 
     The first half of the numbers encodes x, the second y, each as sines and then cosines of frequencies that fall
-    geometrically from 1 towards 1/10,000.
+    geometrically from 1 towards 1/10,000. The extra token is the last, at the cell (side, side), outside of the corner
+    of the grid.
 
     Args:
         side: Patches of a row, and of a column.
         dimensions: Numbers of a position.
-
-    Returns:
-        The positions of side x side patches, and that of the cell (side, side), outside of the corner of the grid.
     """
     if dimensions % 4:
         raise ValueError(f"dimensions must be a multiple of 4, got {dimensions}")
@@ -84,4 +82,4 @@ def grid_positions(side: int, dimensions: int) -> tuple[Float[Tensor, "t d"], Fl
     along = torch.cat((angles.sin(), angles.cos()), -1).float()
     x = along[:side].expand(side, side, -1)
     grid = torch.cat((x, x.transpose(0, 1)), -1).flatten(0, 1)
-    return grid, torch.cat((along[side], along[side]))
+    return torch.cat((grid, along[side].repeat(1, 2)))

@@ -5,16 +5,14 @@ known there without waiting for the device, which then gathers the images.
 """
 
 import math
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 
-from vcse.replay.staging import Staging
-from vcse.replay.storage import image_memory, image_slots, in_words, restore_images
+from vcse.replay.storage import ImageRing, image_slots
 
 STACK = 3  # images that an agent sees at once
 
@@ -52,7 +50,7 @@ class Between(NamedTuple):
     discounts: Float[Tensor, "s n"]  # what the step counts
 
 
-class ImageReplay:
+class ImageReplay(ImageRing):
     """The last images of one run, with the actions and rewards that led to each; the oldest make room for new ones.
 
     A transition begins at an image from which n more of the same episode are there.
@@ -60,16 +58,11 @@ class ImageReplay:
     Args:
         capacity: Steps that are kept.
         most_steps: Of an episode: each has one image more than steps.
-        image_shape: Channels, height, width.
-        action_size: Numbers of an action.
         n_step: Steps of a transition.
         discount: Of each step.
-        device: Of batches.
-        storage_device: Where the images lie, if not there.
-        path: Of a file that holds the images instead of memory. It has no name any more once it is made, so that it
-            goes with the process, however that ends.
         with_one_step: Include the observation after one step.
         with_between: Include the steps of a transition after the first.
+        images: What they are and where they lie: see `ImageRing`.
     """
 
     def __init__(
@@ -77,34 +70,21 @@ class ImageReplay:
         *,
         capacity: int,
         most_steps: int,
-        image_shape: tuple[int, int, int],
-        action_size: int,
         n_step: int,
         discount: float,
-        device: torch.device | str,
-        storage_device: torch.device | str | None = None,
-        path: Path | None = None,
         with_one_step: bool = False,
         with_between: bool = False,
+        **images: Any,
     ) -> None:
-        self.with_one_step = with_one_step
-        self.with_between = with_between and n_step > 1
         for name, number in (("capacity", capacity), ("n_step", n_step)):
             if number < 1:
                 raise ValueError(f"{name} must be at least 1, got {number}")
+        slots = stacked_slots(capacity, most_steps)
+        super().__init__(slots, **images)
+        self.with_one_step = with_one_step
+        self.with_between = with_between and n_step > 1
         self.n_step = n_step
         self.discount = discount
-        self.device = torch.device(device)
-        storage = torch.device("cpu") if path is not None else torch.device(storage_device or device)
-        slots = stacked_slots(capacity, most_steps)
-        self.slots = slots
-        self.count = 0  # images that were ever added
-        self.images = image_memory((slots, *image_shape), storage, path)
-        self._words = in_words(self.images)
-        self._staging = Staging(image_shape, torch.uint8, storage)
-        # Arrays of NumPy, which looks a few hundred numbers up in half of the time that a tensor takes.
-        self.actions = np.zeros((slots, action_size), dtype=np.float32)
-        self.rewards = np.zeros(slots, dtype=np.float32)
         self.terminated = np.zeros(slots, dtype=np.float32)
         self.positions = np.zeros(slots, dtype=np.int64)  # of an image in its episode
         # Where transitions begin, counted from the first image ever, in order; those before `_first_start` are gone.
@@ -119,28 +99,22 @@ class ImageReplay:
 
     def begin(self, image: UInt8[Tensor, "c h w"]) -> None:
         """Add the first image of an episode, which nothing led to."""
-        slot = self.count % self.slots
-        self.actions[slot] = self.rewards[slot] = self.terminated[slot] = 0
         self.position = -1
-        self._add(image)
+        self._add(image, 0.0, 0.0, terminated=False)
 
     def add(self, action: Float[Tensor, " a"], reward: float, terminated: bool, image: UInt8[Tensor, "c h w"]) -> None:
         """Add a step of the episode: an action, and what it led to."""
-        slot = self.count % self.slots
-        self.actions[slot] = action.numpy()
-        self.rewards[slot] = reward
-        self.terminated[slot] = float(terminated)
-        self._add(image)
+        self._add(image, action.numpy(), reward, terminated=terminated)
 
-    def _add(self, image: UInt8[Tensor, "c h w"]) -> None:
+    def _add(
+        self, image: UInt8[Tensor, "c h w"], action: Float[np.ndarray, " a"] | float, reward: float, *, terminated: bool
+    ) -> None:
         self.position += 1
-        slot = self.count % self.slots
-        self._staging.send(image, self.images[slot])
-        self.positions[slot] = self.position
         if self.position >= self.n_step:
             self._starts[self._next_start % self.slots] = self.count - self.n_step
             self._next_start += 1
-        self.count += 1
+        slot = self._put(image, action, reward)
+        self.terminated[slot], self.positions[slot] = terminated, self.position
         # A sample needs the images before it too.
         oldest = self.count - self.slots
         while self.size and int(self._starts[self._first_start % self.slots]) - (STACK - 1) < oldest:
@@ -153,17 +127,11 @@ class ImageReplay:
             images: Of which the last are read.
             steps: As `step_record` has them.
         """
-        self.count = len(steps)
-        oldest = max(0, self.count - self.slots)
-        index = np.arange(oldest, self.count)
-        restore_images(self.images, images, index)
-        slots, kept = index % self.slots, steps[oldest:]
-        self.actions[slots] = kept["action"]
-        self.rewards[slots] = kept["reward"]
-        self.terminated[slots] = kept["terminated"]
-        self.positions[slots] = kept["position"]
-        self.position = int(kept["position"][-1])
-        starts = index[kept["position"] >= self.n_step] - self.n_step
+        kept = self._restore(images, steps)
+        self.terminated[kept % self.slots] = steps["terminated"][kept]
+        self.positions[kept % self.slots] = steps["position"][kept]
+        self.position = int(steps["position"][-1])
+        starts = kept[steps["position"][kept] >= self.n_step] - self.n_step
         starts = starts[starts - (STACK - 1) >= self.count - self.slots]
         self._first_start, self._next_start = 0, len(starts)
         self._starts[: len(starts)] = starts
@@ -212,32 +180,14 @@ class ImageReplay:
 
         Where the images are there too, nothing waits for the host, so that it can be captured as a CUDA graph.
         """
-        count = chosen.slots.shape[1]
-        # Copies to the host are synchronous: it would read them too early otherwise.
-        slots = chosen.slots.to(self._words.device, non_blocking=self._words.is_cuda)
-        words = self._words.index_select(0, slots.flatten())
-        channels, *sides = self.images.shape[1:]
-        stacks = words.view(torch.uint8).view(-1, count, STACK * channels, *sides).to(self.device, non_blocking=True)
+        stacks = self._gather(chosen.slots).flatten(2, 3)  # channel by channel
         now, next_observations, *others = stacks
-        return ImageBatch(
-            observations=now,
-            actions=self._on_device(chosen.actions),
-            rewards=self._on_device(chosen.rewards),
-            first_rewards=self._on_device(chosen.first_rewards),
-            discounts=self._on_device(chosen.discounts),
-            next_observations=next_observations,
-            one_step_observations=others[0] if self.with_one_step else None,
-            between=Between(
-                stacks[-len(chosen.later_rewards) :],
-                self._on_device(chosen.later_rewards),
-                self._on_device(chosen.later_discounts),
-            )
-            if self.with_between
-            else None,
-        )
-
-    def _on_device(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self.device, non_blocking=True)
+        one_step_observations = others[0] if self.with_one_step else None
+        there = (each.to(self.device, non_blocking=True) for each in chosen[1:])
+        actions, rewards, first_rewards, discounts, *later = there
+        between = Between(stacks[-len(chosen.later_rewards) :], *later) if self.with_between else None
+        of_step = actions, rewards, first_rewards, discounts
+        return ImageBatch(now, *of_step, next_observations, one_step_observations, between)
 
 
 def image_bytes(capacity: int, most_steps: int, image_shape: tuple[int, int, int]) -> int:

@@ -5,16 +5,14 @@ known there without waiting for the device, which then gathers the images.
 """
 
 import math
-from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Shaped, UInt8
 from torch import Tensor
 
-from vcse.replay.staging import Staging
-from vcse.replay.storage import image_memory, image_slots, in_words, restore_images
+from vcse.replay.storage import ImageRing, image_slots
 
 SequenceSampling = Literal["ends", "uniform"]
 
@@ -28,16 +26,7 @@ class SequenceBatch(NamedTuple):
     is_first: Bool[Tensor, "b t"]  # at the first place of every sequence: nothing is known of what was before
 
 
-class ChosenSequences(NamedTuple):
-    """What a batch consists of: its numbers, and where its images lie."""
-
-    slots: Int[Tensor, "b t"]
-    actions: Float[Tensor, "b t a"]
-    rewards: Float[Tensor, "b t"]
-    is_first: Bool[Tensor, "b t"]
-
-
-class SequenceReplay:
+class SequenceReplay(ImageRing):
     """The last images of one run, with the action and reward that led to each; the oldest make room for new ones.
 
     An episode of s steps has s + 1 images. How sequences are sampled:
@@ -52,13 +41,8 @@ class SequenceReplay:
     Args:
         capacity: Steps that are kept.
         most_steps: Of an episode.
-        image_shape: Channels, height, width.
-        action_size: Numbers of an action.
-        device: Of batches.
-        storage_device: Where the images lie, if not there.
-        path: Of a file that holds the images instead of memory. It has no name any more once it is made, so that it
-            goes with the process, however that ends.
         sampling: How sequences are sampled.
+        images: What they are and where they lie: see `ImageRing`.
     """
 
     def __init__(
@@ -66,28 +50,16 @@ class SequenceReplay:
         *,
         capacity: int,
         most_steps: int,
-        image_shape: tuple[int, int, int],
-        action_size: int,
-        device: torch.device | str,
-        storage_device: torch.device | str | None = None,
-        path: Path | None = None,
         sampling: SequenceSampling = "uniform",
+        **images: Any,
     ) -> None:
         for name, number in (("capacity", capacity), ("most_steps", most_steps)):
             if number < 1:
                 raise ValueError(f"{name} must be at least 1, got {number}")
+        slots = image_slots(capacity, most_steps)
+        super().__init__(slots, **images)
         self.most_steps = most_steps
         self.sampling = sampling
-        self.device = torch.device(device)
-        storage = torch.device("cpu") if path is not None else torch.device(storage_device or device)
-        slots = image_slots(capacity, most_steps)
-        self.slots = slots
-        self.count = 0  # images that were ever added
-        self.images = image_memory((slots, *image_shape), storage, path)
-        self._words = in_words(self.images)
-        self._staging = Staging(image_shape, torch.uint8, storage)
-        self.actions = np.zeros((slots, action_size), dtype=np.float32)
-        self.rewards = np.zeros(slots, dtype=np.float32)
         # Episodes of which images are kept, each of which has one slot here at least, counted from the first episode
         # ever; those before `_first_episode` are gone. Images are counted from the first ever, too.
         self._begins = np.zeros(slots, dtype=np.int64)
@@ -100,11 +72,6 @@ class SequenceReplay:
         """Place of the newest image in its episode; the first is 0."""
         return int(self._lengths[(self._next_episode - 1) % self.slots]) - 1
 
-    @property
-    def _oldest(self) -> int:
-        """Number of the oldest image that is kept."""
-        return max(0, self.count - self.slots)
-
     def size_of(self, length: int) -> int:
         """Return how many windows of so many images can be sampled."""
         _, lengths = self._episodes()
@@ -112,9 +79,7 @@ class SequenceReplay:
 
     def begin(self, image: UInt8[Tensor, "c h w"]) -> None:
         """Add the first image of an episode, which nothing led to. The episode before is complete."""
-        slot = self.count % self.slots
-        self.actions[slot] = self.rewards[slot] = 0
-        self._add(image)
+        self._add(image, 0.0, 0.0)
         # Not before: as many episodes as there are slots may have been kept until now.
         episode = self._next_episode % self.slots
         self._begins[episode], self._lengths[episode] = self.count - 1, 1
@@ -132,16 +97,12 @@ class SequenceReplay:
         """
         if not self._is_in_progress:
             raise ValueError("a step must follow the first image of its episode: begin the episode first")
-        slot = self.count % self.slots
-        self.actions[slot] = action.numpy()
-        self.rewards[slot] = reward
-        self._add(image)
+        self._add(image, action.numpy(), reward)
         self._lengths[(self._next_episode - 1) % self.slots] += 1
         self._is_in_progress = not ended
 
-    def _add(self, image: UInt8[Tensor, "c h w"]) -> None:
-        self._staging.send(image, self.images[self.count % self.slots])
-        self.count += 1
+    def _add(self, image: UInt8[Tensor, "c h w"], action: Float[np.ndarray, " a"] | float, reward: float) -> None:
+        self._put(image, action, reward)
         if self._first_episode < self._next_episode:
             episode = self._first_episode % self.slots
             is_gone = self._begins[episode] + self._lengths[episode] <= self._oldest
@@ -156,11 +117,7 @@ class SequenceReplay:
             images: Of which the last are read.
             steps: As `step_record` has them.
         """
-        self.count = len(steps)
-        kept = np.arange(self._oldest, self.count)
-        restore_images(self.images, images, kept)
-        self.actions[kept % self.slots] = steps["action"][kept]
-        self.rewards[kept % self.slots] = steps["reward"][kept]
+        self._restore(images, steps)
         begins = np.flatnonzero(steps["position"] == 0)
         ends = np.append(begins[1:], self.count)
         is_kept = ends > self._oldest
@@ -170,16 +127,21 @@ class SequenceReplay:
         self._is_in_progress = not steps["terminated"][-1] and self.position < self.most_steps
 
     def sample(self, uniforms: Float[np.ndarray, "b 2"], length: int) -> SequenceBatch:
-        """Sample sequences of so many images, which `choose` and `gather` explain."""
-        return self.gather(self.choose(uniforms, length))
-
-    def choose(self, uniforms: Float[np.ndarray, "b 2"], length: int) -> ChosenSequences:
-        """Choose sequences, and look up what they consist of. All of that is on the host.
+        """Sample sequences, on the learner's device.
 
         Args:
             uniforms: Random numbers in [0, 1) that choose each sequence.
             length: Images of a sequence.
         """
+        slots = self.choose(uniforms, length)
+        is_first = np.zeros(slots.shape, dtype=bool)
+        is_first[:, 0] = True
+        numbers = map(torch.from_numpy, (self.actions[slots], self.rewards[slots], is_first))
+        images = self._gather(torch.from_numpy(slots))
+        return SequenceBatch(images, *(each.to(self.device, non_blocking=True) for each in numbers))
+
+    def choose(self, uniforms: Float[np.ndarray, "b 2"], length: int) -> Int[np.ndarray, "b t"]:
+        """Choose sequences, and return the slots of their images; for the arguments see `sample`."""
         if length < 1:
             raise ValueError(f"length must be at least 1, got {length}")
         begins, lengths = self._episodes()
@@ -190,10 +152,8 @@ class SequenceReplay:
             raise ValueError(f"no sequence of {length} images can be sampled: the longest {kind} has {longest}")
         choose_starts = _near_ends if self.sampling == "ends" else _uniformly
         starts = choose_starts(uniforms.astype(np.float64), begins[fits], lengths[fits], length)
-        slots = (starts[:, None] + np.arange(length)) % self.slots
-        is_first = np.zeros(slots.shape, dtype=bool)
-        is_first[:, 0] = True
-        return ChosenSequences(*map(torch.from_numpy, (slots, self.actions[slots], self.rewards[slots], is_first)))
+        slots: Int[np.ndarray, "b t"] = (starts[:, None] + np.arange(length)) % self.slots
+        return slots
 
     def _episodes(self) -> tuple[Int[np.ndarray, " e"], Int[np.ndarray, " e"]]:
         """Return, of the episodes that are sampled from, the first image that is kept, and how many are kept."""
@@ -205,17 +165,6 @@ class SequenceReplay:
         begins, lengths = self._begins[episodes], self._lengths[episodes]
         gone = np.maximum(self._oldest - begins, 0)
         return begins + gone, lengths - gone
-
-    def gather(self, chosen: ChosenSequences) -> SequenceBatch:
-        """Return a batch on the learner's device. What was chosen is on the host, or on that device already.
-
-        Where the images are there too, nothing waits for the host, so that it can be captured as a CUDA graph.
-        """
-        # Copies to the host are synchronous: it would read them too early otherwise.
-        slots = chosen.slots.to(self._words.device, non_blocking=self._words.is_cuda)
-        words = self._words.index_select(0, slots.flatten())
-        images = words.view(torch.uint8).view(*slots.shape, *self.images.shape[1:])
-        return SequenceBatch(*(each.to(self.device, non_blocking=True) for each in (images, *chosen[1:])))
 
 
 def sequence_bytes(capacity: int, most_steps: int, image_shape: tuple[int, int, int]) -> int:

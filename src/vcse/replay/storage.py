@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int, Shaped, UInt8
+from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
+
+from vcse.replay.staging import Staging
 
 IMAGES_PER_COPY = 1000  # that are restored at once, as a long log does not fit into memory
 
@@ -55,15 +57,67 @@ def in_words(images: UInt8[Tensor, "s c h w"]) -> Shaped[Tensor, "s b"]:
     return flat.view(next(fits, torch.uint8))
 
 
-def restore_images(
-    memory: UInt8[Tensor, "s c h w"], images: UInt8[np.ndarray, "t c h w"], kept: Int[np.ndarray, " k"]
-) -> None:
-    """Copy images into memory that is used as a ring.
+class ImageRing:
+    """The last images of one run, with the action and reward that led to each; the oldest make room for new ones.
 
     Args:
-        memory: Slots of the ring.
-        images: All that were ever added, in order.
-        kept: Numbers of those to copy, in order.
+        slots: Images that are kept.
+        image_shape: Channels, height, width.
+        action_size: Numbers of an action.
+        device: Of what is sampled.
+        storage_device: Where the images lie, if not there.
+        path: Of a file that holds the images instead of memory. It has no name any more once it is made, so that it
+            goes with the process, however that ends.
     """
-    for some in np.array_split(kept, max(1, len(kept) // IMAGES_PER_COPY)):
-        memory[torch.from_numpy(some % len(memory))] = torch.from_numpy(images[some]).to(memory.device)
+
+    def __init__(
+        self,
+        slots: int,
+        *,
+        image_shape: tuple[int, int, int],
+        action_size: int,
+        device: torch.device | str,
+        storage_device: torch.device | str | None = None,
+        path: Path | None = None,
+    ) -> None:
+        storage = torch.device("cpu") if path is not None else torch.device(storage_device or device)
+        self.device = torch.device(device)
+        self.slots = slots
+        self.count = 0  # images that were ever added
+        self.images = image_memory((slots, *image_shape), storage, path)
+        self._words = in_words(self.images)
+        self._staging = Staging(image_shape, torch.uint8, storage)
+        # Arrays of NumPy, which looks a few hundred numbers up in half of the time that a tensor takes.
+        self.actions = np.zeros((slots, action_size), dtype=np.float32)
+        self.rewards = np.zeros(slots, dtype=np.float32)
+
+    @property
+    def _oldest(self) -> int:
+        """Number of the oldest image that is kept, counted from the first ever."""
+        return max(0, self.count - self.slots)
+
+    def _put(self, image: UInt8[Tensor, "c h w"], action: Float[np.ndarray, " a"] | float, reward: float) -> int:
+        """Put an image in the place of the oldest, with what led to it, and return its slot."""
+        slot = self.count % self.slots
+        self._staging.send(image, self.images[slot])
+        self.actions[slot], self.rewards[slot] = action, reward
+        self.count += 1
+        return slot
+
+    def _restore(self, images: UInt8[np.ndarray, "t c h w"], steps: Shaped[np.ndarray, " t"]) -> Int[np.ndarray, " k"]:
+        """Put all images that were ever added where they were, and return the numbers of those that are kept."""
+        self.count = len(steps)
+        kept = np.arange(self._oldest, self.count)
+        for some in np.array_split(kept, max(1, len(kept) // IMAGES_PER_COPY)):
+            self.images[torch.from_numpy(some % self.slots)] = torch.from_numpy(images[some]).to(self.images.device)
+        self.actions[kept % self.slots] = steps["action"][kept]
+        self.rewards[kept % self.slots] = steps["reward"][kept]
+        return kept
+
+    def _gather(self, slots: Int[Tensor, "*b"]) -> UInt8[Tensor, "*b c h w"]:
+        """Return the images in some slots, which are on the host, or on the device of the images already."""
+        # Copies to the host are synchronous: it would read them too early otherwise.
+        there = slots.to(self._words.device, non_blocking=self._words.is_cuda)
+        words = self._words.index_select(0, there.flatten())
+        images = words.view(torch.uint8).view(*slots.shape, *self.images.shape[1:])
+        return images.to(self.device, non_blocking=True)

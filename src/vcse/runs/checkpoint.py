@@ -92,8 +92,13 @@ def save(directory: Path, frame: int, state: dict[str, Any]) -> Path:
     return path
 
 
-def load(path: Path) -> dict[str, Any]:
-    """Read one checkpoint, or raise what is wrong with it."""
+def load(path: Path, agent_needs: Sequence[str] = ()) -> dict[str, Any]:
+    """Read one checkpoint, or raise what is wrong with it.
+
+    Args:
+        path: Of the checkpoint.
+        agent_needs: What the agent's state must hold.
+    """
     content = path.read_bytes()
     start = len(MAGIC) + hashlib.sha256().digest_size
     payload = content[start:]
@@ -105,6 +110,8 @@ def load(path: Path) -> dict[str, Any]:
         raise CorruptCheckpointError(f"{path} holds something else than tensors and numbers") from error
     if not isinstance(state, dict):
         raise CorruptCheckpointError(f"{path} holds no state by name, but a {type(state).__name__}")
+    if missing := _missing(state, agent_needs):
+        raise CorruptCheckpointError(f"{path} holds no {missing}")
     return state
 
 
@@ -121,11 +128,11 @@ def frames(directory: Path) -> list[int]:
     return [frame for frame, _ in _newest_first(directory)]
 
 
-def whole(directory: Path) -> Iterator[Checkpoint | CorruptCheckpointError]:
+def whole(directory: Path, agent_needs: Sequence[str] = ()) -> Iterator[Checkpoint | CorruptCheckpointError]:
     """Read the checkpoints, the newest first; a damaged one is yielded as an error, to be reported."""
     for frame, path in _newest_first(directory):
         try:
-            yield Checkpoint(frame, load(path))
+            yield Checkpoint(frame, load(path, agent_needs))
         except CorruptCheckpointError as error:
             yield error
 
@@ -158,11 +165,8 @@ def newest(directory: Path, *, otherwise: str, agent_needs: Sequence[str] = ()) 
         agent_needs: What the agent's state must hold; a checkpoint without is passed over like a damaged one.
     """
     damaged: list[CorruptCheckpointError] = []
-    for read in whole(directory):
-        found = read
-        if isinstance(found, Checkpoint) and (missing := _missing(found.state, agent_needs)):
-            found = CorruptCheckpointError(f"{_path(directory, found.frame)} holds no {missing}")
-        if not isinstance(found, CorruptCheckpointError):
+    for found in whole(directory, agent_needs):
+        if isinstance(found, Checkpoint):
             for each in damaged:
                 print(f"vcse: {each}; going back to frame {found.frame:,}", file=sys.stderr)
             return found

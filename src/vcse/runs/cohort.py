@@ -12,6 +12,10 @@ class Cohort(Protocol):
     """Runs that are trained in lockstep. A run's numbers do not depend on the others."""
 
     directories: list[RunDirectory]
+    step_frames: int  # of one step of every run
+    timing_every_frames: int  # between rows of timing.csv
+    rows_show_evaluations: bool  # train.csv has a row at every evaluation too, which is shown there
+    evaluates_at_start: bool  # policies are evaluated before they have learned anything too
 
     def __init__(
         self,
@@ -26,22 +30,6 @@ class Cohort(Protocol):
     @property
     def frame(self) -> int:
         """Frames that every run has had so far."""
-
-    @property
-    def step_frames(self) -> int:
-        """Frames of one step of every run."""
-
-    @property
-    def timing_every_frames(self) -> int:
-        """Frames between rows of timing.csv."""
-
-    @property
-    def rows_show_evaluations(self) -> bool:
-        """Whether train.csv has a row at every evaluation too, which is shown there."""
-
-    @property
-    def evaluates_at_start(self) -> bool:
-        """Whether policies are evaluated before they have learned anything too."""
 
     def describe(self) -> str:
         """Return what a user should know and is known only now; empty if there is nothing."""

@@ -58,11 +58,6 @@ class RunConfig:
         """How images are rendered: faithfully by default."""
         return self.rendering or "faithful"
 
-    @property
-    def shows_goal(self) -> bool:
-        """Whether images show the goal of a task, where it has one to show."""
-        return self.goal_marker is not False
-
     def to_json(self) -> dict[str, Any]:
         """Return what `config.json` holds."""
         content = {self.agent if name == "settings" else name: each for name, each in dataclasses.asdict(self).items()}
@@ -86,8 +81,9 @@ def upgraded(content: Mapping[str, Any], settings: type[AgentSettings]) -> dict[
     version = content.get("schema_version")
     if version not in (1, SCHEMA_VERSION):
         raise ValueError(f"it has schema version {version}; this release reads {SCHEMA_VERSION} and 1")
-    fields = {**content, **_with_scaling(content)}
-    agent = fields["agent"]
+    agent = content["agent"]
+    bonus = {"scaling": "raw", **content[agent]["bonus"]}  # as it was before there was a choice
+    fields = {**content, agent: {**content[agent], "bonus": bonus}}
     if version == SCHEMA_VERSION:
         return {**fields, agent: settings.renewed(fields[agent])}
     fields["schema_version"] = SCHEMA_VERSION
@@ -96,16 +92,6 @@ def upgraded(content: Mapping[str, Any], settings: type[AgentSettings]) -> dict[
         fields["goal_marker"] = True if fields["task"].startswith("metaworld/") else None
     of_run = {"values": fields.pop("values", "network")}
     return {**fields, agent: settings.renewed(settings.upgraded(fields[agent], of_run))}
-
-
-def _with_scaling(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the agent, by its name, with how the bonus was scaled before there was a choice."""
-    agent = content.get("agent")
-    settings = content.get(agent) if isinstance(agent, str) else None
-    bonus = settings.get("bonus") if isinstance(settings, Mapping) else None
-    if agent is None or settings is None or not isinstance(bonus, Mapping):
-        return {}
-    return {agent: {**settings, "bonus": {"scaling": "raw", **bonus}}}
 
 
 # How long a run is, how often it is saved and what it leaves behind: no number up to a frame depends on them.

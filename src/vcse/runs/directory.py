@@ -73,17 +73,15 @@ class RunDirectory:
     def _take_lock(self) -> None:
         until = time.monotonic() + LOCK_SECONDS
         while True:
-            try:
+            with suppress(OSError):
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if time.monotonic() > until:
-                    self._lock.close()
-                    raise RuntimeError(
-                        f"{self.path} is being written by another process: wait until that is done, or stop it"
-                    ) from error
-                time.sleep(0.02)
-            else:
                 return
+            if time.monotonic() > until:
+                self._lock.close()
+                raise RuntimeError(
+                    f"{self.path} is being written by another process: wait until that is done, or stop it"
+                )
+            time.sleep(0.02)
 
     @property
     def done_frame(self) -> int:
@@ -147,14 +145,12 @@ class RunDirectory:
         header = _header(path)
         columns = header + [column for column in row if column not in header]
         if header and columns != header:  # another release began the run
-            write_atomically(path, _with_columns(path.read_bytes(), columns))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        if not header:
-            writer.writeheader()
+            with open(path, newline="") as file:
+                widened = _to_csv(columns, csv.DictReader(file))
+            write_atomically(path, widened)
         # A number is written so that it reads back as itself; NaN, which is not itself, is an empty cell.
-        writer.writerow({column: value if value == value else "" for column, value in row.items()})  # noqa: PLR0124
-        _append(path, text.getvalue().encode())
+        cells = {column: value if value == value else "" for column, value in row.items()}  # noqa: PLR0124
+        _append(path, _to_csv(columns, [cells], with_header=not header))
         if self._has_scalars and name != "timing.csv":
             self._write_scalars(name, row)
 
@@ -377,12 +373,13 @@ def _header(path: Path) -> list[str]:
         return next(csv.reader(file), [])
 
 
-def _with_columns(content: bytes, columns: Sequence[str]) -> bytes:
-    """Return a CSV file with more columns, which are empty in the existing rows."""
+def _to_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, with_header: bool = True) -> bytes:
+    """Return rows as a CSV file has them; a column that a row does not have is empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(csv.DictReader(io.StringIO(content.decode(), newline="")))
+    if with_header:
+        writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue().encode()
 
 

@@ -7,6 +7,7 @@ without Python's lock.
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -41,25 +42,21 @@ class ActionNoiseStream:
         self.seeds = list(seeds)
         self.action_size = action_size
         self.device = device
-        self._block = -1
-        self._actions = self._noise = torch.zeros(0, len(self.seeds), action_size)
+        self._block = lru_cache(maxsize=1)(self._sample)  # the last one
 
     def of_step(self, step: int) -> ActionNoise:
         """Return the numbers of a step."""
         block, place = divmod(step, ACTION_BLOCK)
-        if block != self._block:
-            self._block = block
-            self._take(block)
-        return ActionNoise(self._actions[place], self._noise[place])
+        actions, noise = self._block(block)
+        return ActionNoise(actions[place], noise[place])
 
-    def _take(self, block: int) -> None:
+    def _sample(self, block: int) -> tuple[Float[Tensor, "t l a"], Float[Tensor, "t l a"]]:
         generators = [numbers(seed, "actions", block) for seed in self.seeds]
         shape = (ACTION_BLOCK, self.action_size)
         uniform = np.stack([each.random(shape, dtype=np.float32) for each in generators], 1)
         normal = np.stack([each.standard_normal(shape, dtype=np.float32) for each in generators], 1)
-        self._actions = torch.from_numpy(2 * uniform - 1)
         noise = torch.from_numpy(normal)
-        self._noise = noise.pin_memory() if self.device.type == "cuda" else noise
+        return torch.from_numpy(2 * uniform - 1), noise.pin_memory() if self.device.type == "cuda" else noise
 
 
 class UpdateNoise(NamedTuple):

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Literal, NamedTuple
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from vcse.runs.config import RunConfig
@@ -85,7 +85,6 @@ class TrainingProgress:
         self.quiet = quiet
         self.console = Console(file=sys.stderr)
         self.bar: Progress | None = None
-        self.task: TaskID | None = None
         self.last_line = 0.0
         self.pace = _Pace()
 
@@ -116,7 +115,7 @@ class TrainingProgress:
         )
         self.bar = _BarBelowItsTitle(*columns, console=self.console)
         self.bar.start()
-        self.task = self.bar.add_task(title, total=frames, completed=frame, left="", note="")
+        self.bar.add_task(title, total=frames, completed=frame, left="", note="")
 
     def drop(self, runs: Sequence[str]) -> None:
         """Count runs of these names no longer: they are given up."""
@@ -129,8 +128,8 @@ class TrainingProgress:
     def retitle(self, title: str) -> None:
         """Change the title of what has begun."""
         self.title = title
-        if self.bar is not None and self.task is not None:
-            self.bar.update(self.task, description=title)
+        if self.bar is not None:
+            self.bar.update(self.bar.task_ids[0], description=title)
 
     def say_stopping(self) -> None:
         """Print at once that a signal was received.
@@ -158,9 +157,9 @@ class TrainingProgress:
         notes += _by_method("bonus", status.bonus, "{:.3g}")
         note = ", ".join(notes)
         frame = min(status.frame, status.frames)
-        if self.bar is not None and self.task is not None:
+        if self.bar is not None:
             shown = f"{_clock(left)} left" if left > 0 else ""
-            self.bar.update(self.task, completed=frame, left=shown, note=note)
+            self.bar.update(self.bar.task_ids[0], completed=frame, left=shown, note=note)
             return
         if now - self.last_line >= SECONDS_BETWEEN_LINES or status.frame >= status.frames:
             self.last_line = now

@@ -70,15 +70,8 @@ class Room(NamedTuple):
 
 def together(needs: Iterable[Needs]) -> Needs:
     """Return what runs take that are trained at the same time."""
-    each = list(needs)
-    return Needs(
-        working=sum(one.working for one in each),
-        replay=sum(one.replay for one in each),
-        files=sum(one.files for one in each),
-        until_done=sum(one.until_done for one in each),
-        may_use_disk=all(one.may_use_disk for one in each),
-        runs=sum(one.runs for one in each),
-    )
+    working, replay, files, until_done, may_use_disk, runs = zip(*needs, strict=True)
+    return Needs(sum(working), sum(replay), sum(files), sum(until_done), all(may_use_disk), sum(runs))
 
 
 def find_room(cohorts: Sequence[Needs], directory: Path, *, device: str, jobs: int) -> Room:

@@ -5,8 +5,9 @@ import pytest
 from runs.small_pixels import make_config
 
 from vcse.agents.drqv2.agent import DrQv2, DrQv2Spec
-from vcse.agents.drqv2.costs import _checkpoint_bytes, capacity_of, expected_seconds, needs, steps_of
+from vcse.agents.drqv2.costs import _checkpoint_bytes, capacity_of, expected_seconds, needs
 from vcse.agents.drqv2.settings import IMAGE_SHAPE, drqv2_settings
+from vcse.agents.image_environments import steps_of
 from vcse.envs.tasks import task_spec
 from vcse.runs import checkpoint
 from vcse.runs.config import RunConfig

@@ -95,13 +95,13 @@ class PlainMWM:
             state = self.model.rssm.imagine(state, action, uniforms(len(mean), config.variables))
             features.append(state.features)
 
-        rewards = [symexp(self.model.reward.symlog(each)) for each in features]
+        rewards = [symexp(self.model.reward(each)) for each in features]
         size = torch.stack(rewards).abs().mean().item()
         self.reward_size = config.reward_momentum * self.reward_size + (1 - config.reward_momentum) * size
         rewards = [each / (self.reward_size + 1e-8) for each in rewards]
         both = rewards
         if self.intrinsic is not None:
-            paid = [symexp(self.intrinsic.symlog(each)) for each in features]
+            paid = [symexp(self.intrinsic(each)) for each in features]
             size = torch.stack(paid).abs().mean().item()
             self.intrinsic_size = config.reward_momentum * self.intrinsic_size + (1 - config.reward_momentum) * size
             both = [r + config.beta * p / (self.intrinsic_size + 1e-8) for r, p in zip(rewards, paid, strict=True)]
@@ -150,7 +150,7 @@ class PlainMWM:
             guess = model.decoder(state.features)
             for wrong in (guess - tokens[:, step]).flatten(0, 1):
                 feature_loss = feature_loss + wrong.square().sum() / (count * length * tokens.shape[2])
-            wrong = model.reward.symlog(state.features) - symlog(batch.rewards[:, step])
+            wrong = model.reward(state.features) - symlog(batch.rewards[:, step])
             reward_loss = reward_loss + wrong.square().sum() / (count * length)
             for mine, theirs in zip(state.logits, prior, strict=True):
                 apart = 0.8 * kl(mine.detach(), theirs) + 0.2 * kl(mine, theirs.detach())
@@ -160,7 +160,7 @@ class PlainMWM:
         if self.intrinsic is not None:
             known = torch.stack([state.features for state in states], 1).flatten(0, 1).detach()
             paid = self.bonus(known)
-            intrinsic_loss = (self.intrinsic.symlog(known) - symlog(paid)).square().mean()
+            intrinsic_loss = (self.intrinsic(known) - symlog(paid)).square().mean()
         self.model_adam.step(feature_loss + divergence + reward_loss + intrinsic_loss)
         return states, {
             "batch_reward": batch.rewards.mean(),

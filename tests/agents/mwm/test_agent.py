@@ -178,7 +178,7 @@ def test_the_head_of_rewards_does_send_one():
     agents = [KIND.make([NONE], [0]) for _ in range(2)]
     with torch.no_grad():
         for agent in agents:
-            agent.model.reward.head.output.weight.mul_(10)
+            agent.model.reward.output.weight.mul_(10)
     batch = KIND.material(0)
     for agent, rewards in zip(agents, (batch.rewards, -batch.rewards), strict=True):
         agent.update(batch._replace(rewards=rewards))
@@ -225,7 +225,7 @@ def test_values_that_a_bonus_sees_are_those_of_the_slow_extrinsic_critic():
     bonus = OfValues(learners=1)
     agent = MWM(KIND.spec, KIND.config("none", projection_precision="float32"), 0, bonus=bonus)
     with torch.no_grad():
-        agent.extrinsic_critic.head.output.weight.zero_()
+        agent.extrinsic_critic.output.weight.zero_()
     agent.compute_bonus(features, torch.zeros(20))
     values = bonus.called_with[0]["values"][0]
     assert not values.requires_grad

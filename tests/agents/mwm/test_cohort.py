@@ -29,7 +29,6 @@ from csv_rows import read_rows
 from gl import needs_gl
 from runs.small import Interrupting, newest_state, train
 
-from vcse.agents.image_environments import make_images
 from vcse.agents.mwm.agent import MWM
 from vcse.agents.mwm.cohort import MWMCohort, check, warning
 from vcse.agents.mwm.costs import needs
@@ -144,7 +143,7 @@ def test_every_image_is_kept_once_with_what_led_to_it(done):
     assert begins.tolist() == list(range(0, STEPS + STEPS // EPISODE, EPISODE + 1))
     assert len(kept.images) == STEPS + len(begins)
     assert not kept.terminated.any()
-    environment = make_images(VCSE, 1, image_size=16, action_repeat=2, device="cpu", processes=1)
+    environment = MWMPlayer().make([VCSE], 1, device="cpu", threads=1)
     for number, begin in enumerate(begins):
         shown = environment.reset([episode_seed(VCSE.seed, number * EPISODE)])
         assert np.array_equal(shown[0], kept.images[begin])
@@ -415,10 +414,10 @@ def spoil(network, where):
 @pytest.mark.parametrize(
     ("part", "where", "loss"),
     [
-        ("critic", "head.output.bias", "critic_loss"),
-        ("extrinsic_critic", "head.output.bias", "extrinsic_critic_loss"),
-        ("bonus_head", "head.output.bias", "intrinsic_loss"),
-        ("model", "reward.head.output.bias", "reward_loss"),
+        ("critic", "output.bias", "critic_loss"),
+        ("extrinsic_critic", "output.bias", "extrinsic_critic_loss"),
+        ("bonus_head", "output.bias", "intrinsic_loss"),
+        ("model", "reward.output.bias", "reward_loss"),
         ("model", "decoder.output.bias", "feature_loss"),
         ("autoencoder", "pixel_output.bias", "autoencoder_loss"),
         ("autoencoder", "reward_output.bias", "autoencoder_reward_loss"),

@@ -5,8 +5,9 @@ import pytest
 from agents.mwm import toy_images
 from agents.mwm.toy_images import make_config
 
+from vcse.agents.image_environments import steps_of
 from vcse.agents.mwm.agent import MWM, MWMSpec
-from vcse.agents.mwm.costs import capacity_of, expected_seconds, needs, operations, steps_of
+from vcse.agents.mwm.costs import capacity_of, expected_seconds, needs, operations
 from vcse.agents.mwm.settings import mwm_settings
 from vcse.runs import checkpoint
 from vcse.runs.config import RunConfig

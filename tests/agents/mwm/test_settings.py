@@ -116,7 +116,7 @@ def test_an_update_is_due_every_five_steps_once_the_random_actions_are_over():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"image_size": 60}, "image_size must be a multiple of 8, the side of a patch, got 60"),
+        ({"image_size": 60}, "image_size must be a multiple of the 8 pixels of a patch, got 60"),
         ({"image_size": 0}, "image_size must be at least 1, got 0"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"horizon": 0}, "horizon must be at least 1, got 0"),
@@ -131,7 +131,7 @@ def test_an_update_is_due_every_five_steps_once_the_random_actions_are_over():
         ({"replay_capacity": 8, "autoencoder_sequence_length": 9}, "replay_capacity must be at least 9, a sequence"),
         ({"batch_size": 1, "sequence_length": 3}, "k must be below 3, the states of a batch, got 3"),
         ({"mask_ratio": 1.5}, "mask_ratio must be from 0 to 1, got 1.5"),
-        ({"mask_ratio": 0.9}, "mask_ratio must leave at least 1 of 4 patches, got 0.9"),
+        ({"mask_ratio": 0.9}, "mask_ratio must leave 1 to 4 of 4 patches, got 0.9"),
         ({"kl_balance": -0.1}, "kl_balance must be from 0 to 1, got -0.1"),
         ({"beta": math.nan}, "beta must be finite and not negative, got nan"),
         ({"learning_rate": 0.0}, "learning_rate must be finite and above 0, got 0.0"),

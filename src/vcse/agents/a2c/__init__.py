@@ -1,7 +1,7 @@
 """A2C: advantage actor-critic, in grid worlds."""
 
 from vcse.agents.a2c.agent import A2C
-from vcse.agents.a2c.cohort import RECENT_EPISODES, A2CCohort, check, in_common, warning
+from vcse.agents.a2c.cohort import A2CCohort, check, in_common, warning
 from vcse.agents.a2c.costs import expected_seconds, needs
 from vcse.agents.a2c.player import A2CPlayer
 from vcse.agents.a2c.settings import A2CSettings, a2c_settings
@@ -27,7 +27,7 @@ ENTRY = AgentEntry(
     logs=("actions.bin",),
     policy=("parameters",),
     film=Film(episodes=3, sampled=True, frames_per_second=8),
-    recent_episodes=RECENT_EPISODES,
+    recent_episodes=100,
     ends_at_goal=True,
     has_discrete_actions=True,
     observes_too=("state", "image"),

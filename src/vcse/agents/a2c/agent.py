@@ -57,7 +57,6 @@ class A2C:
         seeds: The seed of each learner's parameters.
         bonus: Overrides the bonuses that the settings choose; made with as many learners as there are configs.
         device: Of all parameters and buffers.
-        check_finite: Let the bonus raise ValueError for NaN and infinity; on CUDA this waits for the device.
 
     Attributes:
         parameters: All parameters of encoder, actor and critic, one row per learner; those of the modules are views.
@@ -76,7 +75,6 @@ class A2C:
         *,
         bonus: Bonus | None = None,
         device: torch.device | str = "cpu",
-        check_finite: bool = False,
     ) -> None:
         check_cohort(configs, seeds, self.SHARED_SETTINGS)
         self.device = torch.device(device)
@@ -102,20 +100,17 @@ class A2C:
             self.extrinsic_critic = TanhMLP(*sizes, 1, generators, layers=layers).to(self.device)
         self.parameters = flatten_parameters(self.encoder, self.actor, self.critic)
         self.squares = torch.zeros_like(self.parameters)  # RMSprop's average of squared gradients
-        self.extrinsic_parameters: Float[Tensor, "v p"] | None = None
-        self.extrinsic_squares: Float[Tensor, "v p"] | None = None
-        if self.extrinsic_critic is not None:
-            self.extrinsic_parameters = flatten_parameters(self.extrinsic_critic)
-            self.extrinsic_squares = torch.zeros_like(self.extrinsic_parameters)
+        self.extrinsic_parameters = flatten_parameters(self.extrinsic_critic)  # of no rows where there is none
+        self.extrinsic_squares = torch.zeros_like(self.extrinsic_parameters)
 
-        self._make_bonus(bonus, spec, seeds, check_finite=check_finite)
+        self._make_bonus(bonus, spec, seeds)
         self._read_settings()
         self.encoder.cache_matrices()  # after each change of parameters: for passes without gradient
         self._update_graph: CUDAGraph[UpdateOutput] | None = None
         self._captured_memory: tuple[Rollout, Int[Tensor, "l m"] | None] | None = None
         self._act_graphs: CUDAGraphs[Tensor] = CUDAGraphs(self.device)
 
-    def _make_bonus(self, bonus: Bonus | None, spec: A2CSpec, seeds: Sequence[int], *, check_finite: bool) -> None:
+    def _make_bonus(self, bonus: Bonus | None, spec: A2CSpec, seeds: Sequence[int]) -> None:
         """Make the bonus, and choose its features: those of a frozen random encoder, or positions."""
         mine = [(self.configs[each], seeds[each]) for each in self.with_bonus.tolist()]  # the learners with a bonus
         common = self.configs[0]
@@ -135,7 +130,6 @@ class A2C:
             context,
             agent="a2c",
             dimensions=2 if self.random_encoder is None else self.random_encoder.features,
-            check_finite=check_finite,
         ).to(self.device)
         # Rows, among the learners with a bonus, of those whose bonus needs the features of next states.
         needs_next = [row for row in range(len(mine)) if "next_features" in self.bonus.needs_of(row)]
@@ -345,7 +339,7 @@ class A2C:
             gradient = torch.cat(gradients[: len(modules)], 1)
             stacks = [(self.parameters, self.squares, gradient, self.everyone)]
             square_norm = gradient.square().sum(1)
-            if self.extrinsic_parameters is not None and self.extrinsic_squares is not None:
+            if extrinsic:
                 gradient = torch.cat(gradients[len(modules) :], 1)
                 stacks.append((self.extrinsic_parameters, self.extrinsic_squares, gradient, self.with_extrinsic))
                 square_norm = square_norm.index_add(0, self.with_extrinsic, gradient.square().sum(1))
@@ -385,7 +379,7 @@ class A2C:
         row = index_of(learner, self.with_bonus)
         if row is not None:
             state["bonus"] = self.bonus.learner_state(row)
-            state |= {} if self.random_encoder is None else self.random_encoder.learner_state(row)
+            state |= self.random_encoder.learner_state(row) if isinstance(self.random_encoder, RandomEncoder) else {}
             if "episode_starts" in self.bonus.needs_of(row):
                 state["starts"] = self.begins_episode[row].cpu().clone()
         return state
@@ -400,7 +394,7 @@ class A2C:
         row = index_of(learner, self.with_bonus)
         if row is not None:
             self.bonus.load_learner_state(row, state["bonus"])
-            if self.random_encoder is not None:
+            if isinstance(self.random_encoder, RandomEncoder):
                 self.random_encoder.load_learner_state(row, state)
             if "starts" in state:
                 self.begins_episode[row] = state["starts"].to(self.device)
@@ -410,7 +404,7 @@ class A2C:
         """Return the rows of all matrices that belong to a learner."""
         rows = {"parameters": self.parameters[learner], "squares": self.squares[learner]}
         row = index_of(learner, self.with_extrinsic)
-        if row is not None and self.extrinsic_parameters is not None and self.extrinsic_squares is not None:
+        if row is not None:
             rows["extrinsic_parameters"] = self.extrinsic_parameters[row]
             rows["extrinsic_squares"] = self.extrinsic_squares[row]
         return rows

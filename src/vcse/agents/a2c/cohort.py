@@ -30,7 +30,6 @@ from vcse.runs.schedule import EAGER_UPDATES, is_due
 from vcse.streams import uniforms
 
 ENVIRONMENT_SEED_STRIDE = 10_000  # environment i of a run has seed + 10,000 i, as in the release
-RECENT_EPISODES = 100
 MAP_SIDE = 25  # no MiniGrid is larger
 # Not in the tasks of the paper, where this is what is reproduced.
 RAW_BONUS = (
@@ -118,11 +117,11 @@ class A2CCohort(Lockstep[A2CSettings]):
             device=self.agent.device,
             dtype=torch.float32 if kind == "state" else torch.uint8,
         )
-        self.reports_success = self.spec.has_success or self.spec.is_foreign
+        self.keeps_success = self.spec.has_success or self.spec.is_foreign
         self.update = 0
         self.step_frames = self.common.frames_per_update
         self.timing_every_frames = self.configs[0].row_every_frames
-        self.count_episodes(self.agent.with_bonus, environments=environments, recent=RECENT_EPISODES)
+        self.count_episodes(self.agent.with_bonus, environments=environments)
         self.visits = np.zeros((learners, 1, MAP_SIDE, MAP_SIDE), dtype=np.int64)  # the last slice is being counted
         self.visits_every_frames = self.configs[0].visits_every_frames
         self.new_actions: list[np.ndarray] = []
@@ -264,8 +263,7 @@ class A2CCohort(Lockstep[A2CSettings]):
             {
                 "update": self.update,
                 "agent": self.agent.learner_state(learner),
-                "episodes": self.episodes.learner_state(learner),
-                **self.bonus_mean.learner_state(learner),
+                **self.episode_state(learner),
                 "observations": torch.from_numpy(self._observations(learner).copy()),
                 "visits": torch.from_numpy(self.visits[learner].copy()),
                 **self._environment_state(learner),
@@ -274,12 +272,11 @@ class A2CCohort(Lockstep[A2CSettings]):
         ]
 
     def _environment_state(self, learner: int) -> dict[str, Any]:
-        """Return what else there is of a task whose episodes have seeds of their own, or report success."""
+        """Return what else there is of a task whose episodes have seeds of their own."""
         group, mine = self._place_of(learner)
-        found: dict[str, Any] = self.episodes.success_state(learner) if self.reports_success else {}
-        if isinstance(group.environments, SeededEpisodes):
-            found["progress"] = torch.from_numpy(group.environments.progress()[mine])
-        return found
+        if not isinstance(group.environments, SeededEpisodes):
+            return {}
+        return {"progress": torch.from_numpy(group.environments.progress()[mine])}
 
     def cut(self, states: Sequence[dict[str, Any]]) -> None:
         """Drop what runs wrote after their checkpoints; without any, all."""
@@ -293,10 +290,7 @@ class A2CCohort(Lockstep[A2CSettings]):
         for learner, state in enumerate(states):
             with fitting(self.directories[learner].path):
                 self.agent.load_learner_state(learner, state["agent"])
-            self.episodes.load_learner_state(learner, state["episodes"])
-            self.bonus_mean.load_learner_state(learner, state)
-            if self.reports_success:
-                self.episodes.load_success_state(learner, state)
+            self.load_episode_state(learner, state)
         self.visits = np.stack([state["visits"].numpy() for state in states])
         self._replay(states)
         for learner, state in enumerate(states):

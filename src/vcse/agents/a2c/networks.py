@@ -111,14 +111,6 @@ class StateFeatures:
         del learners
         return observations / math.sqrt(self.features)
 
-    def learner_state(self, row: int) -> dict[str, Any]:
-        """Return nothing."""
-        del row
-        return {}
-
-    def load_learner_state(self, row: int, state: dict[str, Any]) -> None:
-        """Load nothing."""
-
 
 def make_bonus_encoder(
     kind: ObservationKind, shape: tuple[int, ...], generators: Sequence[torch.Generator], device: torch.device

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -64,8 +65,8 @@ class A2CPlayer:
 
     def evaluate(self, policies: Policies, *, episodes: int, threads: int) -> list[list[Evaluation]]:
         """Play episodes of every run with sampled actions, and again with greedy ones."""
-        settings: dict[str, Any] = {"frame": policies.frame, "episodes": episodes, "threads": threads}
-        return [play_grids(policies.agent, policies.configs, sampled=sampled, **settings) for sampled in (True, False)]
+        play = partial(play_grids, policies.agent, policies.configs, frame=policies.frame, episodes=episodes)
+        return [play(sampled=sampled, threads=threads) for sampled in (True, False)]
 
 
 def play_grids(
@@ -77,24 +78,16 @@ def play_grids(
     actions depend on the run's seed and the frame alone.
     """
     results: list[Evaluation] = []
+    play = partial(_play_task, agent, frame=frame, episodes=episodes, sampled=sampled, threads=threads)
     for _, group in groupby(configs, key=lambda config: config.task):
-        mine = list(group)
-        learners = slice(len(results), len(results) + len(mine))
-        results += _play_task(agent, learners, mine, frame=frame, episodes=episodes, sampled=sampled, threads=threads)
+        results += play(list(group), first=len(results))
     return results
 
 
 def _play_task(
-    agent: A2C,
-    learners: slice,
-    configs: Sequence[RunConfig],
-    *,
-    frame: int,
-    episodes: int,
-    sampled: bool,
-    threads: int,
+    agent: A2C, configs: Sequence[RunConfig], *, first: int, frame: int, episodes: int, sampled: bool, threads: int
 ) -> list[Evaluation]:
-    """Play episodes of one task with the learners that it belongs to."""
+    """Play episodes of one task with the learners that it belongs to, from the first one on."""
     by_return = not task_spec(configs[0].task).is_foreign
     results = [Evaluation([], [], by_return=by_return) for _ in configs]
     if episodes == 0:
@@ -117,7 +110,8 @@ def _play_task(
             if sampled:
                 sampled_uniforms = np.stack([each.random(width, dtype=np.float32) for each in generators])
                 noise = torch.from_numpy(sampled_uniforms).to(agent.device)
-            environments.send(agent.act(shown, noise, learners).flatten().cpu().numpy())
+            actions = agent.act(shown, noise, slice(first, first + len(configs)))
+            environments.send(actions.flatten().cpu().numpy())
             step = environments.receive()
             returns += step.rewards
             lengths += 1
@@ -131,6 +125,5 @@ def _play_task(
             left -= step.ended
             returns[step.ended], lengths[step.ended], succeeded[step.ended] = 0, 0, False
             observations = step.observations
-    if not says_success:
-        return results
-    return [each._replace(successes=mine) for each, mine in zip(results, successes, strict=True)]
+    found = zip(results, successes, strict=True)
+    return [each._replace(successes=mine if says_success else None) for each, mine in found]

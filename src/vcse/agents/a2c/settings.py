@@ -4,14 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from vcse.agents.presets import (
-    NORMALIZER_OF_SE,
-    RECOMMENDED_BETA,
-    Preset,
-    check_reading,
-    of_reading,
-    with_deviations,
-)
+from vcse.agents.presets import RECOMMENDED_BETA, check_reading, with_deviations
 from vcse.bonuses.registry import bonus_entry
 from vcse.settings import READINGS, AgentSettings, Reading, setting
 
@@ -135,14 +128,10 @@ def a2c_settings(bonus: str, reading: Reading = "release", *, task: str = "", **
     features: BonusFeatures = "position" if task.startswith("minigrid-full/") else "encoder"
     # In tasks of Gymnasium, a time limit does not end the task itself.
     limit = {"time_limit": "bootstraps"} if task.startswith("gymnasium") else {}
-    is_recommended, pays = reading == "recommended", bonus_entry(bonus).pays
-    beta = {"beta": RECOMMENDED_BETA} if is_recommended and pays else {}
+    pays = bonus_entry(bonus).pays
+    beta = {"beta": RECOMMENDED_BETA} if pays and reading == "recommended" else {}
     # Without a bonus a step cost is what one would expect of it: so much less reward.
     injection = {"injection": "reward"} if deviations.get("step_cost") and not pays else {}
-    preset = Preset(
-        k=_K.get(reading, {}).get(bonus, _K_OTHERWISE),
-        settings={**_OF_READING[reading], "bonus_features": features, **beta, **injection, **limit},
-        normalizer=NORMALIZER_OF_SE[reading] if is_recommended and bonus == "se" else None,
-        **of_reading(reading, release="release-a2c"),
-    )
-    return with_deviations(A2CSettings, preset, bonus, deviations)
+    chosen = {**_OF_READING[reading], "bonus_features": features, **beta, **injection, **limit}
+    k = _K.get(reading, {}).get(bonus, _K_OTHERWISE)
+    return with_deviations(A2CSettings, bonus, reading, chosen, deviations, k=k, release="release-a2c")

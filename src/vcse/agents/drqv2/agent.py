@@ -57,7 +57,6 @@ class DrQv2:
         seed: Of the parameters.
         bonus: Overrides the bonus that the settings choose; made with learners=1.
         device: Of all parameters and buffers.
-        check_finite: Let the bonus raise ValueError for NaN and infinity; on CUDA this waits for the device.
     """
 
     # What the agent can give a bonus beside features; a bonus that needs anything else is refused.
@@ -75,7 +74,6 @@ class DrQv2:
         *,
         bonus: Bonus | None = None,
         device: torch.device | str = "cpu",
-        check_finite: bool = False,
     ) -> None:
         self.device = torch.device(device)
         self.config, self.spec = config, spec
@@ -86,9 +84,8 @@ class DrQv2:
         if config.return_injection == "every_step" and config.n_step > 1:  # the replay has only a return's first action
             inputs, name = inputs - {"actions"}, "drqv2 with return_injection='every_step'"
         context = BonusContext((torch_seed(seed, "bonus"),), action_size=spec.action_size, gives=inputs)
-        self.bonus = StackedBonus.for_agent(
-            bonus, choices, context, agent=name, dimensions=config.features, check_finite=check_finite
-        ).to(self.device)
+        stacked = StackedBonus.for_agent(bonus, choices, context, agent=name, dimensions=config.features)
+        self.bonus = stacked.to(self.device)
 
         # Networks that only a bonus needs come last, so that having one does not change the policy.
         generator = torch_generator(seed, "parameters")

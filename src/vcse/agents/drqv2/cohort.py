@@ -20,12 +20,12 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from vcse.agents.drqv2.agent import NOISE_SAMPLES, SHIFT_SAMPLES, DrQv2, DrQv2Spec
-from vcse.agents.drqv2.costs import capacity_of, most_steps, needs, steps_of
+from vcse.agents.drqv2.costs import capacity_of
 from vcse.agents.drqv2.player import DrQv2Player
 from vcse.agents.drqv2.settings import ACTION_REPEAT, IMAGE_SHAPE, DrQv2Settings
 from vcse.agents.drqv2.transfer import BatchTransfer, UpdateInputs
 from vcse.agents.image_cohort import ImageCohort
-from vcse.agents.image_environments import gl_backend
+from vcse.agents.image_environments import gl_backend, most_steps, steps_of
 from vcse.agents.step_log import Outcome
 from vcse.nets.random_shift import SHIFTS
 from vcse.replay.images import STACK, Chosen, ImageReplay
@@ -75,19 +75,17 @@ class DrQv2Cohort(ImageCohort[DrQv2Settings, ImageReplay]):
         threads: int = 1,
         replay_place: str | None = None,
     ) -> None:
-        super().__init__(directories, DrQv2Settings, image_size=IMAGE_SHAPE[-1], device=device, threads=threads)
+        super().__init__(directories, DrQv2Settings, device=device, threads=threads)
         self.seed_frames = self.common.seed_frames
         check(self.config)
         self.make_replay(
             ImageReplay,
             replay_place,
-            needs(self.config),
             capacity=capacity_of(self.config),
-            most_steps=most_steps(self.config),
             n_step=self.common.n_step,
             discount=self.common.discount,
-            with_one_step=self.common.needs_next,
-            with_between=self.common.needs_between,
+            with_one_step=self.common.has_bonus and self.common.curiosity_pair == "one-step",
+            with_between=self.common.has_bonus and self.common.return_injection == "every_step",
         )
         self.agent = DrQv2(
             DrQv2Spec(STACK * IMAGE_SHAPE[0], self.action_size), self.common, self.config.seed, device=device
@@ -130,12 +128,7 @@ class DrQv2Cohort(ImageCohort[DrQv2Settings, ImageReplay]):
             begins_update = False
             self.timer.lap("update")
         action = action_on_device.cpu()
-        if not np.isfinite(action.numpy()).all():
-            self._finish_update()  # which names the loss that it comes from; if there is none, the simulator refuses it
-        self.environment.send(action[None].numpy())
-        self.timer.lap("act")
-        self._store_pending()
-        self.timer.lap("env")
+        self._send(action)
         if applies_update:
             self.updating.wait()
             self.agent.update_acting_policy()

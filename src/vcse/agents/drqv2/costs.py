@@ -2,6 +2,7 @@
 
 from vcse.agents.drqv2.networks import FEATURES, TWIN
 from vcse.agents.drqv2.settings import ACTION_REPEAT, IMAGE_SHAPE, DrQv2Settings
+from vcse.agents.image_environments import most_steps, played_steps, steps_of
 from vcse.envs.interface import Rendering
 from vcse.envs.tasks import task_spec
 from vcse.nets.mlp import StackedMLP
@@ -24,16 +25,6 @@ TIMES_IN_METAWORLD = 6.0
 SAMPLED_BYTES = 2_000_000  # of a transition in an update: its images, what the encoder makes of them, and gradients
 
 
-def steps_of(config: RunConfig) -> int:
-    """Return the steps of a run, the last of which is made whole."""
-    return -(-config.frames // ACTION_REPEAT)
-
-
-def most_steps(config: RunConfig) -> int:
-    """Return the steps of an episode, at most."""
-    return task_spec(config.task).most_frames // ACTION_REPEAT
-
-
 def capacity_of(config: RunConfig) -> int:
     """Return the steps that the replay keeps."""
     return min(DrQv2Settings.of(config.settings).replay_capacity, steps_of(config))
@@ -43,16 +34,14 @@ def expected_seconds(config: RunConfig, device: str) -> float:
     """Return about how long a run takes: updates, and what is played and rendered; on a GPU, by one pace for all."""
     if device == "cuda":
         return config.frames / GPU_FRAMES_PER_S
-    settings, steps = DrQv2Settings.of(config.settings), steps_of(config)
-    updates = max(0, steps - settings.seed_frames // ACTION_REPEAT) // settings.steps_per_update
+    settings = DrQv2Settings.of(config.settings)
+    updates = max(0, steps_of(config) - settings.seed_frames // ACTION_REPEAT) // settings.steps_per_update
     update = settings.batch_size * LEARNED_SECONDS
     update *= TIMES_WITH_BONUS.get(settings.bonus.name, TIMES_WITH_OTHER_BONUS)
     update += (settings.sampled_transitions - settings.batch_size) * LOOKED_AT_SECONDS
-    evaluations = 1 + (-(-config.frames // config.eval_every_frames) if config.eval_every_frames else 0)
-    played = steps + evaluations * config.eval_episodes * most_steps(config)
     render_s = RENDER_SECONDS[config.image_quality]
     render_s *= TIMES_IN_METAWORLD if config.task.startswith("metaworld/") else 1
-    return updates * update + played * (render_s + ACT_SECONDS)
+    return updates * update + played_steps(config) * (render_s + ACT_SECONDS)
 
 
 def needs(config: RunConfig) -> Needs:

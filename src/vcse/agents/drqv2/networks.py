@@ -57,9 +57,7 @@ class Trunk(nn.Module):
 
     def __init__(self, outputs: int, generator: torch.Generator, inputs: int = FEATURES) -> None:
         super().__init__()
-        self.linear = nn.Linear(inputs, outputs)
-        nn.init.orthogonal_(self.linear.weight, generator=generator)
-        nn.init.zeros_(self.linear.bias)
+        self.linear = _linear(inputs, outputs, generator)
         self.norm = nn.LayerNorm(outputs)
 
     def forward(self, features: Float[Tensor, "n f"]) -> Float[Tensor, "n d"]:
@@ -144,9 +142,11 @@ class CuriosityModule(nn.Module):
 
 
 def _two_layers(inputs: int, hidden: int, outputs: int, generator: torch.Generator) -> nn.Sequential:
-    net = nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
-    for layer in net:
-        if isinstance(layer, nn.Linear):
-            nn.init.orthogonal_(layer.weight, generator=generator)
-            nn.init.zeros_(layer.bias)
-    return net
+    return nn.Sequential(_linear(inputs, hidden, generator), nn.ReLU(), _linear(hidden, outputs, generator))
+
+
+def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+    layer = nn.Linear(inputs, outputs)
+    nn.init.orthogonal_(layer.weight, generator=generator)
+    nn.init.zeros_(layer.bias)
+    return layer

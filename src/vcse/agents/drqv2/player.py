@@ -1,5 +1,6 @@
 """How trained policies of DrQ-v2 are loaded and played."""
 
+import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -9,14 +10,11 @@ from torch import Tensor
 from vcse.agents.drqv2.agent import DrQv2, DrQv2Spec
 from vcse.agents.drqv2.settings import ACTION_REPEAT, IMAGE_SHAPE, DrQv2Settings
 from vcse.agents.entry import Policies, Saved
-from vcse.agents.image_environments import make_images
 from vcse.agents.playing import ContinuousPlayer, Noise
 from vcse.bonuses.registry import NO_BONUS
-from vcse.envs.interface import Environments
 from vcse.envs.tasks import task_spec
 from vcse.replay.images import STACK
 from vcse.runs.checkpoint import fitting
-from vcse.runs.config import RunConfig
 
 
 class DrQv2Player(ContinuousPlayer):
@@ -29,31 +27,12 @@ class DrQv2Player(ContinuousPlayer):
     def load(self, group: Sequence[Saved], device: str) -> DrQv2:
         """Return an agent with the policy of a run."""
         [saved] = group
-        trained = DrQv2Settings.of(saved.config.settings)
         spec = DrQv2Spec(STACK * IMAGE_SHAPE[0], task_spec(saved.config.task).action_size)
-        settings = DrQv2Settings(
-            bonus=NO_BONUS,
-            action_noise=trained.action_noise,
-            features=trained.features,
-            hidden_units=trained.hidden_units,
-            encoder_precision=trained.encoder_precision,
-            actor_normalization=trained.actor_normalization,
-        )
+        settings = dataclasses.replace(DrQv2Settings.of(saved.config.settings), bonus=NO_BONUS)
         agent = DrQv2(spec, settings, saved.config.seed, device=device)
         with fitting(saved.path):
             agent.load_policy(saved.checkpoint.state["agent"])
         return agent
-
-    def make(self, configs: Sequence[RunConfig], count: int, *, device: str, threads: int) -> Environments:
-        """Make so many environments of the run."""
-        return make_images(
-            configs[0],
-            count,
-            image_size=IMAGE_SHAPE[-1],
-            action_repeat=ACTION_REPEAT,
-            device=device,
-            processes=min(threads, count),
-        )
 
     def policy(self, agent: DrQv2, frame: int) -> Callable[[Tensor, Noise], Tensor]:
         """Return what chooses actions from the newest images, with the noise of a frame."""

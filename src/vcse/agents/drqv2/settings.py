@@ -3,11 +3,11 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from vcse.agents.drqv2.networks import Precision
 from vcse.agents.drqv2.reward_scale import RewardNormalization
-from vcse.agents.presets import NORMALIZER_OF_SE, Preset, check_reading, of_reading, with_deviations
+from vcse.agents.presets import NORMALIZERS_OF_REPLAY, check_reading, with_deviations
 from vcse.bonuses.registry import bonus_entry
 from vcse.settings import AgentSettings, Reading, ValueCritic, check_holds_batch, check_neighbors, setting
 
@@ -98,7 +98,7 @@ class DrQv2Settings(AgentSettings):
         super().__post_init__()
         if not isinstance(self.action_noise, tuple):  # it stays as it is
             object.__setattr__(self, "action_noise", (self.action_noise, self.action_noise, 1))
-        *deviations, steps = self._schedule
+        *deviations, steps = cast(NoiseSchedule, self.action_noise)
         for deviation in deviations:
             if not 0 <= deviation < math.inf:
                 raise ValueError(f"action_noise must be finite and not negative, got {deviation}")
@@ -117,11 +117,6 @@ class DrQv2Settings(AgentSettings):
         if "normalize_reward" in found:
             found["reward_normalization"] = "mean" if found.pop("normalize_reward") else "none"
         return found
-
-    @property
-    def _schedule(self) -> NoiseSchedule:
-        assert isinstance(self.action_noise, tuple)
-        return self.action_noise
 
     def _check_batches(self) -> None:
         check_holds_batch(self, self.sampled_transitions)
@@ -142,16 +137,6 @@ class DrQv2Settings(AgentSettings):
             check_neighbors(self.bonus.k, fewest)
 
     @property
-    def needs_next(self) -> bool:
-        """Whether an update looks at what was seen after one step."""
-        return self.has_bonus and self.curiosity_pair == "one-step"
-
-    @property
-    def needs_between(self) -> bool:
-        """Whether an update looks at what was seen between the first and the last of n steps."""
-        return self.has_bonus and self.return_injection == "every_step"
-
-    @property
     def sampled_transitions(self) -> int:
         """Transitions that are sampled for an update."""
         return self.bonus_batch_size if self.bonus_batch_size is not None and self.has_bonus else self.batch_size
@@ -162,7 +147,7 @@ class DrQv2Settings(AgentSettings):
 
     def noise(self, step: int) -> float:
         """Return the standard deviation of actions at a step."""
-        first, last, steps = self._schedule
+        first, last, steps = cast(NoiseSchedule, self.action_noise)
         return first + (last - first) * min(step / steps, 1.0)
 
     def weight(self, step: int) -> float:
@@ -195,19 +180,22 @@ def drqv2_settings(bonus: str, reading: Reading = "release", *, task: str, **dev
     check_reading("drqv2", bonus, reading, tuple(_OF_READING))
     family, _, name = task.partition("/")
     explores = bonus_entry(bonus).pays or family == "metaworld"
-    settings = {
+    chosen = {
         "action_noise": BONUS_NOISE if explores else (1.0, 0.1, _noise_steps(name)),
         "reward_normalization": "mean" if family == "metaworld" else "none",
         **_OF_READING[reading],
         **_of_task(name),
     }
-    preset = Preset(
+    return with_deviations(
+        DrQv2Settings,
+        bonus,
+        reading,
+        chosen,
+        deviations,
         k=K,
-        settings=settings,
-        normalizer=NORMALIZER_OF_SE[reading] if bonus == "se" else None,
-        **of_reading(reading, release="release-drqv2"),
+        release="release-drqv2",
+        normalizers=NORMALIZERS_OF_REPLAY,
     )
-    return with_deviations(DrQv2Settings, preset, bonus, deviations)
 
 
 def _noise_steps(task: str) -> int:

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from vcse.agents.mwm.networks import Critic, Policy, PolicyState, RewardHead, make_autocast
+from vcse.agents.mwm.networks import Policy, PolicyState, ScalarHead, make_autocast
 from vcse.agents.mwm.settings import MWMSettings
 from vcse.agents.output import UpdateOutput
 from vcse.agents.state import check_same_entries, clones, copy_tensors
@@ -31,7 +31,7 @@ from vcse.bonuses.normalizers import EmaAbs
 from vcse.bonuses.registry import BonusContext
 from vcse.bonuses.stacked import StackedBonus, StackedOutput
 from vcse.nets.cuda.graphs import BatchGraph, CUDAGraphs
-from vcse.nets.heads import symlog
+from vcse.nets.heads import symexp, symlog
 from vcse.nets.optimizers import (
     adam_tensors,
     clipped_gradient_step,
@@ -73,7 +73,6 @@ class MWM:
         seed: Of the parameters, and of all sampling in updates.
         bonus: Overrides the bonus that the settings choose; made with learners=1.
         device: Of all parameters and buffers.
-        check_finite: Let the bonus raise ValueError for NaN and infinity; on CUDA this waits for the device.
     """
 
     BONUS_INPUTS = frozenset(("values", "rewards"))
@@ -92,25 +91,23 @@ class MWM:
         *,
         bonus: Bonus | None = None,
         device: torch.device | str = "cpu",
-        check_finite: bool = False,
     ) -> None:
         self.spec, self.config, self.seed, self.device = spec, config, seed, torch.device(device)
         self.updates = self.autoencoder_updates = 0
         self.has_bonus = bonus is not None or config.has_bonus
         choices = [config.bonus] if self.has_bonus else []
         context = BonusContext((torch_seed(seed, "bonus"),), gives=self.BONUS_INPUTS)
-        self.bonus = StackedBonus.for_agent(
-            bonus, choices, context, agent="mwm", dimensions=config.projection_size, check_finite=check_finite
-        ).to(self.device)
+        stacked = StackedBonus.for_agent(bonus, choices, context, agent="mwm", dimensions=config.projection_size)
+        self.bonus = stacked.to(self.device)
 
         # Networks that only a bonus needs come last, so that having one does not change the policy.
         generator = torch_generator(seed, "parameters")
         self.policy = Policy(config, spec.action_size, generator, self.device)
         self.autoencoder, self.model, self.actor = self.policy.autoencoder, self.policy.model, self.policy.actor
-        self.critic = Critic(config, generator).to(self.device)
+        self.critic = ScalarHead(config, generator).to(self.device)
         needs_values = "values" in self.bonus.needs
-        self.extrinsic_critic = Critic(config, generator).to(self.device) if needs_values else None
-        self.bonus_head = RewardHead(config, generator).to(self.device) if self.has_bonus else None
+        self.extrinsic_critic = ScalarHead(config, generator).to(self.device) if needs_values else None
+        self.bonus_head = ScalarHead(config, generator).to(self.device) if self.has_bonus else None
         shape = (config.feature_size, config.projection_size)
         projection = torch.randn(shape, generator=torch_generator(seed, "random encoder")) * config.projection_std
         self.projection = _rounded(projection, config.projection_precision).to(self.device)
@@ -221,10 +218,10 @@ class MWM:
         # Imagine trajectories from every latent state of the batch; predicted rewards are divided by running scales.
         with self.autocast():
             imagined = self._imagine(State(*(each.detach().flatten(0, 1) for each in posterior)))
-            task_rewards = _normalized(self.model.reward(imagined.features), self.reward_scale)
+            task_rewards = _normalized(symexp(self.model.reward(imagined.features)), self.reward_scale)
             bonuses = torch.zeros_like(task_rewards)
             if self.bonus_head is not None:
-                bonuses = _normalized(self.bonus_head(imagined.features), self.bonus_scale)
+                bonuses = _normalized(symexp(self.bonus_head(imagined.features)), self.bonus_scale)
             values = self.slow_critic(imagined.features)
         # The bonus enters here, for the actor and its critic.
         returns = self._lambda_returns(task_rewards + self.config.beta * bonuses, values)
@@ -269,7 +266,7 @@ class MWM:
             posterior, prior = self.model.rssm.observe_sequence(embeddings, batch.actions, batch.is_first, uniforms)
             features = posterior.features.flatten(0, 1)
             predicted_tokens = self.model.decoder(features)
-            predicted_rewards = self.model.reward.symlog(features)
+            predicted_rewards = self.model.reward(features)
         feature_loss = (predicted_tokens - tokens).square().sum(-1).mean()
         reward_loss = (predicted_rewards - symlog(rewards)).square().mean()
         divergence = kl_loss(
@@ -286,7 +283,7 @@ class MWM:
         if self.bonus_head is not None:
             bonus = self.compute_bonus(features.detach(), rewards)
             with self.autocast():
-                predicted_bonus = self.bonus_head.symlog(features.detach())
+                predicted_bonus = self.bonus_head(features.detach())
             bonus_loss = (predicted_bonus - symlog(bonus.reward[0])).square().mean()
         self._gradient_step(feature_loss + divergence + reward_loss + bonus_loss, "model")
         metrics = {
@@ -331,7 +328,7 @@ class MWM:
         return lambda_returns(rewards[:-1], values[:-1], discounts, values[-1], self.config.return_lambda)
 
     def _update_critic(
-        self, name: str, critic: Critic, imagined: Trajectories, returns: Float[Tensor, "h_less_1 n"]
+        self, name: str, critic: ScalarHead, imagined: Trajectories, returns: Float[Tensor, "h_less_1 n"]
     ) -> tuple[Tensor, Tensor]:
         """Update a critic towards returns, and return its loss and mean value."""
         with self.autocast():

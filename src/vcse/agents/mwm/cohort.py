@@ -14,9 +14,9 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from vcse.agents.image_cohort import ImageCohort
-from vcse.agents.image_environments import gl_backend
+from vcse.agents.image_environments import gl_backend, most_steps, steps_of
 from vcse.agents.mwm.agent import MWM, MWMSpec
-from vcse.agents.mwm.costs import capacity_of, most_steps, needs, steps_of
+from vcse.agents.mwm.costs import capacity_of
 from vcse.agents.mwm.networks import PolicyState
 from vcse.agents.mwm.player import MWMPlayer
 from vcse.agents.mwm.settings import ACTION_REPEAT, MWMSettings
@@ -82,16 +82,13 @@ class MWMCohort(ImageCohort[MWMSettings, SequenceReplay]):
         threads: int = 1,
         replay_place: str | None = None,
     ) -> None:
-        image_size = MWMSettings.of(directories[0].config.settings).image_size
-        super().__init__(directories, MWMSettings, image_size=image_size, device=device, threads=threads)
+        super().__init__(directories, MWMSettings, device=device, threads=threads)
         self.seed_frames = self.common.seed_frames
         check(self.config)
         self.make_replay(
             SequenceReplay,
             replay_place,
-            needs(self.config),
             capacity=capacity_of(self.config),
-            most_steps=most_steps(self.config),
             sampling=self.common.sequence_sampling,
         )
         self.agent = MWM(MWMSpec(self.action_size), self.common, self.config.seed, device=device)
@@ -128,12 +125,7 @@ class MWMCohort(ImageCohort[MWMSettings, SequenceReplay]):
             return
         self.timer.start()
         action = self._act().cpu()
-        if not np.isfinite(action.numpy()).all():
-            self._finish_update()  # which names the loss that it comes from; if there is none, the simulator refuses it
-        self.environment.send(action[None].numpy())
-        self.timer.lap("act")
-        self._store_pending()
-        self.timer.lap("env")
+        self._send(action)
         if self.common.learns_at(self.step_count) and self._has_sequences:
             self.updating.wait()
             self.agent.update_acting_policy()

@@ -3,10 +3,10 @@
 from itertools import pairwise
 from typing import NamedTuple
 
+from vcse.agents.image_environments import most_steps, played_steps, steps_of
 from vcse.agents.mwm.settings import ACTION_REPEAT, PADDED_ACTIONS, MWMSettings
 from vcse.envs.interface import Rendering
-from vcse.envs.tasks import task_spec
-from vcse.nets.masked_autoencoder import PATCH, PIXELS
+from vcse.nets.masked_autoencoder import PIXELS, kept_patches, patches_of_a_side
 from vcse.nets.optimizers import ADAM_AVERAGES
 from vcse.replay.sequences import sequence_bytes
 from vcse.replay.transitions import FLOAT_BYTES
@@ -23,16 +23,6 @@ ACT_SECONDS = 0.013
 RENDERED_SECONDS: dict[Rendering, float] = {"faithful": 120e-3, "light": 36e-3, "fast": 6e-3}  # of a step
 TOKEN_COPIES = 20  # of a block's tokens, that the gradient needs
 FORTH_AND_BACK = 3  # operations of a step with its gradient, against those of the step
-
-
-def steps_of(config: RunConfig) -> int:
-    """Return the steps of a run, the last of which is made whole."""
-    return -(-config.frames // ACTION_REPEAT)
-
-
-def most_steps(config: RunConfig) -> int:
-    """Return the steps of an episode, at most."""
-    return task_spec(config.task).most_frames // ACTION_REPEAT
 
 
 def capacity_of(config: RunConfig) -> int:
@@ -52,16 +42,12 @@ def _autoencoder_weights(settings: MWMSettings) -> int:
     return blocks * _block(settings.token_dimensions) + settings.token_dimensions * (PIXELS + 512)
 
 
-class _Dynamics(NamedTuple):
-    prior: int  # from a state and an action to the next
-    posterior: int  # what an observation adds to that
-
-
-def _dynamics_weights(settings: MWMSettings) -> _Dynamics:
+def _dynamics_weights(settings: MWMSettings) -> tuple[int, int]:
+    """Return the weights from a state and an action to the next, and what an observation adds to those."""
     latent, stochastic = settings.deterministic, settings.variables * settings.classes
     advance = latent * (stochastic + PADDED_ACTIONS) + 2 * latent * 3 * latent
     posterior = latent * (latent + settings.model_dimensions + stochastic)
-    return _Dynamics(prior=advance + latent * (latent + stochastic), posterior=posterior)
+    return advance + latent * (latent + stochastic), posterior
 
 
 def _model_weights(settings: MWMSettings) -> int:
@@ -92,16 +78,16 @@ def operations(settings: MWMSettings) -> Operations:
     images = settings.autoencoder_batch_size * settings.autoencoder_sequence_length
     states = settings.batch_size * settings.sequence_length
     encoded, masked, inner = _image_operations(settings)
-    dynamics, head = _dynamics_weights(settings), _head_weights(settings)
+    (prior, posterior), head = _dynamics_weights(settings), _head_weights(settings)
     hidden_gradient = head + (HEAD_LAYERS - 1) * settings.hidden_units**2  # of weights, and of all but the inputs
     pays, conditions = settings.has_bonus, settings.has_extrinsic_critic
     # The bonus of a state: its projection, its value, and the head that learns to predict the bonus.
     paid = pays * (settings.feature_size * settings.projection_size + head + hidden_gradient) + conditions * head
-    seen = encoded + FORTH_AND_BACK * (inner + dynamics.prior + dynamics.posterior + head) + paid
+    seen = encoded + FORTH_AND_BACK * (inner + prior + posterior + head) + paid
     # Rewards and slow critic have the gradient of their inputs alone, as the dynamics have; an extrinsic slow critic
     # has none. They see one state more than there are steps.
     steps, read = settings.horizon, settings.horizon + 1
-    imagined = steps * (2 * dynamics.prior + 2 * (head + hidden_gradient)) + read * 2 * head * (2 + pays)
+    imagined = steps * (2 * prior + 2 * (head + hidden_gradient)) + read * 2 * head * (2 + pays)
     imagined += conditions * (steps * (head + hidden_gradient) + read * head)
     return Operations(
         autoencoder=float(FORTH_AND_BACK * images * masked),
@@ -110,18 +96,15 @@ def operations(settings: MWMSettings) -> Operations:
     )
 
 
-class _OfImage(NamedTuple):
-    """Multiplications for an image, without gradients."""
+def _image_operations(settings: MWMSettings) -> tuple[int, int, int]:
+    """Return the multiplications for an image, without gradients.
 
-    encoded: int  # by the autoencoder, nothing being masked
-    masked: int  # by the autoencoder, as it learns
-    inner: int  # by the transformers of the world model
-
-
-def _image_operations(settings: MWMSettings) -> _OfImage:
-    side = settings.image_size // PATCH
-    patches, outer, inner = side**2, settings.token_dimensions, settings.model_dimensions
-    kept = round((1 - settings.mask_ratio) * patches) + 1
+    The first are of the autoencoder, where nothing is masked, the second as it learns; the others are of the
+    transformers of the world model.
+    """
+    patches = patches_of_a_side(settings.image_size) ** 2
+    outer, inner = settings.token_dimensions, settings.model_dimensions
+    kept = kept_patches(patches, settings.mask_ratio) + 1  # with the class token
     channels = (3, *CONVOLUTIONS)
     embedded = patches * CONVOLUTIONS[-1] * outer
     for halvings, (before, after) in enumerate(pairwise(channels), start=1):
@@ -129,11 +112,9 @@ def _image_operations(settings: MWMSettings) -> _OfImage:
     decoded = kept * outer**2 + _blocks(settings.decoder_blocks, patches + 2, outer) + patches * outer * PIXELS
     to_features = patches * outer * inner + _blocks(settings.model_blocks, patches + 1, inner)
     from_features = settings.feature_size * inner + _blocks(settings.model_blocks, patches + 2, inner)
-    return _OfImage(
-        encoded=embedded + _blocks(settings.encoder_blocks, patches + 1, outer),
-        masked=embedded + _blocks(settings.encoder_blocks, kept, outer) + decoded,
-        inner=to_features + from_features + patches * inner * outer,
-    )
+    encoded = embedded + _blocks(settings.encoder_blocks, patches + 1, outer)
+    masked = embedded + _blocks(settings.encoder_blocks, kept, outer) + decoded
+    return encoded, masked, to_features + from_features + patches * inner * outer
 
 
 def _blocks(blocks: int, tokens: int, dimensions: int) -> int:
@@ -145,14 +126,12 @@ def expected_seconds(config: RunConfig, device: str) -> float:
     """Return about how long a run takes: updates, and all that is played and rendered; on a GPU, by one pace."""
     if device == "cuda":
         return config.frames / GPU_FRAMES_PER_S
-    settings, steps = MWMSettings.of(config.settings), steps_of(config)
-    updates = max(0, steps - settings.seed_frames // ACTION_REPEAT) // settings.steps_per_update
-    evaluations = 1 + (-(-config.frames // config.eval_every_frames) if config.eval_every_frames else 0)
-    played = steps + evaluations * config.eval_episodes * most_steps(config)
+    settings = MWMSettings.of(config.settings)
+    updates = max(0, steps_of(config) - settings.seed_frames // ACTION_REPEAT) // settings.steps_per_update
     multiplied = operations(settings)
     pretrained = settings.pretraining_updates * multiplied.autoencoder if updates else 0.0
     learned = (pretrained + updates * multiplied.total) / OPERATIONS_PER_S
-    return learned + played * (RENDERED_SECONDS[config.image_quality] + ACT_SECONDS)
+    return learned + played_steps(config) * (RENDERED_SECONDS[config.image_quality] + ACT_SECONDS)
 
 
 def needs(config: RunConfig) -> Needs:
@@ -173,7 +152,7 @@ def needs(config: RunConfig) -> Needs:
 def _update_bytes(settings: MWMSettings) -> int:
     """Return about the memory of an update: tokens of images with what their gradient needs, and imagined states."""
     states = settings.batch_size * settings.sequence_length
-    tokens = (settings.image_size // PATCH) ** 2 + 1
+    tokens = patches_of_a_side(settings.image_size) ** 2 + 1
     of_blocks = states * tokens * settings.model_dimensions * 2 * settings.model_blocks * TOKEN_COPIES
     imagined = settings.horizon * states * 8 * settings.feature_size
     return FLOAT_BYTES * (of_blocks + imagined)

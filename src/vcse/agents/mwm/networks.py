@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from vcse.agents.mwm.settings import PADDED_ACTIONS, MWMSettings
 from vcse.nets.feature_transformers import FeatureDecoder, FeatureEncoder
-from vcse.nets.heads import Head, symexp
+from vcse.nets.heads import Head
 from vcse.nets.initializers import linear
-from vcse.nets.masked_autoencoder import PATCH, MaskedAutoencoder
+from vcse.nets.masked_autoencoder import MaskedAutoencoder, patches_of_a_side
 from vcse.nets.rssm import RSSM, State
 from vcse.nets.truncated_normal import mean_and_std, truncated_normal_sample
 
@@ -29,34 +29,15 @@ def make_autocast(config: MWMSettings, device: torch.device) -> Callable[[], Abs
     return partial(torch.autocast, device.type, torch.bfloat16, enabled=config.precision == "bfloat16")
 
 
-class RewardHead(nn.Module):
-    """Predicts the symlog of a reward from a latent state."""
+class ScalarHead(Head):
+    """One number of a latent state, near 0 at first: a value, or the symlog of a reward."""
 
     def __init__(self, config: MWMSettings, generator: torch.Generator) -> None:
-        super().__init__()
-        self.head = Head(config.feature_size, 1, generator, units=config.hidden_units, output_scale=OUTPUT_SCALE)
-
-    def symlog(self, features: Float[Tensor, "*b f"]) -> Float[Tensor, "*b"]:
-        """Return the symlog of the reward, in float32."""
-        outputs: Tensor = self.head(features)
-        return outputs[..., 0]
+        super().__init__(config.feature_size, 1, generator, units=config.hidden_units, output_scale=OUTPUT_SCALE)
 
     def forward(self, features: Float[Tensor, "*b f"]) -> Float[Tensor, "*b"]:
-        """Return the reward."""
-        return symexp(self.symlog(features))
-
-
-class Critic(nn.Module):
-    """The value of a latent state."""
-
-    def __init__(self, config: MWMSettings, generator: torch.Generator) -> None:
-        super().__init__()
-        self.head = Head(config.feature_size, 1, generator, units=config.hidden_units, output_scale=OUTPUT_SCALE)
-
-    def forward(self, features: Float[Tensor, "*b f"]) -> Float[Tensor, "*b"]:
-        """Return the value, in float32."""
-        outputs: Tensor = self.head(features)
-        return outputs[..., 0]
+        """Return the number, in float32."""
+        return super().forward(features)[..., 0]
 
 
 class Actor(Head):
@@ -81,7 +62,7 @@ class WorldModel(nn.Module):
 
     def __init__(self, config: MWMSettings, action_size: int, generator: torch.Generator) -> None:
         super().__init__()
-        side, tokens = config.image_size // PATCH, config.token_dimensions
+        side, tokens = patches_of_a_side(config.image_size), config.token_dimensions
         sizes = {"dimensions": config.model_dimensions, "blocks": config.model_blocks, "heads": config.heads}
         self.encoder = FeatureEncoder(side, tokens, generator, **sizes)
         self.rssm = RSSM(
@@ -95,7 +76,7 @@ class WorldModel(nn.Module):
             action_inputs=PADDED_ACTIONS,
         )
         self.decoder = FeatureDecoder(side, config.feature_size, tokens, generator, **sizes)
-        self.reward = RewardHead(config, generator)
+        self.reward = ScalarHead(config, generator)  # predicts the symlog
 
 
 class PolicyState(NamedTuple):
@@ -157,9 +138,8 @@ class Policy(nn.Module):
             action_uniforms: Likewise for the actions; None for the mean of the policy.
         """
         previous = State(state.deterministic, state.stochastic, torch.zeros_like(state.stochastic))
-        is_first = torch.zeros(
-            len(images), dtype=torch.bool, device=self.device
-        )  # a state of zeros has the same effect
+        # Where an episode begins, a state of zeros has the same effect.
+        is_first = torch.zeros(len(images), dtype=torch.bool, device=self.device)
         with self.autocast():
             embeddings = self.model.encoder(self.autoencoder.features(images))
             latent, _ = self.model.rssm.observe(previous, state.actions, embeddings, is_first, latent_uniforms)

@@ -10,16 +10,13 @@ from torch import Tensor
 from torch.special import ndtr
 
 from vcse.agents.entry import Policies, Saved
-from vcse.agents.image_environments import make_images
 from vcse.agents.mwm.agent import MWM, MWMSpec
 from vcse.agents.mwm.networks import PolicyState
-from vcse.agents.mwm.settings import ACTION_REPEAT, MWMSettings
+from vcse.agents.mwm.settings import MWMSettings
 from vcse.agents.playing import ContinuousPlayer, Noise
 from vcse.bonuses.registry import NO_BONUS
-from vcse.envs.interface import Environments
 from vcse.envs.tasks import task_spec
 from vcse.runs.checkpoint import fitting
-from vcse.runs.config import RunConfig
 from vcse.streams import numbers
 
 PlayerState = tuple[PolicyState, Int[Tensor, " n"]]  # and the steps since its episode began
@@ -43,18 +40,6 @@ class MWMPlayer(ContinuousPlayer):
         with fitting(saved.path):
             agent.load_policy(saved.checkpoint.state["agent"])
         return agent
-
-    def make(self, configs: Sequence[RunConfig], count: int, *, device: str, threads: int) -> Environments:
-        """Make so many environments of the run."""
-        [config] = configs
-        return make_images(
-            config,
-            count,
-            image_size=MWMSettings.of(config.settings).image_size,
-            action_repeat=ACTION_REPEAT,
-            device=device,
-            processes=min(threads, count),
-        )
 
     def policy(self, agent: MWM, frame: int) -> Callable[[Tensor, Noise], Tensor]:
         """Return what chooses actions from images and its own memory, with the noise of a frame."""

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vcse.agents.presets import Preset, check_reading, of_reading, with_deviations
-from vcse.nets.masked_autoencoder import PATCH
+from vcse.agents.presets import check_reading, with_deviations
+from vcse.bonuses.readings import NormalizerName
+from vcse.nets.masked_autoencoder import kept_patches, patches_of_a_side
 from vcse.replay.sequences import SequenceSampling
-from vcse.settings import AgentSettings, Reading, check_neighbors, setting
+from vcse.settings import READINGS, AgentSettings, Reading, check_neighbors, setting
 
 RewardToken = Literal["token", "pixels"]
 Precision = Literal["float32", "bfloat16"]
@@ -105,11 +106,7 @@ class MWMSettings(AgentSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.image_size % PATCH:
-            raise ValueError(f"image_size must be a multiple of {PATCH}, the side of a patch, got {self.image_size}")
-        patches = (self.image_size // PATCH) ** 2
-        if round(patches * (1 - self.mask_ratio)) < 1:
-            raise ValueError(f"mask_ratio must leave at least 1 of {patches} patches, got {self.mask_ratio}")
+        kept_patches(patches_of_a_side(self.image_size) ** 2, self.mask_ratio)  # which refuse what cannot be
         if self.horizon < 2:
             raise ValueError(
                 f"horizon must be at least 2, as the actor learns from what comes next, got {self.horizon}"
@@ -139,39 +136,20 @@ class MWMSettings(AgentSettings):
 
 
 K = 12
-_OF_READING: dict[str, dict[str, Any]] = {
-    "release": {
-        "reward_token": "pixels",
-        "sequence_sampling": "ends",
-        "projection_std": 1 / 256,
-        "projection_precision": "float16",
-    },
-    # According to the text rewards are predicted and states projected; all else is as by the authors of MWM.
-    "paper": {
-        "reward_token": "token",
-        "sequence_sampling": "ends",
-        "projection_std": 1 / 256,
-        "projection_precision": "float32",
-    },
-    "clean": {
-        "reward_token": "token",
-        "sequence_sampling": "uniform",
-        "projection_std": 1 / 16,  # of 256 features: distances stay as they are
-        "projection_precision": "float32",
-    },
-}
-_OF_READING["recommended"] = _OF_READING["clean"]
+# What is learned of a bonus is divided by the running mean of its size: the bonus itself is not.
+NORMALIZERS: dict[str, NormalizerName] = dict.fromkeys(READINGS, "none")
+# Of the settings, whose defaults are the release's. According to the text rewards are predicted and states projected;
+# all else is as by the authors of MWM.
+_PAPER = {"reward_token": "token", "projection_precision": "float32"}
+_CLEAN = {**_PAPER, "sequence_sampling": "uniform", "projection_std": 1 / 16}  # of 256 features: keeps distances
+_OF_READING: dict[str, dict[str, Any]] = {"release": {}, "paper": _PAPER, "clean": _CLEAN, "recommended": _CLEAN}
 
 
 def mwm_settings(bonus: str, reading: Reading = "release", *, task: str = "", **deviations: Any) -> MWMSettings:
     """Return the settings that a reading asks for, with deviations where they are named."""
     del task  # nothing follows from it
     check_reading("mwm", bonus, reading, tuple(_OF_READING))
-    preset = Preset(
-        k=K,
-        settings=_OF_READING[reading],
-        # What is learned of a bonus is divided by the running mean of its size: the bonus itself is not.
-        normalizer="none" if bonus == "se" else None,
-        **of_reading(reading, release="release-mwm"),
+    chosen = _OF_READING[reading]
+    return with_deviations(
+        MWMSettings, bonus, reading, chosen, deviations, k=K, release="release-mwm", normalizers=NORMALIZERS
     )
-    return with_deviations(MWMSettings, preset, bonus, deviations)

@@ -53,7 +53,6 @@ class SAC:
         seeds: The seed of each learner's parameters.
         bonus: Overrides the bonuses that the settings choose; made with as many learners as there are configs.
         device: Of all parameters and buffers.
-        check_finite: Let the bonus raise ValueError for NaN and infinity; on CUDA this waits for the device.
     """
 
     # What the agent can give a bonus beside features; a bonus that needs anything else is refused.
@@ -72,7 +71,6 @@ class SAC:
         *,
         bonus: Bonus | None = None,
         device: torch.device | str = "cpu",
-        check_finite: bool = False,
     ) -> None:
         check_cohort(configs, seeds, self.SHARED_SETTINGS)
         self.device = torch.device(device)
@@ -84,9 +82,8 @@ class SAC:
         choices = [configs[learner].bonus for learner in with_bonus]
         bonus_seeds = tuple(torch_seed(seeds[learner], "bonus") for learner in with_bonus)
         context = BonusContext(bonus_seeds, action_size=spec.action_size, gives=self.BONUS_INPUTS)
-        self.bonus = StackedBonus.for_agent(
-            bonus, choices, context, agent="sac", dimensions=spec.observation_size, check_finite=check_finite
-        ).to(self.device)
+        stacked = StackedBonus.for_agent(bonus, choices, context, agent="sac", dimensions=spec.observation_size)
+        self.bonus = stacked.to(self.device)
         with_extrinsic = [each for row, each in enumerate(with_bonus) if "values" in self.bonus.needs_of(row)]
         self.with_extrinsic = index_tensor(with_extrinsic, self.device)
 

@@ -77,7 +77,8 @@ class SACCohort(OffPolicy[SACSettings]):
         replay_place: str | None = None,
     ) -> None:
         super().__init__(directories, SACSettings, device=device, threads=threads)
-        self.seed_frames, self.knows_success = self.common.seed_frames, self.spec.is_foreign
+        self.seed_frames = self.common.seed_frames
+        self.knows_success = self.keeps_success = self.spec.is_foreign
         [observation_size], action_size = self.spec.observation_shape, self.spec.action_size
         learners = len(self.configs)
         self.transition_bytes = transition_bytes(observation_size, action_size)
@@ -142,14 +143,11 @@ class SACCohort(OffPolicy[SACSettings]):
             return noise.actions
         return self.agent.act(self.observations[:, None], noise.noise[:, None])[:, 0].cpu()
 
-    def _updates_now(self) -> int:
-        """Return how many updates belong to this step."""
-        since, rate = self.frame - self.seed_frames, self.common.updates_per_step
-        return 0 if since < 0 else int((since + 1) * rate) - int(since * rate)
-
     def _learn(self) -> None:
         """Make the updates of this step."""
-        for _ in range(self._updates_now()):
+        since, rate = self.frame - self.seed_frames, self.common.updates_per_step
+        updates = 0 if since < 0 else int((since + 1) * rate) - int(since * rate)
+        for _ in range(updates):
             noise = self.update_noise.of_update(self.agent.updates)
             batch = self.replay.sample(distinct_places(noise.uniforms, self.replay.size, self.common.batch_size))
             self.noise.copy_(noise.noise)
@@ -200,12 +198,10 @@ class SACCohort(OffPolicy[SACSettings]):
             {
                 "frame": self.frame,
                 "agent": self.agent.learner_state(learner),
-                "episodes": self.episodes.learner_state(learner),
+                **self.episode_state(learner),
                 "episode_begin": self.episode_begins[learner],
-                **self.bonus_mean.learner_state(learner),
                 "latest": latest,
                 "observation": self.observations[learner].clone(),
-                **(self.episodes.success_state(learner) if self.knows_success else {}),
             }
             for learner, latest in enumerate(self.latest.of(*self.output))
         ]
@@ -222,11 +218,8 @@ class SACCohort(OffPolicy[SACSettings]):
         for learner, state in enumerate(states):
             with fitting(self.directories[learner].path):
                 self.agent.load_learner_state(learner, state["agent"])
-            self.episodes.load_learner_state(learner, state["episodes"])
-            if self.knows_success:
-                self.episodes.load_success_state(learner, state)
+            self.load_episode_state(learner, state)
             self.episode_begins[learner] = state["episode_begin"]
-            self.bonus_mean.load_learner_state(learner, state)
             self.latest.loaded[learner] = state["latest"]
         width = self.transition_bytes // np.dtype(np.float32).itemsize
         rows = [

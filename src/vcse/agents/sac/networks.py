@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from vcse.nets.mlp import StackedMLP
-from vcse.nets.stacked import gather_rows
+from vcse.nets.stacked import gather_rows, index_of
 from vcse.nets.tanh_normal import mean_and_log_std
 
 TWIN = 2
@@ -90,10 +90,8 @@ class TwinCritic(nn.Module):
 
     def rows_of(self, learner: int) -> list[int]:
         """Return the rows of the stack that belong to a learner."""
-        places = [
-            learner,
-            *(self.extrinsic_rows.start // TWIN + (self.with_extrinsic == learner).nonzero().flatten()).tolist(),
-        ]
+        extrinsic = index_of(learner, self.with_extrinsic)
+        places = [learner] if extrinsic is None else [learner, self.extrinsic_rows.start // TWIN + extrinsic]
         return [TWIN * place + twin for place in places for twin in range(TWIN)]
 
 

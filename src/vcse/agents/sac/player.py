@@ -10,10 +10,8 @@ from vcse.agents.playing import ContinuousPlayer, Noise
 from vcse.agents.sac.agent import SAC, SACSpec
 from vcse.agents.sac.settings import SACSettings
 from vcse.bonuses.registry import NO_BONUS
-from vcse.envs.interface import Environments, Making
-from vcse.envs.tasks import make_environments, task_spec
+from vcse.envs.tasks import task_spec
 from vcse.runs.checkpoint import fitting
-from vcse.runs.config import RunConfig
 
 
 class SACPlayer(ContinuousPlayer):
@@ -34,12 +32,6 @@ class SACPlayer(ContinuousPlayer):
             with fitting(saved.path):
                 agent.load_policy(learner, saved.checkpoint.state["agent"])
         return agent
-
-    def make(self, configs: Sequence[RunConfig], count: int, *, device: str, threads: int) -> Environments:
-        """Make so many environments for each run."""
-        del device  # nothing is rendered
-        tasks = [config.task for config in configs for _ in range(count)]
-        return make_environments(tasks, Making(threads=min(threads, len(tasks))))
 
     def policy(self, agent: SAC, frame: int) -> Callable[[Tensor, Noise], Tensor]:
         """Return what chooses actions, the same at every frame."""

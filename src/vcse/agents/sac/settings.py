@@ -4,14 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from vcse.agents.presets import (
-    NORMALIZER_OF_SE,
-    RECOMMENDED_BETA,
-    Preset,
-    check_reading,
-    of_reading,
-    with_deviations,
-)
+from vcse.agents.presets import NORMALIZERS_OF_REPLAY, RECOMMENDED_BETA, check_reading, with_deviations
 from vcse.bonuses.registry import bonus_entry
 from vcse.settings import AgentSettings, Reading, ValueCritic, check_holds_batch, check_neighbors, setting
 
@@ -134,15 +127,12 @@ def sac_settings(bonus: str, reading: Reading = "release", *, task: str = "", **
     """Return the settings that a reading asks for on a task, with deviations where they are named."""
     check_reading("sac", bonus, reading, tuple(_EXTRINSIC_ENTROPY))
     pays = bonus_entry(bonus).pays
-    preset = Preset(
-        k=K,
-        settings={
-            "extrinsic_entropy": _EXTRINSIC_ENTROPY[reading],
-            "temperature": BONUS_TEMPERATURE if pays else "learned",
-            **(_OF_GYMNASIUM if task.startswith("gymnasium/") else {}),
-            **({"beta": RECOMMENDED_BETA} if pays and reading == "recommended" else {}),
-        },
-        normalizer=NORMALIZER_OF_SE[reading] if bonus == "se" else None,
-        **of_reading(reading, release="release-sac"),
+    chosen = {
+        "extrinsic_entropy": _EXTRINSIC_ENTROPY[reading],
+        "temperature": BONUS_TEMPERATURE if pays else "learned",
+        **(_OF_GYMNASIUM if task.startswith("gymnasium/") else {}),
+        **({"beta": RECOMMENDED_BETA} if pays and reading == "recommended" else {}),
+    }
+    return with_deviations(
+        SACSettings, bonus, reading, chosen, deviations, k=K, release="release-sac", normalizers=NORMALIZERS_OF_REPLAY
     )
-    return with_deviations(SACSettings, preset, bonus, deviations)
