@@ -13,7 +13,7 @@ from vcse.cli import main
 pytestmark = needs_gl
 TASK = "dmc-pixels/pendulum_swingup"
 SHARES = ("share_env", "share_act", "share_update")
-TRAINED = (1.0, dict.fromkeys(("env", "act", "update"), 1 / 3), "egl")  # what a training gave that was not made
+TRAINED = (1.0, dict.fromkeys(SHARES, 1 / 3), "egl")  # what a training gave that was not made
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def _short(monkeypatch):
     """Little is measured, of tiny networks, after few frames."""
     monkeypatch.setattr(drqv2, "SEED_FRAMES", 80)
     run_configs = drqv2.run_configs
-    monkeypatch.setattr(drqv2, "run_configs", lambda *case, **asked: run_configs(*case, hidden_units=16, **asked))
+    monkeypatch.setattr(drqv2, "run_configs", lambda **asked: run_configs(hidden_units=16, **asked))
     monkeypatch.setattr(training, "time", SimpleNamespace(perf_counter=time.process_time))
 
 

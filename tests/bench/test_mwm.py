@@ -18,7 +18,7 @@ from vcse.cli import main
 
 SHARES = ("share_env", "share_act", "share_update")
 PARTS = ("ms_per_autoencoder_update", "ms_per_model_update", "ms_per_actor_critic_update")
-TRAINED = (1.0, dict.fromkeys(("env", "act", "update"), 1 / 3), "egl")  # what a training returned that was not made
+TRAINED = (1.0, dict.fromkeys(SHARES, 1 / 3), "egl")  # what a training returned that was not made
 TINY = {
     **{"batch_size": 4, "sequence_length": 4, "autoencoder_batch_size": 2, "autoencoder_sequence_length": 4},
     **{"horizon": 2, "token_dimensions": 16, "encoder_blocks": 1, "decoder_blocks": 1, "model_dimensions": 16},

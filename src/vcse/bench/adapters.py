@@ -109,12 +109,10 @@ def greedy(agent: Any, observations: Float[Tensor, "n d"]) -> Tensor:
 
 def measure(cases: Sequence[Case] = CASES) -> Iterator[Row]:
     """Measure cases one after the other."""
-    for case in cases:
-        with computing_with(EXACT):
-            row = _measure_case(case)
-        yield row
+    return map(_measure_case, cases)
 
 
+@computing_with(EXACT)
 def _measure_case(case: Case) -> Row:
     import stable_baselines3
 

@@ -74,15 +74,7 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     seconds_of: dict[Case, float] = {}
     for case in cases:
-        [config] = run_configs(
-            case.task,
-            case.bonus,
-            agent="drqv2",
-            frames=FRAMES,
-            rendering=case.rendering,
-            batch_size=case.batch_size,
-            seed_frames=SEED_FRAMES,
-        )
+        [config] = run_configs(**case._asdict(), agent="drqv2", frames=FRAMES, seed_frames=SEED_FRAMES)
         settings = DrQv2Settings.of(config.settings)
         with computing_with(agent_entry("drqv2").arithmetic(device)):
             update_s = _update_seconds(case.task, settings, device, seconds)
@@ -90,12 +82,11 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
         seconds_of[case] = update_s
         yield Row(
             device=name,
-            **case._asdict() | {"batch_size": settings.batch_size},
+            **case._asdict() | shares | {"batch_size": settings.batch_size},
             drawn_by=drawn_by,
             ms_per_update=1000 * update_s,
             times_plain=update_s / seconds_of.get(case._replace(bonus="none"), float("nan")),
             frames_per_s=frames_per_s,
-            **{f"share_{part}": share for part, share in shares.items()},
         )
 
 

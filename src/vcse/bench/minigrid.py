@@ -121,4 +121,4 @@ def _shares(cohort: A2CCohort, device: str, seconds: float) -> dict[str, float]:
 
     agent.weighted_bonus = timed_bonus  # type: ignore[method-assign, assignment]
     _, shares = speed(cohort, device, seconds, after_step=lambda: wait(device))
-    return {f"share_{part}": share for part, share in shares.items()}
+    return shares

@@ -114,36 +114,28 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
         )
         settings = MWMSettings.of(config.settings)
         with computing_with(agent_entry("mwm").arithmetic(device)):
-            parts = _update_seconds(settings, device, seconds)
+            autoencoder_s, model_s, update_s = _update_seconds(settings, device, seconds)
             frames_per_s, shares, rendered_by = train_on_images(MWMCohort, config, device, threads, seconds)
-        seconds_of[case] = parts.whole
+        seconds_of[case] = update_s
         tflop = FLOP_PER_MULTIPLICATION * operations(settings).total / 1e12
         peak = PEAKS.get(name, {}).get(case.precision)
         yield Row(
             device=name,
-            **case._asdict(),
+            **case._asdict() | shares,
             rendered_by=rendered_by,
-            ms_per_autoencoder_update=1000 * parts.autoencoder,
-            ms_per_model_update=1000 * parts.model,
-            ms_per_actor_critic_update=1000 * max(parts.whole - parts.autoencoder - parts.model, 0.0),
-            ms_per_update=1000 * parts.whole,
-            times_plain=parts.whole / seconds_of.get(case._replace(bonus="none"), float("nan")),
+            ms_per_autoencoder_update=1000 * autoencoder_s,
+            ms_per_model_update=1000 * model_s,
+            ms_per_actor_critic_update=1000 * max(update_s - autoencoder_s - model_s, 0.0),
+            ms_per_update=1000 * update_s,
+            times_plain=update_s / seconds_of.get(case._replace(bonus="none"), float("nan")),
             tflop_per_update=tflop,
-            share_of_peak=None if peak is None else tflop / parts.whole / peak,
+            share_of_peak=None if peak is None else tflop / update_s / peak,
             frames_per_s=frames_per_s,
-            **{f"share_{part}": share for part, share in shares.items()},
         )
 
 
-class _Seconds(NamedTuple):
-    """Durations of an update and of two of its parts."""
-
-    autoencoder: float
-    model: float
-    whole: float
-
-
-def _update_seconds(settings: MWMSettings, device: str, seconds: float) -> _Seconds:
+def _update_seconds(settings: MWMSettings, device: str, seconds: float) -> tuple[float, float, float]:
+    """Return the durations of an update's parts of the autoencoder and of the world model, and that of all of it."""
     of_autoencoder = _random_batch(
         settings.autoencoder_batch_size, settings.autoencoder_sequence_length, settings.image_size, device
     )
@@ -163,10 +155,10 @@ def _update_seconds(settings: MWMSettings, device: str, seconds: float) -> _Seco
         agent.capture_autoencoder(of_autoencoder)
         agent.capture(batch)
         update_world_model = CUDAGraph(update_world_model, [agent.generator])
-    return _Seconds(
-        autoencoder=duration(lambda: agent.update_autoencoder(of_autoencoder), device, seconds),
-        model=duration(update_world_model, device, seconds),
-        whole=duration(update, device, seconds),
+    return (
+        duration(lambda: agent.update_autoencoder(of_autoencoder), device, seconds),
+        duration(update_world_model, device, seconds),
+        duration(update, device, seconds),
     )
 
 

@@ -87,13 +87,12 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
         extrinsic_s = max(update_s - bonus_s - plain_s, 0.0) if settings.has_extrinsic_critic else 0.0
         yield Row(
             device=name,
-            **case._asdict(),
+            **case._asdict() | shares,
             updates_per_s=case.learners / update_s,
             times_plain=update_s / plain_s,
             share_bonus=bonus_s / update_s,
             share_extrinsic_critic=extrinsic_s / update_s,
             frames_per_s=frames_per_s,
-            **{f"share_{part}": share for part, share in shares.items()},
         )
 
 

@@ -10,21 +10,19 @@ from vcse.bench import adapters, drqv2, estimator, minigrid, mwm, sac
 Row = estimator.Row | minigrid.Row | sac.Row | drqv2.Row | mwm.Row | adapters.Row
 
 
+_LINES: dict[type, str] = {
+    adapters.Row: "{0.algorithm}, {0.task}: {0.times_plain:.2f} times plain, {0.frames_per_s:,.0f} frames/s",
+    drqv2.Row: "{0.task}, {0.bonus}, {0.rendering}: {0.ms_per_update:,.4g} ms, {0.frames_per_s:,.0f} frames/s",
+    mwm.Row: "{0.bonus}, {0.precision}: {0.ms_per_update:,.4g} ms, {0.frames_per_s:,.0f} frames/s",
+    sac.Row: "{0.learners} learners of {0.hidden_units} units, {0.bonus}: {0.updates_per_s:,.4g} updates/s",
+    estimator.Row: "N={0.n} d={0.d} k={0.k}: {0.ms:.3g} ms",
+    minigrid.Row: "{0.learners} learners, {0.bonus}: {0.frames_per_s:,.0f} frames/s",
+}
+
+
 def line(row: Row) -> str:
     """Return the most important numbers of a row."""
-    if isinstance(row, adapters.Row):
-        return f"{row.algorithm}, {row.task}: {row.times_plain:.2f} times plain, {row.frames_per_s:,.0f} frames/s"
-    if isinstance(row, drqv2.Row):
-        return (
-            f"{row.task}, {row.bonus}, {row.rendering}: {row.ms_per_update:,.4g} ms, {row.frames_per_s:,.0f} frames/s"
-        )
-    if isinstance(row, mwm.Row):
-        return f"{row.bonus}, {row.precision}: {row.ms_per_update:,.4g} ms, {row.frames_per_s:,.0f} frames/s"
-    if isinstance(row, sac.Row):
-        return f"{row.learners} learners of {row.hidden_units} units, {row.bonus}: {row.updates_per_s:,.4g} updates/s"
-    if isinstance(row, estimator.Row):
-        return f"N={row.n} d={row.d} k={row.k}: {row.ms:.3g} ms"
-    return f"{row.learners} learners, {row.bonus}: {row.frames_per_s:,.0f} frames/s"
+    return _LINES[type(row)].format(row)
 
 
 def _adapters_table(rows: Sequence[adapters.Row]) -> Table:

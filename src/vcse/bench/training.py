@@ -53,7 +53,7 @@ def speed(
     wait(device)
     frames_per_s = (cohort.frame - first) * len(cohort.directories) / (time.perf_counter() - begin)
     spent = {part: cohort.timer.seconds[part] - before[part] for part in before}
-    return frames_per_s, {part: each / sum(spent.values()) for part, each in spent.items()}
+    return frames_per_s, {f"share_{part}": each / sum(spent.values()) for part, each in spent.items()}
 
 
 def train_on_images(

@@ -10,12 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from vcse.reports.statistics import (
-    middles,
-    percentile_interval,
-    permutation_p_value,
-    resampled_middles,
-)
+from vcse.reports.statistics import middles, percentile_interval, permutation_p_value, resampled_middles
 
 Verdict = Literal["holds", "contradicted", "undecided", "not run"]
 Scored = Mapping[int, float]  # a number of each run, by seed
@@ -42,7 +37,7 @@ class Comparison(NamedTuple):
 def compare_unpaired(pairs: Sequence[Pair]) -> Comparison:
     """Compare two methods whose runs are drawn anew without regard to each other."""
     generator = np.random.default_rng(SEED)
-    sides = [[_column(scored) for scored in side] for side in zip(*pairs, strict=True)]
+    sides = [[_numbers(scored)[:, None] for scored in side] for side in zip(*pairs, strict=True)]
     difference = float(np.mean([middles([one]) - middles([other]) for one, other in zip(*sides, strict=True)]))
     mine, theirs = (np.mean([resampled_middles([each], generator) for each in side], axis=0) for side in sides)
     return Comparison(difference, mine - theirs, min(len(group) for side in sides for group in side))
@@ -116,7 +111,3 @@ def _tail(reached: Bool[np.ndarray, "resamples 1"]) -> float:
 
 def _numbers(scored: Scored) -> Float[np.ndarray, " runs"]:
     return np.array(list(scored.values()), dtype=float)
-
-
-def _column(scored: Scored) -> Float[np.ndarray, "runs 1"]:
-    return _numbers(scored)[:, None]

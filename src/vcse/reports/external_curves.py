@@ -79,6 +79,7 @@ OTHERS = (
     f"scores in JSON (a list of {', '.join(OF_RECORD)})",
     "the directory of a run of ours",
 )
+KNOWN = "known are: " + "; ".join((*map(str, LAYOUTS), *OTHERS))
 # Names that say which file of a run it is, or which run, but not what was run.
 _SAYS_NO_METHOD = re.compile(r"monitor|evaluations|eval|train|(seed|run)?[-_=]?\d*", re.IGNORECASE)
 
@@ -114,14 +115,9 @@ def read_foreign(
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is neither text nor an archive of arrays; {_known()}") from error
-    if text.startswith("#"):
-        curves = _read_monitor(path, text, frames_per_step)
-    elif text.lstrip().startswith("["):
-        curves = _read_json(path, text, frames_per_step)
-    else:
-        curves = _read_table(path, text, frames_per_step)
-    return _labelled(path, curves, task, method)
+        raise ValueError(f"{path} is neither text nor an archive of arrays; {KNOWN}") from error
+    read = _read_monitor if text.startswith("#") else _read_json if text.lstrip().startswith("[") else _read_table
+    return _labelled(path, read(path, text, frames_per_step), task, method)
 
 
 def join_runs(curves: Iterable[ForeignCurves]) -> list[ForeignCurves]:
@@ -150,7 +146,7 @@ def _read_table(path: Path, text: str, frames_per_step: int) -> list[ForeignCurv
     header = _header(text)
     layout = next((each for each in LAYOUTS if each.fits(header)), None)
     if layout is None:
-        raise ValueError(f"{path} begins with {','.join(header)[:80]!r}, which is no known format; {_known()}")
+        raise ValueError(f"{path} begins with {','.join(header)[:80]!r}, which is no known format; {KNOWN}")
     if frames_per_step != 1 and not layout.counts_steps:
         raise ValueError(f"frames_per_step is {frames_per_step}, but {path} counts frames")
     scores = {column: metric for column, metric in layout.scores.items() if column in header}
@@ -179,10 +175,10 @@ def _read_monitor(path: Path, text: str, frames_per_step: int) -> list[ForeignCu
     try:
         task = json.loads(first.removeprefix("#")).get("env_id") or ""
     except (json.JSONDecodeError, AttributeError) as error:
-        raise ValueError(f"{path}, line 1: {first[:80]!r} is not #{{...}} in JSON; {_known()}") from error
+        raise ValueError(f"{path}, line 1: {first[:80]!r} is not #{{...}} in JSON; {KNOWN}") from error
     header = _header(rest)
     if not {"r", "l"} <= set(header):
-        raise ValueError(f"{path} has the columns {','.join(header)[:80]!r}, which is no known format; {_known()}")
+        raise ValueError(f"{path} has the columns {','.join(header)[:80]!r}, which is no known format; {KNOWN}")
     returns, lengths = [], []
     for line, cells in _rows(path, rest, ["r", "l"], skipped=1):
         returns.append(_number(path, line, "r", cells["r"]))
@@ -209,7 +205,7 @@ def _read_archive(path: Path, frames_per_step: int) -> list[ForeignCurves]:
     except (ValueError, OSError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} cannot be read as an archive of arrays: {error}") from error
     if not {"timesteps", "results"} <= set(arrays):
-        raise ValueError(f"{path} holds the arrays {', '.join(arrays)}, which is no known format; {_known()}")
+        raise ValueError(f"{path} holds the arrays {', '.join(arrays)}, which is no known format; {KNOWN}")
     steps = arrays["timesteps"].astype(int)
     kinds: dict[str, Metric] = {"results": "return_mean", "successes": "success_rate"}
     curves = []
@@ -236,7 +232,7 @@ def _read_json(path: Path, text: str, frames_per_step: int) -> list[ForeignCurve
     for number, record in enumerate(records, 1):
         missing = [name for name in OF_RECORD if not isinstance(record, dict) or name not in record]
         if missing:
-            raise ValueError(f"{path}: record {number} has no {', '.join(missing)}; {_known()}")
+            raise ValueError(f"{path}: record {number} has no {', '.join(missing)}; {KNOWN}")
         steps, rates = record["steps"], record["success_rates"]
         if not isinstance(steps, list) or not isinstance(rates, list):
             raise ValueError(f"{path}: record {number} must have lists of steps and success_rates")
@@ -353,7 +349,3 @@ def _method_by_place(path: Path, task: str) -> str:
     whole = Path(os.path.abspath(path))  # not resolve(): what a link points to may have any name
     names = (whole.stem.removesuffix(".monitor"), *(folder.name for folder in whole.parents))
     return next((name for name in names if name != task and not _SAYS_NO_METHOD.fullmatch(name)), whole.stem)
-
-
-def _known() -> str:
-    return "known are: " + "; ".join((*map(str, LAYOUTS), *OTHERS))

@@ -131,8 +131,6 @@ def learning_curves(shown: Sequence[Panel], names: Mapping[str, str] | None = No
         shown: The panels.
         names: What methods are called, where that is not their label.
     """
-    if not shown:
-        raise ValueError("shown must hold at least one panel, got none")
     look = THEMES["light"]
     methods = list(dict.fromkeys(method for panel in shown for method in panel.lines))
     called = {method: (names or {}).get(method, method) for method in methods}
@@ -186,7 +184,7 @@ def visit_maps(
         names: What methods are called, where that is not their label.
         theme: For a light or a dark page.
     """
-    snapshots = _snapshots(visits, walls, beyond)
+    snapshots = _snapshots(visits, walls)
     look, side = THEMES[theme], 1.15
     figure = Figure(figsize=(side * snapshots + 1.5, (side + 0.3) * len(visits) + 0.4), layout="constrained")
     figure.set_facecolor(look.background)
@@ -364,13 +362,9 @@ def short_name(task: str) -> str:
 
 
 def _snapshots(
-    visits: Mapping[str, Shaped[np.ndarray, "snapshots width height"]],
-    walls: Bool[np.ndarray, "width height"],
-    beyond: Bool[np.ndarray, "width height"],
+    visits: Mapping[str, Shaped[np.ndarray, "snapshots width height"]], walls: Bool[np.ndarray, "width height"]
 ) -> int:
     """Check that all maps fit each other, and give how many snapshots there are."""
-    if not visits:
-        raise ValueError("visits must hold at least one method, got none")
     snapshots = len(next(iter(visits.values())))
     expected = (snapshots, *walls.shape)
     for method, each in visits.items():
@@ -378,6 +372,4 @@ def _snapshots(
             raise ValueError(f"visits of {method} must have the shape {expected} of the others, got {each.shape}")
         if each[:, walls].any():
             raise ValueError(f"visits of {method} has {each[:, walls].sum()} visits on cells that are walls")
-    if beyond.shape != walls.shape:
-        raise ValueError(f"beyond must have the shape of walls, {walls.shape}, got {beyond.shape}")
     return snapshots

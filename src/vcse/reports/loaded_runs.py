@@ -53,7 +53,6 @@ def gather(directory: Path, *, without: Collection[Path] = ()) -> Gathered:
     found: dict[Identity, tuple[str, GatheredRun]] = {}
     problems: list[str] = []
     without_row: dict[str, list[str]] = {}  # why, and the runs, of which there may be very many
-    is_empty = True
     for path, names in _walk(directory, without):
         name = str(path.relative_to(directory)) if path != directory else path.resolve().name
         if ARCHIVED_CURVES in names:
@@ -63,13 +62,12 @@ def gather(directory: Path, *, without: Collection[Path] = ()) -> Gathered:
             read = [] if run is None else [(name, run)]
         else:
             continue
-        is_empty = False
         for label, run in read:
             if run.identity in found:
                 problems.append(_told_twice(label, run, *found[run.identity]))
             else:
                 found[run.identity] = (label, run)
-    if is_empty:
+    if not (found or problems or without_row):
         raise NoRunError(f"{directory} holds no run: there is no config.json and no {ARCHIVED_CURVES} below it")
     for reason, labels in without_row.items():
         more = f" and {counted(len(labels) - 1, 'other')} are" if len(labels) > 1 else " is"
@@ -118,10 +116,9 @@ def likely_metric(runs: Sequence[GatheredRun]) -> str:
 
 def _walk(directory: Path, without: Collection[Path] = ()) -> Iterator[tuple[Path, set[str]]]:
     """Return directories from the top, in order; what lies inside a run or an archive is its own business."""
-    skipped = {each.resolve() for each in without}
     for root, directories, files in os.walk(directory):
         path = Path(root)
-        if skipped and path.resolve() in skipped:
+        if path in without:
             directories.clear()
             continue
         names = set(files)
@@ -197,22 +194,18 @@ def _read_curve(
 ) -> tuple[Int[np.ndarray, " rows"], dict[str, Float[np.ndarray, " rows"]], str]:
     """Read a CSV file of numbers up to its last whole row."""
     try:
-        content = path.read_bytes().decode()
+        whole, _, torn = path.read_bytes().decode().rpartition("\n")
+        header, *rows = csv.reader(io.StringIO(whole)) if whole else [[]]
     except FileNotFoundError:
         if done_frame(path.parent) < 0:  # the first row makes the file
             raise _NoRowError(f"{path.name} has no row yet") from None
         if is_exported(path.parent):
             raise ValueError("it is an exported policy, without curves") from None
         raise ValueError(f"there is no {path.name}") from None
-    except UnicodeDecodeError as error:
+    except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path.name} cannot be read ({error})") from error
-    whole, _, torn = content.rpartition("\n")
     if torn:
         problems.append(f"{name}: the last row of {path.name} is half written and is left out.")
-    try:
-        header, *rows = csv.reader(io.StringIO(whole)) if whole else [[]]
-    except csv.Error as error:
-        raise ValueError(f"{path.name} cannot be read ({error})") from error
     if not rows:
         raise _NoRowError(f"{path.name} has no row yet")
     if "frame" not in header:

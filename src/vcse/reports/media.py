@@ -85,13 +85,10 @@ def _walls(task: str, visits: Sequence[Shaped[np.ndarray, "_ x y"]]) -> Bool[np.
 
 def find_films(directory: Path, without: Sequence[Path], problems: list[str]) -> list[Film]:
     """Read the small films that lie with the runs."""
-    skipped = {each.resolve() for each in without}
     found = []
     for root, directories, files in os.walk(directory):
         directories[:] = sorted(
-            each
-            for each in directories
-            if each not in ("report", "checkpoint") and (Path(root) / each).resolve() not in skipped
+            each for each in directories if each not in ("report", "checkpoint") and Path(root) / each not in without
         )
         found += [Path(root) / name for name in sorted(files) if Path(name).suffix.lower() in FILM_KINDS]
     small = [path for path in found if path.stat().st_size < MOST_FILM_BYTES]

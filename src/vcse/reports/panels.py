@@ -15,7 +15,7 @@ from vcse.reports.loaded_run import GatheredRun
 from vcse.reports.statistics import middles, percentile_interval, resampled_middles
 from vcse.reports.verdicts import FEWEST_EPISODES, Curve, curves_of, scores_at, waits_for_episodes
 from vcse.runs.formatting import counted
-from vcse.studies.study import Study
+from vcse.studies.study import Study, Task
 
 RESAMPLES = 2000
 SEED = 0  # of the bootstrap: the same runs give the same page
@@ -246,9 +246,9 @@ def make_tables(
     for task in tasks:
         curves = {method: curves_of(runs, task, method, metric) for method in methods}
         last = max((int(frames[-1]) for mine in curves.values() for frames, _ in mine), default=0)
-        end = min(last, planned[task].frames) if task in planned else last
-        frames = [frame for frame in planned[task].table_frames if frame < end] if task in planned else []
-        frames.append(end)
+        plan = planned.get(task, Task(task, last))
+        end = min(last, plan.frames)
+        frames = [*(frame for frame in plan.table_frames if frame < end), end]
         rows = {
             method: [_cell(task, method, frame, mine) for frame in frames] for method, mine in curves.items() if mine
         }

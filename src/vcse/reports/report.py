@@ -165,8 +165,7 @@ def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]])
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
-    for row in rows:
-        writer.writerow(["" if isinstance(cell, float) and math.isnan(cell) else cell for cell in row])
+    writer.writerows(["" if isinstance(cell, float) and math.isnan(cell) else cell for cell in row] for row in rows)
     write_atomically(path, text.getvalue().encode())
 
 

@@ -88,9 +88,9 @@ class Section:
     commit: str
     machine: str
     commands: list[str]
-    folder: str  # of its files, beside the page
     is_archive: bool  # the curves lie beside the page already
     is_of_episodes: bool  # the metric is known only when some episodes have ended
+    folder: str = ""  # of its files, beside the page
 
     @property
     def is_share(self) -> bool:
@@ -297,7 +297,6 @@ def make_section(
         commit=all_of(commit(run.meta) for run in runs),
         machine=all_of(machine(run.meta) for run in runs),
         commands=asked.commands if asked else _commands(runs),
-        folder="",
         is_archive=(directory / ARCHIVED_CURVES).exists(),
         is_of_episodes=any(waits_for_episodes(run, metric) for run in runs),
     )

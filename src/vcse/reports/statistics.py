@@ -306,7 +306,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     order = np.argsort(p_values, kind="stable")
     factors = len(p_values) - np.arange(len(p_values))
     steps = np.minimum(np.maximum.accumulate(factors * np.asarray(p_values, dtype=float)[order]), 1)
-    return _in_place(steps, order)
+    return _unsorted(steps, order)
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
@@ -318,7 +318,7 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
     order = np.argsort(p_values, kind="stable")
     factors = len(p_values) / np.arange(1, len(p_values) + 1)
     steps = np.minimum.accumulate((factors * np.asarray(p_values, dtype=float)[order])[::-1])[::-1]
-    return _in_place(np.minimum(steps, 1), order)
+    return _unsorted(np.minimum(steps, 1), order)
 
 
 MANY_AT_ONCE: frozenset[Callable[..., np.ndarray]] = frozenset(
@@ -327,11 +327,9 @@ MANY_AT_ONCE: frozenset[Callable[..., np.ndarray]] = frozenset(
 )
 
 
-def _in_place(ordered: Float[np.ndarray, " n"], order: Int[np.ndarray, " n"]) -> list[float]:
+def _unsorted(ordered: Float[np.ndarray, " n"], order: Int[np.ndarray, " n"]) -> list[float]:
     """Return what was sorted in the order from which it came."""
-    back = np.empty(len(ordered))
-    back[order] = ordered
-    return [float(each) for each in back]
+    return list(map(float, ordered[np.argsort(order)]))
 
 
 def _middle_half(scores: Float[np.ndarray, "..."], axis: int) -> Float[np.ndarray, "..."]:

@@ -252,10 +252,7 @@ def _judge_difference(
     measured: list[Pair] = []
     judgements, cuts = [], 0
     for task in tasks:
-        sides = (
-            curves_by_seed(runs, task, claim.better, metric),
-            curves_by_seed(runs, task, claim.than, metric),
-        )
+        sides = curves_by_seed(runs, task, claim.better, metric), curves_by_seed(runs, task, claim.than, metric)
         missing = [method for method, side in zip((claim.better, claim.than), sides, strict=True) if not side]
         found = sum(map(len, sides))
         notes = []
@@ -377,7 +374,7 @@ def _judge_zero(claim: ZeroClaim, tasks: Sequence[str], runs: Sequence[GatheredR
         left_out = len(scores) - len(known)
         notes = [f"{counted(left_out, 'run')} left out with success from the first row on"] if left_out else []
         if not len(known):
-            judgements.append(Judgement(task, math.nan, math.nan, math.nan, 0, 0, "undecided", *notes))
+            judgements.append(Judgement(task, math.nan, math.nan, math.nan, 0, 0, "undecided", "; ".join(notes)))
             continue
         low, high = interval_ends(resampled_middles([known], np.random.default_rng(SEED)), len(known))
         verdict: Verdict = "contradicted" if low > NOISE else "undecided" if known.any() else "holds"

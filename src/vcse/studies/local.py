@@ -114,8 +114,7 @@ def run_locally(
     waiting = [CohortJob(list(cohort)) for cohort in cohorts]
     running: list[tuple[CohortJob, Job]] = []
     failures: dict[str, str] = {}
-    settings = {"device": device, "threads": max(1, threads // jobs), "tensorboard": False}
-    settings |= {"replay_place": replay_place}
+    settings = {"device": device, "threads": max(1, threads // jobs), "replay_place": replay_place}
     with stop_on_signals(say_stopping) as stopped:
         try:
             while (waiting or running) and not stopped():

@@ -109,15 +109,12 @@ def connect(address: str) -> None:
     """
     ray = _ray()
     host, found, port = address.rpartition(":")
-    if found and port.isdecimal():  # Ray itself would try for a minute
-        try:
-            socket.create_connection((host.removeprefix("ray://"), int(port)), CONNECTION_SECONDS).close()
-        except OSError as error:
-            raise RuntimeError(f"--ray {address}: no cluster there ({error})") from error
     where: dict[str, Any] = {"include_dashboard": False} if address == "local" else {"address": address}
     try:
+        if found and port.isdecimal():  # Ray itself would try for a minute
+            socket.create_connection((host.removeprefix("ray://"), int(port)), CONNECTION_SECONDS).close()
         ray.init(**where, log_to_driver=False, logging_level="error")
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         first, *_ = str(error).splitlines() or [type(error).__name__]
         raise RuntimeError(f"--ray {address}: no cluster there ({first})") from error
 

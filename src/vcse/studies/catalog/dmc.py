@@ -1,6 +1,7 @@
 """DeepMind Control: DrQ-v2 from pixels, SAC from states."""
 
 from functools import partial
+from typing import Any
 
 from vcse.studies.catalog.methods import MATCHED, NONE, SE, VCSE, weighted
 from vcse.studies.study import Claim, Method, Study, Task, tasks_of
@@ -16,6 +17,12 @@ _PIXEL_TASKS = (
 _DECAYS = ("1e-5", "2.5e-5", "5e-5")
 _ON_HOPPER_STAND = ("dmc-pixels/hopper_stand",)
 _TWO_PIXEL_TASKS = ("hopper_stand", "walker_walk")
+
+
+def _no_bonus(name: str, what: str, label: str, **settings: Any) -> Method:
+    """Return the agent alone, with settings that it usually has with a bonus."""
+    return Method(name, "none", f"no bonus, with {what}", settings=settings, label=f"no bonus, {label}")
+
 
 _drqv2_study = partial(Study, agent="drqv2", metric="eval_return_mean")
 _sac_study = partial(Study, agent="sac", metric="eval_return_mean")
@@ -124,19 +131,14 @@ STUDIES = (
         methods=(
             VCSE,
             MATCHED,
-            Method(
-                "none-noise-0.2",
-                "none",
-                "no bonus, with the noise of actions that DrQ-v2 has with one",
-                settings={"action_noise": 0.2},
-                label="no bonus, noise of 0.2",
+            _no_bonus(
+                "none-noise-0.2", "the noise of actions that DrQ-v2 has with one", "noise of 0.2", action_noise=0.2
             ),
-            Method(
+            _no_bonus(
                 "none-noise-500k",
-                "none",
-                "no bonus, with noise that falls over 500,000 steps instead of 100,000",
-                settings={"action_noise": (1.0, 0.1, 500_000)},
-                label="no bonus, noise falls slowly",
+                "noise that falls over 500,000 steps instead of 100,000",
+                "noise falls slowly",
+                action_noise=(1.0, 0.1, 500_000),
             ),
             NONE,
         ),
@@ -178,12 +180,11 @@ STUDIES = (
         methods=(
             VCSE,
             MATCHED,
-            Method(
+            _no_bonus(
                 "none-temperature-0.001",
-                "none",
-                "no bonus, with the temperature that SAC has with one",
-                settings={"temperature": 0.001},
-                label="no bonus, temperature 0.001",
+                "the temperature that SAC has with one",
+                "temperature 0.001",
+                temperature=0.001,
             ),
             NONE,
         ),

@@ -28,6 +28,13 @@ def _task(task: Task) -> Task:
     return replace(task, frames=DOORKEY_FRAMES, table_frames=(DOORKEY_FRAMES // 2,))
 
 
+def _standardized(name: str, what: str, label: str, **values: str) -> Method:
+    """Return a bonus with log(1 + ε) and of scale 1, and whose values it looks at where these are not the critic's."""
+    bonus, _, _ = name.rpartition("-")
+    settings = {**_STANDARDIZED, **values}
+    return Method(name, bonus, f"{what} with log(1 + ε), standardized", settings=settings, label=label)
+
+
 _PRIMARY = tuple(
     claim
     for how, with_value, without in (
@@ -88,33 +95,16 @@ STUDY = Study(
         ),
         replace(MATCHED, explanation="VCSE without value"),
         Method("se-matched-centered", "se-matched", "VCSE without value, less its mean", settings=_CENTERED),
-        Method(
-            "vcse-standardized",
-            "vcse",
-            "VCSE with log(1 + ε), standardized",
-            settings=_STANDARDIZED,
-            label="VCSE, standardized",
+        _standardized("vcse-standardized", "VCSE", "VCSE, standardized"),
+        _standardized("se-matched-standardized", "VCSE without value,", "VCSE without value, standardized"),
+        _standardized(
+            "vcse-permuted", "VCSE with the values of other states,", "VCSE, values of other states", values="permuted"
         ),
-        Method(
-            "se-matched-standardized",
-            "se-matched",
-            "VCSE without value, with log(1 + ε), standardized",
-            settings=_STANDARDIZED,
-            label="VCSE without value, standardized",
-        ),
-        Method(
-            "vcse-permuted",
-            "vcse",
-            "VCSE with the values of other states, with log(1 + ε), standardized",
-            settings={**_STANDARDIZED, "values": "permuted"},
-            label="VCSE, values of other states",
-        ),
-        Method(
+        _standardized(
             "vcse-frozen",
-            "vcse",
-            "VCSE with the values of a critic that is never trained, with log(1 + ε), standardized",
-            settings={**_STANDARDIZED, "values": "frozen"},
-            label="VCSE, critic never trained",
+            "VCSE with the values of a critic that is never trained,",
+            "VCSE, critic never trained",
+            values="frozen",
         ),
     ),
     seeds=SEEDS,
