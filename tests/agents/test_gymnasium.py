@@ -190,7 +190,7 @@ def test_sac_has_the_usual_sizes_here_and_those_of_the_release_elsewhere():
     [
         ({"visits_every_frames": 100}, "visits_every_frames needs the agent's position on a map, which gymnasium/"),
         ({"bonus_features": "position"}, "bonus_features position needs the agent's position on a map"),
-        ({"backend": "minigrid"}, "backend minigrid does not step gymnasium/.*, which Gymnasium makes: leave it out"),
+        ({"backend": "minigrid"}, "backend minigrid does not step gymnasium/.*: leave it out"),
         ({"agent": "sac"}, "agent sac does not train on gymnasium/.*, which is for a2c"),
     ],
 )

@@ -321,7 +321,7 @@ def test_any_other_difference_is_refused_by_name(finished, capsys, change, named
         ),
         (
             ["--task", "minigrid-table/SimpleCrossingS9N1", "--backend", "minigrid"],
-            "--backend minigrid does not step minigrid-table/SimpleCrossingS9N1, which is a table: leave it out",
+            "--backend minigrid does not step minigrid-table/SimpleCrossingS9N1: leave it out",
         ),
         (["--frames", "0"], "--frames"),
         (["--frames", "-5"], "--frames must be at least 1, got -5"),

@@ -23,7 +23,6 @@ from vcse.envs.minigrid.crossing import MAPS
 from vcse.envs.minigrid.reference import ReferenceMiniGrid
 from vcse.envs.moments import Moment
 from vcse.envs.mujoco.dmc import DMCStates
-from vcse.envs.mujoco.recording import FilmedStep, Sight
 from vcse.envs.tasks import task_spec
 from vcse.play.imagination import Imagination
 from vcse.play.shipped import find_policies
@@ -139,21 +138,24 @@ class NineSteps:
 
     action_size = 1
 
-    def __init__(self, task, *, rendering, goal_marker, image_size, action_repeat):
-        assert (image_size, action_repeat) == (84, 2)
-        self.action_repeat, self.has_success, self.episodes = action_repeat, task.startswith("metaworld"), 0
+    def __init__(self, task, making):
+        assert (making.image_size, making.action_repeat) == (84, 2)
+        self.action_repeat, self.has_success, self.episodes = making.action_repeat, task.startswith("metaworld"), 0
 
     def begin(self, seed):
         self.episodes, self.steps = self.episodes + 1, 0
-        return self.sight()
+        return self.seen()
 
     def step(self, action):
         self.steps += 1
         success = self.has_success and self.episodes == 1 and self.steps == 4
-        return FilmedStep(self.sight(), 0.5, False, self.steps == 9, success)
+        return self.seen(), 0.5, False, self.steps == 9, success
 
-    def sight(self):
-        return Sight(np.full((3, 84, 84), self.steps, dtype=np.uint8), np.full((8, 8, 3), self.steps, dtype=np.uint8))
+    def seen(self):
+        return np.full((3, 84, 84), self.steps, dtype=np.uint8)
+
+    def image(self):
+        return np.full((8, 8, 3), self.steps, dtype=np.uint8)
 
     def close(self):
         pass

@@ -1,6 +1,7 @@
 import pytest
 
-from vcse.envs.tasks import check_task, families, known_tasks, marker_of
+from vcse.envs.interface import Making
+from vcse.envs.tasks import check_task, families, known_tasks, make_environments, marker_of
 
 
 @pytest.mark.parametrize("family", [each for each in families() if each != "metaworld"])
@@ -44,3 +45,15 @@ def test_a_goal_is_hidden_where_there_is_one():
     assert marker_of("metaworld/door-open", False) is False
     with pytest.raises(ValueError, match=r"goal_marker is for metaworld/\.\.\., .* not for dmc-pixels/hopper_stand"):
         marker_of("dmc-pixels/hopper_stand", False)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ([], "at least one environment is needed, got no tasks"),
+        (["dmc/hopper_stand", "minigrid/LavaGapS7"], "of one family, got dmc/hopper_stand and minigrid/LavaGapS7"),
+    ],
+)
+def test_environments_that_cannot_be_made_together_are_refused(tasks, message):
+    with pytest.raises(ValueError, match=message):
+        make_environments(tasks, Making())

@@ -145,6 +145,44 @@ def test_the_critic_s_gradient_reaches_nothing_else():
     assert same(before, copy_of(actor))
 
 
+@pytest.mark.parametrize("column", [False, True])
+def test_discrete_actions_have_a_critic_of_as_many_outputs(column, without_type_checks):
+    observations, _, rewards, next_observations, terminated = batch()
+    actions = torch.arange(32) % 3
+    given = [each[:, None] if column else each for each in (actions, rewards, terminated)]
+    part = ReplayBonus(lambda each: each[:, :3].argmax(-1), (STATES,), actions=3, bonus=Recording())
+    q_values = part.target_critic.layers(observations).detach()
+    assert part(observations, *given[:2], next_observations, given[2]).shape == given[1].shape
+    assert part.critic.layers[-1].out_features == 3
+    assert torch.equal(part.bonus.given["actions"], actions)
+    likeliest = q_values[torch.arange(32), observations[:, :3].argmax(-1)]
+    torch.testing.assert_close(part.bonus.given["values"], likeliest)
+
+
+@pytest.mark.parametrize(
+    ("choices", "actions", "message"),
+    [
+        (
+            {"action_size": 2},
+            torch.arange(32) % 2,
+            r"vectors of 2 numbers, got torch.int64 of shape \(\) each; for discrete",
+        ),
+        (
+            {"action_size": 1},
+            torch.arange(32) % 2,
+            r"vectors of 1 numbers, got torch.int64 of shape \(\) each; for discrete",
+        ),
+        ({"action_size": 3}, torch.rand(32, 2), r"vectors of 3 numbers, got torch.float32 of shape \(2,\) each"),
+        ({"actions": 3}, torch.eye(3)[torch.arange(32) % 3], r"the number of one action each, got shape \(3,\) each"),
+    ],
+)
+def test_actions_that_do_not_fit_the_critic_are_refused(choices, actions, message, without_type_checks):
+    observations, _, rewards, next_observations, terminated = batch()
+    part = ReplayBonus(lambda each: actions.repeat(2, *[1] * (actions.ndim - 1)), (STATES,), **choices)
+    with pytest.raises(ValueError, match=f"^actions must be {message}"):
+        part(observations, actions, rewards, next_observations, terminated)
+
+
 @pytest.mark.parametrize("kind", [RandomNetworkDistillation, ValueConditionalStateEntropy])
 def test_computing_alone_changes_nothing(kind):
     scaling = RewardScaling("standardized", statistics="running")
@@ -305,6 +343,7 @@ def test_too_few_states_are_refused_with_the_numbers_and_change_nothing():
         ({"beta": float("inf")}, "beta must be finite and not negative, got inf"),
         ({"shape": None}, "pass a critic, or shape and action_size"),
         ({"action_size": None}, "pass a critic, or shape and action_size"),
+        ({"actions": 2}, "pass a critic, or shape and action_size, or shape and actions if they are discrete"),
         ({"shape": None, "critic": nn.Linear(4, 1)}, "pass an encoder, or the shape of an observation"),
     ],
 )

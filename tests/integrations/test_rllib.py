@@ -319,7 +319,7 @@ REFUSED = {
     ),
     "few states": (
         {"bonus": None, "k": 24},
-        "k=24 needs a train batch of more than 24 states, got train_batch_size_per_learner=24$",
+        "k=24 needs more than 24 states, but a train batch has 24: .* increase train_batch_size_per_learner$",
     ),
     "no options": (
         {"change": lambda config: config.learners(learner_config_dict={"bonus": 0.1})},

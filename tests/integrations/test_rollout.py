@@ -21,7 +21,6 @@ from vcse.bonuses import (
     ValueConditionalStateEntropy,
 )
 from vcse.integrations import RolloutBonus, StateFeatures, ValueNetwork
-from vcse.integrations.rollout import episode_starts
 
 DISCOUNT, GAE_LAMBDA = 0.9, 0.8
 
@@ -186,8 +185,8 @@ def test_each_environment_s_states_stay_in_order():
 def test_what_follows_a_row_that_is_not_real_begins_an_episode():
     ended = torch.tensor([[0, 1, 0, 0, 0]], dtype=torch.bool).T
     valid = torch.tensor([[1, 1, 0, 1, 1]], dtype=torch.bool).T  # the third is an automatic reset
-    assert episode_starts(ended, None).flatten().tolist() == [True, False, True, False, False]
-    assert episode_starts(ended, valid).flatten().tolist()[3:] == [True, False]
+    assert make()._episode_starts(ended, None).flatten().tolist() == [True, False, True, False, False]
+    assert make()._episode_starts(ended | ~valid, None).flatten().tolist()[3:] == [True, False]
 
 
 def test_it_pays_what_the_bonus_says_of_features_and_extrinsic_values():

@@ -38,7 +38,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 from vcse.bonuses import NoBonus, ValueConditionalStateEntropy
 from vcse.integrations import RandomEncoder
 from vcse.integrations.sb3 import BonusCallback, ValueConditionalBonus
-from vcse.integrations.sb3_spaces import preprocessed_shape
+from vcse.integrations.sb3_spaces import SUPPORTED
+from vcse.integrations.spaces import observation_shape
 
 of_every_agent = pytest.mark.parametrize("kind", AGENTS)
 # The CrossQ of sb3-contrib takes vectors alone.
@@ -244,9 +245,9 @@ def test_a_space_that_is_not_supported_is_named():
     with pytest.raises(
         ValueError, match=r"^the observation space is Text, which is not supported; supported are Box, Discrete, "
     ):
-        preprocessed_shape(spaces.Text(5))
+        observation_shape(spaces.Text(5), *SUPPORTED)
     with pytest.raises(ValueError, match=r"^the observation space 'mission' is Text, .*, and Dict of these$"):
-        preprocessed_shape(spaces.Dict({"mission": spaces.Text(5)}))
+        observation_shape(spaces.Dict({"mission": spaces.Text(5)}), *SUPPORTED)
 
 
 def several(kind):

@@ -306,11 +306,11 @@ REFUSED = {
     "twice": (lambda: make("ppo", 1.0), "this PPO already has a bonus: attach only one"),
     "space": (
         lambda: make("ppo", space=spaces.Discrete(5)),
-        "the observation space is Discrete; supported are Box, and Dict of Box",
+        "the observation space is Discrete, which is not supported; supported are Box, and Dict of these",
     ),
     "space in a dictionary": (
         lambda: make("ppo", space=spaces.Dict({"cell": spaces.Discrete(5)})),
-        "the observation space 'cell' is Discrete; supported are Box, and Dict of Box",
+        "the observation space 'cell' is Discrete, which is not supported; supported are Box, and Dict of these",
     ),
 }
 

@@ -44,15 +44,10 @@ class Lending:
     def __init__(self):
         self.free, self.lent = {}, []
 
-    def __call__(self, tasks, *, rendering, device, goal_marker, processes, spins, image_size, action_repeat):
-        assert (image_size, action_repeat) == (IMAGE_SHAPE[-1], ACTION_REPEAT)
-        key = (tuple(tasks), rendering, goal_marker, device, processes, spins)
-        free = self.free.setdefault(key, [])
-        environments = (
-            free.pop()
-            if free
-            else ShortPixels(tasks, rendering=rendering, goal_marker=goal_marker, device=device, spins=spins)
-        )
+    def __call__(self, tasks, making):
+        assert (making.image_size, making.action_repeat) == (IMAGE_SHAPE[-1], ACTION_REPEAT)
+        free = self.free.setdefault((tuple(tasks), making), [])
+        environments = free.pop() if free else ShortPixels(tasks, dataclasses.replace(making, threads=1))
         really_close = environments.close if "close" not in vars(environments) else environments.really_close
 
         def give_back():

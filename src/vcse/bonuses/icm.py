@@ -117,20 +117,16 @@ class IntrinsicCuriosity(FeatureBonus):
 
     def learn(self, batch: BonusBatch) -> dict[str, Float[Tensor, "*learners"]]:
         """Update all three networks on transitions."""
-        numbers = self.networks.fit(self._loss, *self._rows(batch.features, batch.actions, batch.next_features))
-        return {
-            name: number.view(self.learner_shape)
-            for name, number in zip(("forward_loss", "inverse_loss"), numbers.unbind(-1), strict=True)
-        }
+        losses = self.networks.fit(self._loss, *self._rows(batch.features, batch.actions, batch.next_features))
+        forward, inverse = losses.view(*self.learner_shape, 2).unbind(-1)
+        return {"forward_loss": forward, "inverse_loss": inverse}
 
     def _rows(
         self, features: Tensor, actions: Tensor | None, next_features: Tensor | None
     ) -> tuple[Float[Tensor, "l n d"], Float[Tensor, "l n a"], Float[Tensor, "l n d"]]:
         """Return transitions with a learner axis, and discrete actions as a 1 at their place."""
-        now, later = (
-            self.checked("features", features, features),
-            self.checked("next_features", next_features, features),
-        )
+        now = self.checked("features", features, features)
+        later = self.checked("next_features", next_features, features)
         if actions is None:
             raise ValueError(f"actions is needed by {type(self).__name__}")
         expected = features.shape[:-1] if self.is_discrete else (*features.shape[:-1], self.action_size)

@@ -1,5 +1,6 @@
 """What a reading says beyond the formula: how the bonus is normalised, where it looks, how values are scaled."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +15,7 @@ from vcse.bonuses.normalizers import (
     ValueNormalizer,
 )
 from vcse.estimators.checks import check_instance
-from vcse.estimators.readings import ConditionalReading, StateEntropyReading
+from vcse.estimators.readings import ConditionalReading
 
 NormalizerName = Literal["none", "batch-std", "running-std", "running-mean", "released-std", "released-mean"]
 
@@ -23,7 +24,7 @@ NormalizerName = Literal["none", "batch-std", "running-std", "running-mean", "re
 class StateEntropyUse:
     """How a reading uses the state entropy reward."""
 
-    normalizer: NormalizerName | None  # None: the reading does not say
+    normalizer: NormalizerName | None  # None: the reading is custom and does not say
     normalizes_before_log: bool = False  # log(1 + D/scale) instead of log(1 + D)/scale
     memory_capacity: int | None = None  # neighbours come from that many past features, the batch among them
 
@@ -40,6 +41,15 @@ STATE_ENTROPY_USES = {
     "re3": StateEntropyUse("released-std", normalizes_before_log=True, memory_capacity=10_000),
 }
 
+NORMALIZERS: dict[NormalizerName, Callable[[int | None], Normalizer]] = {
+    "none": lambda learners: NoNormalizer(),
+    "batch-std": lambda learners: BatchStd(),
+    "running-std": lambda learners: RunningStd(learners=learners),
+    "running-mean": lambda learners: RunningMean(learners=learners),
+    "released-std": lambda learners: ReleasedRunning("std", learners=learners),
+    "released-mean": lambda learners: ReleasedRunning("mean", learners=learners),
+}
+
 # The epsilon that is added to the value's variance.
 VALUE_EPSILON = {
     "paper": 0.0,
@@ -51,31 +61,14 @@ VALUE_EPSILON = {
 }
 
 
-def state_entropy_use(reading: str | StateEntropyReading) -> StateEntropyUse:
-    """Return how a reading uses its reward; one's own reading says nothing about that."""
-    return STATE_ENTROPY_USES[reading] if isinstance(reading, str) else StateEntropyUse(normalizer=None)
-
-
 def make_normalizer(name: NormalizerName | None, *, learners: int | None) -> Normalizer:
     """Build the normaliser that a reading names."""
-    match name:
-        case None:
-            raise ValueError(
-                "a StateEntropyReading does not say what the reward is divided by: "
-                f"pass normalizer, such as RunningStd(learners={learners}) or NoNormalizer()"
-            )
-        case "none":
-            return NoNormalizer()
-        case "batch-std":
-            return BatchStd()
-        case "running-std":
-            return RunningStd(learners=learners)
-        case "running-mean":
-            return RunningMean(learners=learners)
-        case "released-std":
-            return ReleasedRunning("std", learners=learners)
-        case "released-mean":
-            return ReleasedRunning("mean", learners=learners)
+    if name is None:
+        raise ValueError(
+            "a StateEntropyReading does not say what the reward is divided by: "
+            f"pass normalizer, such as RunningStd(learners={learners}) or NoNormalizer()"
+        )
+    return NORMALIZERS[name](learners)
 
 
 def chosen_value_normalizer(

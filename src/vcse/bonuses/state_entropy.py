@@ -7,7 +7,7 @@ from torch import Tensor
 from vcse.bonuses.base import BonusOutput, EntropyBonus
 from vcse.bonuses.memory import FeatureMemory
 from vcse.bonuses.normalizers import NoNormalizer, Normalizer
-from vcse.bonuses.readings import make_normalizer, state_entropy_use
+from vcse.bonuses.readings import STATE_ENTROPY_USES, StateEntropyUse, make_normalizer
 from vcse.bonuses.scaling import RewardScaling, ScalingName
 from vcse.estimators.checks import check_booleans, check_instance, check_k, checks_run
 from vcse.estimators.entropy import log_of_distance, state_entropy_terms
@@ -17,7 +17,6 @@ from vcse.estimators.readings import (
     StateEntropyReading,
     conditional_reading,
     state_entropy_reading,
-    with_overrides,
 )
 
 
@@ -62,7 +61,7 @@ class StateEntropy(EntropyBonus[StateEntropyReading]):
         super().__init__(
             state_entropy_reading(reading), k=k, learners=learners, scaling=scaling, check_finite=check_finite
         )
-        use = state_entropy_use(reading)
+        use = STATE_ENTROPY_USES[reading] if isinstance(reading, str) else StateEntropyUse(normalizer=None)
         if normalizes_before_log is None:
             normalizes_before_log = use.normalizes_before_log
         check_booleans(normalizes_before_log=normalizes_before_log)
@@ -168,7 +167,7 @@ class MatchedStateEntropy(EntropyBonus[ConditionalReading]):
         scaling: ScalingName | RewardScaling = "raw",
         check_finite: bool = True,
     ) -> None:
-        rule = with_overrides(conditional_reading(reading), log_offset=log_offset)
+        rule = conditional_reading(reading, log_offset=log_offset)
         super().__init__(rule, k=k, learners=learners, scaling=scaling, check_finite=check_finite)
 
     def compute(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:

@@ -18,7 +18,7 @@ from vcse.estimators.checks import (
     wrong_shape,
 )
 from vcse.estimators.conditional import value_conditional_terms
-from vcse.estimators.readings import ConditionalReading, RadiusOfCount, conditional_reading, with_overrides
+from vcse.estimators.readings import ConditionalReading, RadiusOfCount, conditional_reading
 
 # What `recommended` says: a duplicate earns log(0 + 1) = 0 instead of log(1e-5), and ending an episode earns nothing.
 RECOMMENDED: dict[str, Any] = {"k": 12, "reading": "clean", "log_offset": 1.0, "scaling": "standardized"}
@@ -100,12 +100,8 @@ class ValueConditionalStateEntropy(_ConditionalStateEntropy):
         scaling: ScalingName | RewardScaling = "raw",
         check_finite: bool = True,
     ) -> None:
-        rule = with_overrides(
-            conditional_reading(reading),
-            nv_radius=nv_radius,
-            self_in_k=self_in_k,
-            self_in_nv=self_in_nv,
-            log_offset=log_offset,
+        rule = conditional_reading(
+            reading, nv_radius=nv_radius, self_in_k=self_in_k, self_in_nv=self_in_nv, log_offset=log_offset
         )
         super().__init__(rule, k=k, learners=learners, scaling=scaling, check_finite=check_finite)
         self.value_normalizer = chosen_value_normalizer(value_normalizer, reading, argument="value_normalizer")
@@ -176,12 +172,8 @@ class RewardConditionalStateEntropy(_ConditionalStateEntropy):
         scaling: ScalingName | RewardScaling = "raw",
         check_finite: bool = True,
     ) -> None:
-        rule = with_overrides(
-            conditional_reading(reading),
-            nv_radius=nv_radius,
-            self_in_k=self_in_k,
-            self_in_nv=self_in_nv,
-            log_offset=log_offset,
+        rule = conditional_reading(
+            reading, nv_radius=nv_radius, self_in_k=self_in_k, self_in_nv=self_in_nv, log_offset=log_offset
         )
         super().__init__(rule, k=k, learners=learners, scaling=scaling, check_finite=check_finite)
         self.reward_normalizer = chosen_value_normalizer(reward_normalizer, reading, argument="reward_normalizer")

@@ -170,6 +170,7 @@ def _image_of(task: str, packages: list[str]) -> Finding:
     """Draw one image, on the GPU where there is one, in a process of its own."""
     import torch
 
+    from vcse.envs.interface import Making
     from vcse.envs.mujoco.pixels import Pixels
     from vcse.envs.mujoco.rendering import missing_library
 
@@ -180,7 +181,7 @@ def _image_of(task: str, packages: list[str]) -> Finding:
     if missing is not None:
         return Finding(what, "missing", missing.reason, missing.install)
     try:
-        with closing(Pixels([task], rendering="light", device=device)) as environments:
+        with closing(Pixels([task], Making(rendering="light", device=device))) as environments:
             [image] = environments.reset([0])
     except Exception as error:  # whatever it is, the diagnosis goes on and names it
         chosen = [variable for variable in ("MUJOCO_GL", "MUJOCO_EGL_DEVICE_ID") if os.environ.get(variable)]

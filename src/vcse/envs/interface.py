@@ -119,6 +119,13 @@ class Making:
     spins: bool = False  # wait without sleeping, which takes a core for each process
 
 
+def one_task(tasks: Sequence[str]) -> str:
+    """Return the task that all environments have; refuse several."""
+    if len(set(tasks)) > 1:
+        raise ValueError(f"environments must be of one task, got {', '.join(sorted(set(tasks)))}")
+    return tasks[0]
+
+
 @dataclass(frozen=True)
 class Family:
     """Tasks that are made alike. Registered by `vcse.register_family`, its tasks are written name/task."""
@@ -132,7 +139,8 @@ class Family:
     check: Callable[[str], object] | None = None  # refuses a name that is none; None: all but `tasks` are
     record: Callable[..., Iterator[Moment]] | None = None  # plays and renders episodes; None: no films
     resets_itself: bool = False  # environments begin new episodes by themselves
-    backend: Callable[[str, str], str] = lambda name, asked: ""  # what simulates a task, by its name and what is asked
+    # What simulates its tasks; where there is a choice, a function of a task's name and of what is asked.
+    backend: str | Callable[[str, str], str] = ""
     has_goal_marker: bool = False
     has_discrete_actions: bool | None = None  # of all its tasks; None: they differ, or it follows from what it shows
     listed: str = ""  # what a listing says in the place of names that are too many

@@ -11,7 +11,7 @@ import select
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from ctypes import c_char
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -39,10 +39,6 @@ _SPIN_SECONDS = 0.05  # after which those sleep too that wait without sleeping
 class Environment(Protocol):
     """One environment, as a batch plays it."""
 
-    @property
-    def constants(self) -> Mapping[str, Any]:
-        """Columns of the table that are known once the environment is built."""
-
     def begin(self, seed: int) -> Any:
         """Begin an episode, and return what is seen."""
 
@@ -65,7 +61,6 @@ class Batch:
         action_size: Of every environment.
         seen: The column of what is seen, as NumPy writes a field of a row.
         has_success: Tasks say themselves whether the goal is reached; None: that shows as they are played.
-        constants: Columns that environments fill in once.
         processes: That simulate. With 1 it is this one, unless always_workers; with more, each is a new one.
         always_workers: Simulate in a new process also where it is the only one.
         spins: Wait for each other without sleeping, for a while. A process that sleeps wakes up late, on a core that
@@ -80,7 +75,6 @@ class Batch:
         action_size: int,
         seen: tuple[Any, ...],
         has_success: bool | None = False,
-        constants: Sequence[tuple[Any, ...]] = (),
         processes: int,
         always_workers: bool = False,
         spins: bool = False,
@@ -94,7 +88,7 @@ class Batch:
         self._needs_reset: Bool[np.ndarray, " n"] = np.ones(self.count, dtype=np.bool_)
         self._has_begun: Bool[np.ndarray, " n"] = np.zeros(self.count, dtype=np.bool_)
         self._is_closed = self._is_stepping = False
-        fields = [("action", np.float64, (action_size,)), ("seed", np.int64), seen, *_ENDS, *constants]
+        fields = [("action", np.float64, (action_size,)), ("seed", np.int64), seen, *_ENDS]
         plan = _Plan(self._names, build, self._outcome, np.dtype(fields, align=True))
         self._simulators: _InThisProcess | _InWorkers
         if processes == 1 and not always_workers:
@@ -219,12 +213,10 @@ class _InThisProcess:
         with contextlib.ExitStack() as built:  # those before one that fails are closed
             for place in places:
                 try:
-                    environment = self._environments[place] = plan.build(plan.names[place])
-                    built.callback(environment.close)
-                    for column, constant in environment.constants.items():
-                        self._columns[column][place] = constant
+                    environment = plan.build(plan.names[place])
                 except Exception as error:
                     raise plan.failure(place, error) from error
+                self._environments[place] = built.enter_context(contextlib.closing(environment))
             self.close = built.pop_all().close  # of every environment
         self._ordered = b""
 

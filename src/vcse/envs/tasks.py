@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from vcse.envs import fork, gymnasium, minigrid, mujoco
 from vcse.envs.interface import Environments, Family, Making, ObservationKind, TaskSpec
 from vcse.envs.minigrid.names import ID_PREFIX
-from vcse.nearest import nearest
+from vcse.nearest import check_known
 from vcse.plugins import OF_YOUR_OWN, load_plugins
 
 __all__ = [
@@ -56,9 +56,8 @@ def family_of(task: str) -> Family:
     found = _FAMILIES[family]
     if found.check is not None:
         found.check(name)
-    elif name not in found.tasks():
-        likest = ", ".join(f"{family}/{each}" for each in nearest(name, found.tasks()))
-        raise ValueError(f"task {task!r} does not exist; nearest are {likest} (vcse tasks lists all)")
+    else:
+        check_known(family, name, found.tasks())
     return found
 
 
@@ -112,7 +111,12 @@ def is_rendered(task: str) -> bool:
 
 def backend_of(task: str, asked: str = "auto") -> str:
     """Return what simulates a task; a choice that cannot be served is refused."""
-    return family_of(task).backend(task.partition("/")[2], asked)
+    backend = family_of(task).backend
+    if not isinstance(backend, str):
+        return backend(task.partition("/")[2], asked)
+    if asked not in ("auto", backend):
+        raise ValueError(f"backend {asked} does not step {task}: leave it out")
+    return backend
 
 
 def marker_of(task: str, asked: bool | None = None) -> bool | None:

@@ -20,8 +20,9 @@ from torch import Tensor
 from vcse.estimators.checks import check_above_zero, check_nv_radius, check_pays, checks_run
 from vcse.estimators.entropy import MORE_NEIGHBORS, digamma, log_of_distance, log_unit_ball
 from vcse.estimators.neighbors.search import JointNeighbors, count_within, joint_neighbors, values_as_points
-from vcse.estimators.readings import ConditionalReading, RadiusOfCount, conditional_reading, with_overrides
+from vcse.estimators.readings import ConditionalReading, RadiusOfCount, conditional_reading
 
+JOINT_DISTANCES = "joint distances to the k-th neighbour"  # in errors
 Values = Float[Tensor, "..."]  # [*batch, n], or [*batch, n, v] for vectors
 
 
@@ -150,12 +151,8 @@ def value_conditional_terms(
     value_count = count_within(values, count_radius, count_self=rule.self_in_nv)
     d_s = features.shape[-1]
     count_term = _digamma_count(value_count, count_radius) / d_s
-    log_epsilon = log_of_distance(
-        neighbors.radius,
-        rule,
-        check=checks_run(check_finite, features),
-        which="joint distances to the k-th neighbour",
-    )
+    check = checks_run(check_finite, features)
+    log_epsilon = log_of_distance(neighbors.radius, rule, check=check, which=JOINT_DISTANCES)
     reward = count_term + log_epsilon  # Eq. (8): ψ(n_v + 1)/d_s + log ε
     return ConditionalTerms(reward, neighbors.radius, neighbors.value_distance, value_count)
 
@@ -200,13 +197,8 @@ def value_conditional_reward(
         >>> value_conditional_reward(features, values, k=1)
         tensor([0.1159, 0.1159, 1.5022])
     """
-    rule = with_overrides(
-        conditional_reading(reading),
-        nv_radius=nv_radius,
-        self_in_k=self_in_k,
-        self_in_nv=self_in_nv,
-        doubled=doubled,
-        log_offset=log_offset,
+    rule = conditional_reading(
+        reading, nv_radius=nv_radius, self_in_k=self_in_k, self_in_nv=self_in_nv, doubled=doubled, log_offset=log_offset
     )
     return value_conditional_terms(features, values, k=k, reading=rule, check_finite=check_finite).reward
 
@@ -221,8 +213,7 @@ def _digamma_count(value_count: Int[Tensor, "*batch n"], like: Float[Tensor, "*b
 
 
 def _check_joint_radius(radius: Tensor) -> None:
-    which = "joint distances to the k-th neighbour"
-    check_above_zero("features and values", radius, which=which, remedy=MORE_NEIGHBORS)
+    check_above_zero("features and values", radius, which=JOINT_DISTANCES, remedy=MORE_NEIGHBORS)
 
 
 def _check_value_distance(value_distance: Tensor, *, remedy: str) -> None:

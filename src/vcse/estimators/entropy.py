@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vcse.estimators.checks import check_above_zero, check_pays, checks_run, is_finite
 from vcse.estimators.neighbors.search import kth_neighbor_distance
-from vcse.estimators.readings import ConditionalReading, StateEntropyReading, state_entropy_reading, with_overrides
+from vcse.estimators.readings import ConditionalReading, StateEntropyReading, state_entropy_reading
 
 # What helps where duplicates make an entropy minus infinity: of m equal points, each has m − 1 others at distance 0.
 MORE_NEIGHBORS = "take a k of at least the number of points that are equal, or leave duplicates out"
@@ -129,20 +129,9 @@ def state_entropy_reward(
         >>> state_entropy_reward(torch.tensor([[0.0], [1.0], [3.0]]), k=1)  # log(2 * distance + 1)
         tensor([1.0986, 1.0986, 1.6094])
     """
-    rule = with_overrides(
-        state_entropy_reading(reading),
-        self_in_k=self_in_k,
-        average=average,
-        doubled=doubled,
-        log_offset=log_offset,
-    )
+    rule = state_entropy_reading(reading, self_in_k=self_in_k, average=average, doubled=doubled, log_offset=log_offset)
     return state_entropy_terms(
-        features,
-        k=k,
-        reading=rule,
-        pool=pool,
-        pool_holds_features=pool_holds_features,
-        check_finite=check_finite,
+        features, k=k, reading=rule, pool=pool, pool_holds_features=pool_holds_features, check_finite=check_finite
     ).reward
 
 

@@ -72,25 +72,26 @@ CONDITIONAL_READINGS = {
 }
 
 
-def state_entropy_reading(reading: str | StateEntropyReading) -> StateEntropyReading:
-    """Return the reading of the state entropy reward of a name; a custom reading is returned as it is."""
-    return _looked_up(reading, STATE_ENTROPY_READINGS, StateEntropyReading)
+def state_entropy_reading(reading: str | StateEntropyReading, **deviations: Any) -> StateEntropyReading:
+    """Return the reading of the state entropy reward of a name, or a custom one.
+
+    Args:
+        reading: The name, or the custom reading.
+        deviations: Details that replace those of the reading; None leaves one as it is.
+    """
+    return _looked_up(reading, STATE_ENTROPY_READINGS, StateEntropyReading, deviations)
 
 
-def conditional_reading(reading: str | ConditionalReading) -> ConditionalReading:
-    """Return the reading of the value-conditional reward of a name; a custom reading is returned as it is."""
-    return _looked_up(reading, CONDITIONAL_READINGS, ConditionalReading)
+def conditional_reading(reading: str | ConditionalReading, **deviations: Any) -> ConditionalReading:
+    """Return the reading of the value-conditional reward of a name, or a custom one; see `state_entropy_reading`."""
+    return _looked_up(reading, CONDITIONAL_READINGS, ConditionalReading, deviations)
 
 
-def with_overrides(rule: Reading, **overrides: Any) -> Reading:
-    """Replace the details of a reading that are given."""
-    given = {name: value for name, value in overrides.items() if value is not None}
-    return replace(rule, **given) if given else rule
-
-
-def _looked_up(reading: str | Reading, table: dict[str, Reading], kind: type[Reading]) -> Reading:
-    if isinstance(reading, kind):
-        return reading
-    if not isinstance(reading, str) or reading not in table:
+def _looked_up(
+    reading: str | Reading, table: dict[str, Reading], kind: type[Reading], deviations: dict[str, Any]
+) -> Reading:
+    rule = table.get(reading) if isinstance(reading, str) else reading
+    if not isinstance(rule, kind):
         raise ValueError(f"reading must be one of {', '.join(table)}, or a {kind.__name__}, got {reading!r}")
-    return table[reading]
+    given = {name: value for name, value in deviations.items() if value is not None}
+    return replace(rule, **given) if given else rule

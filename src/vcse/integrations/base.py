@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,11 +29,11 @@ class BonusPart(nn.Module):
     `state_dict` holds all of it. The global random number generator is never used.
     """
 
+    provides: ClassVar[frozenset[str]]  # what a bonus may need beside the features
     check_every: ClassVar[int] = 1  # calls between two checks of the bonus by the monitor
 
     def __init__(
         self,
-        provides: frozenset[str],
         critic: nn.Module,
         shape: Shape | None,
         *,
@@ -44,17 +45,16 @@ class BonusPart(nn.Module):
     ) -> None:
         super().__init__()
         check_beta(beta)
-        check_bonus(bonus)
         if encoder is None:
             if shape is None:
                 raise ValueError("pass an encoder, or the shape of an observation")
             encoder = encoder_for(shape, seed=seed)
-        self.bonus = recommended_bonus(None) if bonus is None else bonus
+        self.bonus = chosen_bonus(bonus)
         if self.bonus.learner_shape:
             raise ValueError(f"the bonus must be made with learners=None, got learners={self.bonus.learner_shape[0]}")
         self.needs = needed_by(self.bonus)
-        check_served(type(self.bonus).__name__, self.needs, type(self).__name__, provides)
-        if "episode_starts" not in provides:
+        check_served(type(self.bonus).__name__, self.needs, type(self).__name__, self.provides)
+        if "episode_starts" not in self.provides:
             check_order(self.bonus, None)
         self.encoder, self.critic, self._beta = encoder, critic, beta
         trainable = [each for each in critic.parameters() if each.requires_grad]
@@ -176,17 +176,17 @@ def check_beta(beta: float) -> None:
         raise ValueError(f"beta must be finite and not negative, got {beta}")
 
 
-def check_bonus(bonus: Any) -> None:
-    """Raise ValueError for anything but a bonus or None."""
+def chosen_bonus(bonus: Any, k: int | None = None) -> Bonus:
+    """Return the given bonus, or the recommended one if it is None, with another k if one is given."""
+    if bonus is None:
+        return ValueConditionalStateEntropy.recommended(**({} if k is None else {"k": k}))
     if isinstance(bonus, type):
         raise ValueError(f"bonus must be an instance, got the class {bonus.__name__}: pass {bonus.__name__}(...)")
-    if bonus is not None and not isinstance(bonus, Bonus):
+    if not isinstance(bonus, Bonus):
         raise ValueError(f"bonus must be a Bonus, got {bonus!r}")
-
-
-def recommended_bonus(k: int | None) -> Bonus:
-    """Return the recommended bonus, with another k if one is given."""
-    return ValueConditionalStateEntropy.recommended(**({} if k is None else {"k": k}))
+    if k is not None:
+        raise ValueError(f"pass k or bonus, not both: got k={k} and {type(bonus).__name__}")
+    return bonus
 
 
 def check_enough_states(bonus: Bonus, states: int, given: str, *, size: str) -> None:
@@ -208,11 +208,16 @@ def detached(tensor: Tensor) -> Tensor:
     return tensor.detach().clone() if tensor.is_inference() else tensor.detach()
 
 
-def apply(function: Callable[[Tensor], Any], observations: Observations) -> Any:
-    """Apply a function to observations, or to each tensor of a dictionary of observations."""
-    if isinstance(observations, Mapping):
-        return {name: function(each) for name, each in observations.items()}
-    return function(observations)
+def apply(function: Callable[..., Any], *observations: Any) -> Any:
+    """Apply a function to observations, or, where they are dictionaries, to those of each name."""
+    if isinstance(observations[0], Mapping):
+        return {name: function(*(each[name] for each in observations)) for name in observations[0]}
+    return function(*observations)
+
+
+def rows_of(observations: Observations, rows: Any) -> Any:
+    """Return some rows of observations."""
+    return apply(lambda each: each[rows], observations)
 
 
 def in_chunks(network: Callable[[Observations], Tensor], observations: Observations) -> Tensor:
@@ -221,12 +226,10 @@ def in_chunks(network: Callable[[Observations], Tensor], observations: Observati
     The chunks are equal but for one row: in one of very few rows a matrix product may round differently, and equal
     observations would no longer have equal features.
     """
-    count = len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)
-    sections = max(1, math.ceil(count / CHUNK_SIZE))
-    chunks = apply(lambda each: torch.tensor_split(each, sections), observations)
-    if isinstance(chunks, Mapping):
-        chunks = [dict(zip(chunks, each, strict=True)) for each in zip(*chunks.values(), strict=True)]
-    return torch.cat([network(each) for each in chunks])
+    size = len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)
+    chunks = max(1, math.ceil(size / CHUNK_SIZE))
+    bounds = [size * number // chunks for number in range(chunks + 1)]
+    return torch.cat([network(rows_of(observations, slice(*each))) for each in pairwise(bounds)])
 
 
 def zeroed(rows: Shaped[Tensor, "n ..."], valid: Bool[Tensor, " n"]) -> Shaped[Tensor, "n ..."]:
@@ -234,13 +237,9 @@ def zeroed(rows: Shaped[Tensor, "n ..."], valid: Bool[Tensor, " n"]) -> Shaped[T
     return rows.masked_fill(~valid.view(-1, *[1] * (rows.ndim - 1)), 0)
 
 
-def concatenated(first: Observations, second: Observations) -> Any:
-    """Return two batches of observations as one, for one forward pass through each network."""
-    if isinstance(first, Tensor):
-        assert isinstance(second, Tensor)
-        return torch.cat((first, second))
-    assert isinstance(second, Mapping)
-    return {name: torch.cat((each, second[name])) for name, each in first.items()}
+def concatenated(*observations: Observations) -> Any:
+    """Return batches of observations as one, for one forward pass through each network."""
+    return apply(lambda *batches: torch.cat(batches), *observations)
 
 
 def check_rewards(rewards: Tensor, *, valid: Tensor | None = None) -> None:

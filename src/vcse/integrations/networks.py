@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped
@@ -90,16 +89,11 @@ class JoinedTrunk(nn.Module):
         return torch.cat([trunk(observations[name]) for name, trunk in parts], -1)
 
 
-def check_shape(shape: Any) -> None:
-    """Raise ValueError for anything but the shape of one observation, or one shape per name."""
+def trunk_for(shape: Shape) -> Trunk | JoinedTrunk:
+    """Return the trunk for observations of a shape; refuse what is none."""
     for each in shape.values() if isinstance(shape, Mapping) else [shape]:
         if not isinstance(each, tuple | list) or not all(isinstance(size, int) for size in each):
             raise ValueError(f"shape must be a tuple of integers such as (4,), or a dictionary of these, got {shape!r}")
-
-
-def trunk_for(shape: Shape) -> Trunk | JoinedTrunk:
-    """Return the trunk for observations of a shape."""
-    check_shape(shape)
     return JoinedTrunk(shape) if isinstance(shape, Mapping) else Trunk(shape)
 
 
@@ -282,6 +276,7 @@ class QNetwork(nn.Module):
 
     def __init__(self, shape: Shape, action_size: int, *, hidden_units: int = 256, seed: int = 0) -> None:
         super().__init__()
+        self.action_size = action_size
         with seeded(seed):
             self.trunk = trunk_for(shape)
             inputs = self.trunk.size + action_size
@@ -289,7 +284,15 @@ class QNetwork(nn.Module):
 
     def forward(self, observations: Observations, actions: Shaped[Tensor, "n ..."]) -> Float[Tensor, " n"]:
         """Compute Q(s, a)."""
-        q_values: Tensor = self.layers(torch.cat((self.trunk(observations), actions.flatten(1).float()), -1))
+        numbers = actions.reshape(len(actions), -1).float()
+        is_discrete = actions.ndim == 1 and not actions.is_floating_point()
+        if is_discrete or numbers.shape[1] != self.action_size:
+            raise ValueError(
+                f"actions must be vectors of {self.action_size} numbers, got {actions.dtype} of shape "
+                f"{tuple(actions.shape[1:])} each; for discrete ones pass how many there are, "
+                "ReplayBonus(policy, shape, actions=n), or take a DiscreteQNetwork"
+            )
+        q_values: Tensor = self.layers(torch.cat((self.trunk(observations), numbers), -1))
         return q_values.squeeze(-1)
 
 
@@ -316,10 +319,16 @@ class DiscreteQNetwork(nn.Module):
             hidden = _hidden(trunk.size, hidden_units, nn.ReLU)
             self.layers = nn.Sequential(trunk, *hidden, nn.Linear(hidden_units, actions))
 
-    def forward(self, observations: Observations, actions: Shaped[Tensor, " n"]) -> Float[Tensor, " n"]:
+    def forward(
+        self, observations: Observations, actions: Shaped[Tensor, " n"] | Shaped[Tensor, "n 1"]
+    ) -> Float[Tensor, " n"]:
         """Compute Q(s, a)."""
         q_values: Tensor = self.layers(observations)
-        return q_values.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
+        if actions.numel() != len(q_values):
+            raise ValueError(
+                f"actions must be the number of one action each, got shape {tuple(actions.shape[1:])} each"
+            )
+        return q_values.gather(-1, actions.long().reshape(-1, 1)).squeeze(-1)
 
 
 def _hidden(inputs: int, units: int, activation: type[nn.Module]) -> list[nn.Module]:

@@ -20,7 +20,7 @@ from vcse.integrations.base import (
     concatenated,
     detached,
 )
-from vcse.integrations.networks import Observations, QNetwork, Shape
+from vcse.integrations.networks import DiscreteQNetwork, Observations, QNetwork, Shape
 
 
 class ReplayBonus(BonusPart):
@@ -33,13 +33,14 @@ class ReplayBonus(BonusPart):
         policy: Computes the agent's actions without exploration: the mean, or the most probable action.
         shape: Of one observation: [size], [height, width, channels] or [channels, height, width]; for dictionaries of
             observations, one shape per name. Not needed if `critic` and `encoder` are given.
-        action_size: Dimensions of an action. Not needed if `critic` is given.
+        action_size: Dimensions of an action, if they are continuous. Not needed if `critic` is given.
+        actions: Number of actions, if they are discrete, in place of `action_size`.
         bonus: The bonus; `ValueConditionalStateEntropy.recommended()` if not given.
         beta: The weight of the bonus.
         encoder: Computes the features in which nearest neighbours are searched. If not given, small vectors are their
             own features, and a `RandomEncoder` encodes all else.
         critic: The extrinsic critic: computes Q-values of observations and actions, `[n]` or `[n, 1]`. A `QNetwork` if
-            not given.
+            not given, or a `DiscreteQNetwork`.
         discount: γ of the agent.
         target_rate: Of the extrinsic target critic (τ).
         learning_rate: Of the extrinsic critic.
@@ -56,6 +57,7 @@ class ReplayBonus(BonusPart):
         torch.Size([256])
     """
 
+    provides = frozenset(("values", "rewards", "actions", "next_features"))
     # A check takes a good part of a gradient step's time, and before the critic has learned anything its values say
     # nothing about the bonus.
     check_every = 250
@@ -66,6 +68,7 @@ class ReplayBonus(BonusPart):
         shape: Shape | None = None,
         action_size: int | None = None,
         *,
+        actions: int | None = None,
         bonus: Bonus | None = None,
         beta: float = BETA,
         encoder: nn.Module | None = None,
@@ -76,19 +79,19 @@ class ReplayBonus(BonusPart):
         seed: int = 0,
     ) -> None:
         if critic is None:
-            if shape is None or action_size is None:
-                raise ValueError("pass a critic, or shape and action_size")
-            critic = QNetwork(shape, action_size, seed=seed)
-        provides = frozenset(("values", "rewards", "actions", "next_features"))
-        super().__init__(
-            provides, critic, shape, bonus=bonus, encoder=encoder, beta=beta, learning_rate=learning_rate, seed=seed
-        )
+            if shape is not None and action_size is not None and actions is None:
+                critic = QNetwork(shape, action_size, seed=seed)
+            elif shape is not None and actions is not None and action_size is None:
+                critic = DiscreteQNetwork(shape, actions, seed=seed)
+            else:
+                raise ValueError("pass a critic, or shape and action_size, or shape and actions if they are discrete")
+        super().__init__(critic, shape, bonus=bonus, encoder=encoder, beta=beta, learning_rate=learning_rate, seed=seed)
         self.target_critic = copy.deepcopy(critic).requires_grad_(False)
         both = zip(self.target_critic.parameters(), critic.parameters(), strict=True)
         self._target_parameters: list[Tensor] = [target for target, trained in both if trained.requires_grad]
         self._has_buffers = any(True for _ in critic.buffers())
         self._policy = [policy]  # in a list, so that the agent's parameters do not become this module's
-        self.discount, self.target_rate = discount, target_rate
+        self.discount, self.target_rate, self.is_discrete = discount, target_rate, actions is not None
 
     def forward(
         self,
@@ -105,7 +108,7 @@ class ReplayBonus(BonusPart):
 
         Args:
             observations: `[n, ...]`.
-            actions: `[n, ...]`.
+            actions: `[n, ...]`; discrete ones `[n]` or `[n, 1]`.
             rewards: Of the task, without the bonus: `[n]`, or `[n, 1]` as many replay buffers have them.
             next_observations: After each action, before any reset.
             terminated: Whether the task terminated; truncation by a time limit does not count.
@@ -117,6 +120,8 @@ class ReplayBonus(BonusPart):
         if len(shape) not in (1, 2) or shape[1:].numel() != 1:
             raise ValueError(f"rewards must have shape [n] or [n, 1], got {tuple(shape)}")
         rewards, actions = detached(rewards).reshape(-1), detached(actions)
+        if self.is_discrete and actions.ndim > 1:
+            actions = actions.squeeze(-1)
         not_terminated = 1 - terminated.reshape(-1).float()
         gamma = self.discount if discount is None else discount.reshape(-1)
         check_rewards(rewards)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from vcse.bonuses.base import Bonus
 from vcse.extras import install
-from vcse.integrations.base import BETA, BonusPart, apply, recommended_bonus
+from vcse.integrations.base import BETA, BonusPart, apply, check_enough_states, chosen_bonus
 from vcse.integrations.networks import DiscreteQNetwork, Observations, QNetwork, Shape, evaluating
 from vcse.integrations.replay import ReplayBonus
 from vcse.integrations.rollout import RolloutBonus
@@ -101,7 +101,7 @@ class BonusOptions:
     def part_arguments(self) -> dict[str, Any]:
         """Return the arguments that `RolloutBonus` and `ReplayBonus` share."""
         # Copies, since a learner's checkpoints contain its configuration, which must stay as it was given.
-        bonus = recommended_bonus(self.k) if self.bonus is None else copy.deepcopy(self.bonus)
+        bonus = copy.deepcopy(chosen_bonus(self.bonus, self.k))
         encoder = copy.deepcopy(self.encoder)
         rate = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
         return {"bonus": bonus, "beta": self.beta, "encoder": encoder, "seed": self.seed, **rate}
@@ -122,7 +122,9 @@ class BonusLearner(TorchLearner):
         self._check_config()
         super().build()
         arguments = self.options.part_arguments()
-        self._check_batch_size(arguments["bonus"])
+        states = self.config.train_batch_size_per_learner
+        given = f"a train batch has {states}"
+        check_enough_states(arguments["bonus"], states, given, size="train_batch_size_per_learner")
         self.part = self._make_part(**arguments).to(self._device)
         pipeline = self._learner_connector
         if pipeline is None or not any(type(each) is NumpyToTensor for each in pipeline.connectors):
@@ -190,14 +192,6 @@ class BonusLearner(TorchLearner):
             )
         if config.is_multi_agent:
             raise ValueError(f"multi-agent configurations are not supported, got policies {', '.join(config.policies)}")
-
-    def _check_batch_size(self, bonus: Bonus) -> None:
-        """Raise ValueError for train batches with too few states for k neighbours."""
-        states, k = self.config.train_batch_size_per_learner, getattr(bonus, "k", 0)
-        if k >= states:
-            raise ValueError(
-                f"k={k} needs a train batch of more than {k} states, got train_batch_size_per_learner={states}"
-            )
 
     def _rl_module(self) -> Any:
         return self.module[DEFAULT_MODULE_ID].unwrapped()

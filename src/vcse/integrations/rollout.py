@@ -20,6 +20,7 @@ from vcse.integrations.base import (
     detached,
     explained_variance,
     in_chunks,
+    rows_of,
 )
 from vcse.integrations.networks import Observations, Shape, ValueNetwork
 from vcse.returns import gae
@@ -58,6 +59,8 @@ class RolloutBonus(BonusPart):
         torch.Size([64, 2])
     """
 
+    provides = frozenset(("values", "rewards", "actions", "next_features", "episode_starts"))
+
     def __init__(
         self,
         shape: Shape | None = None,
@@ -77,10 +80,7 @@ class RolloutBonus(BonusPart):
             if shape is None:
                 raise ValueError("pass a critic, or the shape of an observation")
             critic = ValueNetwork(shape, seed=seed)
-        provides = frozenset(("values", "rewards", "actions", "next_features", "episode_starts"))
-        super().__init__(
-            provides, critic, shape, bonus=bonus, encoder=encoder, beta=beta, learning_rate=learning_rate, seed=seed
-        )
+        super().__init__(critic, shape, bonus=bonus, encoder=encoder, beta=beta, learning_rate=learning_rate, seed=seed)
         self.discount, self.gae_lambda = discount, gae_lambda
         self.epochs, self.batch_size = epochs, batch_size
         self._begins: Bool[Tensor, " environments"] | None = None  # whether the next step starts an episode
@@ -133,14 +133,14 @@ class RolloutBonus(BonusPart):
             def kept(each: Tensor) -> Tensor:
                 return each if mask is None else each[mask]
 
-            inputs, values = apply(kept, flat), values.flatten()
-            check_targets(kept(returns.flatten()))
-            explained = explained_variance(kept(values), kept(returns.flatten()))
-            self._critic_metrics = {"extrinsic_explained_variance": explained}
+            values, returns = values.flatten(), kept(returns.flatten())
+            check_targets(returns)
+            self._critic_metrics = {"extrinsic_explained_variance": explained_variance(kept(values), returns)}
             # A bonus that depends on the order of steps gets all of them, and the mask.
             is_ordered = self.bonus.environments is not None
             selected = (lambda each: each) if is_ordered else kept
-            starts = episode_starts(ended, valid, self._first_starts(shape[1]) if begins is None else begins.bool())
+            over = ended if valid is None else ended | ~valid
+            starts = self._episode_starts(over, begins)
             bonus = self._weighted_bonus(
                 in_chunks(self.encoder, apply(selected, flat)),
                 selected(rewards.T.flatten()),
@@ -152,8 +152,8 @@ class RolloutBonus(BonusPart):
                 **({} if actions is None else {"actions": partial(selected, _by_environment(actions))}),
             )
         if learn:
-            self._train_critic(inputs, kept(returns.flatten()))
-            self._begins = (ended if valid is None else ended | ~valid)[-1].clone()
+            self._train_critic(apply(kept, flat), returns)
+            self._begins = over[-1].clone()
         return _by_step(bonus, valid, shape)
 
     def _check(self, rewards: Tensor, valid: Tensor | None, actions: Tensor | None, begins: Tensor | None) -> None:
@@ -168,10 +168,19 @@ class RolloutBonus(BonusPart):
         check_rewards(rewards, valid=valid)
         check_order(self.bonus, rewards.shape[1])
 
-    def _first_starts(self, environments: int) -> Bool[Tensor, " environments"] | None:
-        """Return whether episodes start where the last call ended; None if it had another number of environments."""
-        last = self._begins
-        return last if last is not None and len(last) == environments else None
+    def _episode_starts(
+        self, over: Bool[Tensor, "steps environments"], begins: Shaped[Tensor, " environments"] | None
+    ) -> Bool[Tensor, "steps environments"]:
+        """Return which states start an episode, or the valid part of one.
+
+        Args:
+            over: Where one ends, or is not valid.
+            begins: Whether the first states do; if not given, they do where the last call ended an episode.
+        """
+        first = self._begins if begins is None else begins.bool()
+        if first is None or first.shape != over.shape[1:]:  # where the number of environments has changed
+            first = torch.ones_like(over[0])
+        return torch.cat((first.to(over.device).unsqueeze(0), over[:-1]))
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return the state that is not in parameters and buffers."""
@@ -197,16 +206,8 @@ class RolloutBonus(BonusPart):
             rewards, values, next_values = (each.masked_fill(~valid.T, 0) for each in (rewards, values, next_values))
             ended = ended.clone()
             ended[:-1] |= ~valid[1:]
-        advantages = gae(
-            rewards,
-            values,
-            next_values,
-            terminated.T,
-            ended.T,
-            discount=self.discount,
-            gae_lambda=self.gae_lambda,
-        )
-        return values + advantages
+        factors = {"discount": self.discount, "gae_lambda": self.gae_lambda}
+        return values + gae(rewards, values, next_values, terminated.T, ended.T, **factors)
 
     def _train_critic(self, observations: Observations, returns: Float[Tensor, " n"]) -> None:
         """Fit the extrinsic critic to returns, in minibatches."""
@@ -215,27 +216,10 @@ class RolloutBonus(BonusPart):
             order = torch.randperm(len(returns), generator=self.generator).to(returns.device)
             for rows in torch.split(order, self.batch_size):
                 with torch.enable_grad():
-                    values = self.critic(apply(lambda each: each[rows], observations))  # noqa: B023
+                    values = self.critic(rows_of(observations, rows))
                     loss = mse_loss(values.reshape(-1), returns[rows])
                 self._learn(loss)
         self._critic_metrics["extrinsic_critic_loss"] = loss.detach()
-
-
-def episode_starts(
-    ended: Bool[Tensor, "steps environments"],
-    valid: Bool[Tensor, "steps environments"] | None,
-    begins: Bool[Tensor, " environments"] | None = None,
-) -> Bool[Tensor, "steps environments"]:
-    """Return which states start an episode, or the valid part of one.
-
-    Args:
-        ended: Whether the episode ended at a step.
-        valid: Which transitions are valid.
-        begins: Whether the first step of each environment starts an episode; all do if not given.
-    """
-    before = ended if valid is None else ended | ~valid
-    first = torch.ones_like(ended[0]) if begins is None else begins.to(ended.device)
-    return torch.cat((first.unsqueeze(0), before[:-1]))
 
 
 def _by_environment(tensor: Shaped[Tensor, "steps environments ..."]) -> Shaped[Tensor, "_ ..."]:

@@ -4,25 +4,21 @@ PPO("MlpPolicy", "CartPole-v1").learn(200_000, callback=ValueConditionalBonus())
 """
 
 import copy
+import io
 import math
 from typing import Any
 
+import torch
 from gymnasium import spaces
-from torch import Tensor, nn
+from torch import nn
 
 from vcse.bonuses.base import Bonus
 from vcse.extras import install
-from vcse.integrations.base import (
-    BETA,
-    BonusPart,
-    check_beta,
-    check_bonus,
-    check_enough_states,
-    recommended_bonus,
-)
+from vcse.integrations.base import BETA, BonusPart, check_beta, check_enough_states, chosen_bonus
 from vcse.integrations.networks import DiscreteQNetwork, QNetwork, ValueNetwork, encoder_for
 from vcse.integrations.replay import ReplayBonus
 from vcse.integrations.rollout import RolloutBonus
+from vcse.integrations.spaces import observation_shape
 from vcse.integrations.versions import check_version
 
 try:
@@ -33,7 +29,7 @@ try:
 
     from vcse.integrations.sb3_replays import DeterministicPolicy, ReplayBonusCallback
     from vcse.integrations.sb3_rollouts import RolloutBonusCallback
-    from vcse.integrations.sb3_spaces import Preprocessed, preprocessed_shape
+    from vcse.integrations.sb3_spaces import SUPPORTED, Preprocessed
 except ImportError as error:
     raise ImportError(f"vcse.integrations.sb3 needs stable-baselines3: {install('sb3')}") from error
 
@@ -84,8 +80,7 @@ class BonusCallback(BaseCallback):
     ) -> None:
         super().__init__(verbose)
         check_beta(beta)
-        check_bonus(bonus)
-        self.bonus = recommended_bonus(None) if bonus is None else bonus
+        self.bonus = chosen_bonus(bonus)
         self.beta, self.decays, self.encoder, self.seed = beta, decays, encoder, seed
         self.learning_rate, self.epochs, self.batch_size = learning_rate, epochs, batch_size
         self._child: RolloutBonusCallback | ReplayBonusCallback | None = None
@@ -166,7 +161,7 @@ class BonusCallback(BaseCallback):
     def _build(self) -> RolloutBonusCallback | ReplayBonusCallback:
         """Return the callback of the agent's kind, with a bonus that has learned nothing."""
         model, space, seed = self.model, self.model.observation_space, self.seed
-        shape = preprocessed_shape(space)
+        shape = observation_shape(space, *SUPPORTED)
         encoder = encoder_for(shape, seed=seed) if self.encoder is None else copy.deepcopy(self.encoder)
         arguments: dict[str, Any] = {
             "bonus": copy.deepcopy(self.bonus),
@@ -244,9 +239,7 @@ class ValueConditionalBonus(BonusCallback):
     def __init__(self, k: int | None = None, beta: float = BETA, *, bonus: Bonus | None = None, **options: Any) -> None:
         if isinstance(k, dict):  # Stable-Baselines3 has called the class, with its locals
             raise ValueError("pass an instance of the callback, not its class: callback=ValueConditionalBonus()")
-        if bonus is not None and k is not None:
-            raise ValueError(f"pass k or bonus, not both: got k={k} and {type(bonus).__name__}")
-        super().__init__(recommended_bonus(k) if bonus is None else bonus, beta=beta, **options)
+        super().__init__(chosen_bonus(bonus, k), beta=beta, **options)
 
 
 class LiveState:
@@ -267,18 +260,11 @@ class LiveState:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the current state, on the CPU."""
-        state: dict[str, Any] = _to_cpu(dict(self.part.state_dict()))
+        file = io.BytesIO()
+        torch.save(dict(self.part.state_dict()), file)
+        file.seek(0)
+        state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         return state
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (self.state_dict(),)
-
-
-def _to_cpu(state: Any) -> Any:
-    if isinstance(state, Tensor):
-        return state.detach().cpu()
-    if isinstance(state, dict):
-        return {name: _to_cpu(each) for name, each in state.items()}
-    if isinstance(state, list | tuple):
-        return type(state)(_to_cpu(each) for each in state)
-    return state

@@ -1,5 +1,6 @@
 """The bonus of on-policy agents of Stable-Baselines3."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from torch import Tensor
 
+from vcse.integrations.base import apply
 from vcse.integrations.rollout import RolloutBonus
 from vcse.returns import gae
 
@@ -56,7 +58,8 @@ class RolloutBonusCallback(BaseCallback):
         terminated = ended.clone()
         for index, (_, is_truncated) in self._terminal.items():
             terminated[index] = not is_truncated
-        observations = _to_torch(buffer.observations, model.device)
+        # Copies, aligned as PyTorch allocates memory: the last bits of results depend on that.
+        observations = apply(partial(torch.tensor, device=model.device), buffer.observations)
         bonus = self.part(
             observations,
             torch.from_numpy(np.stack(self._rewards)).to(model.device),
@@ -72,13 +75,8 @@ class RolloutBonusCallback(BaseCallback):
 
     def _next_observations(self, observations: Any) -> Any:
         """Return the observation after each step: the next one in the buffer, or the last one of its episode."""
-        newest, terminal = self.locals["new_obs"], {index: last for index, (last, _) in self._terminal.items()}
-        if not isinstance(observations, dict):
-            return _shifted(observations, newest, terminal)
-        return {
-            name: _shifted(each, newest[name], {index: last[name] for index, last in terminal.items()})
-            for name, each in observations.items()
-        }
+        last = [observation for observation, _ in self._terminal.values()]
+        return apply(partial(_shifted, list(self._terminal)), observations, self.locals["new_obs"], *last)
 
     def _actions(self) -> Tensor:
         actions = torch.tensor(self.model.rollout_buffer.actions, device=self.model.device)
@@ -94,24 +92,18 @@ class RolloutBonusCallback(BaseCallback):
 
 
 def _shifted(
-    observations: Shaped[Tensor, "steps environments ..."], newest: Array, terminal: dict[tuple[int, int], Any]
+    ends: list[tuple[int, int]], observations: Shaped[Tensor, "steps environments ..."], newest: Array, *last: Any
 ) -> Shaped[Tensor, "steps environments ..."]:
     """Return observations one step later, with the last observation of an episode where it ended.
 
     Args:
+        ends: Where episodes ended, by step and environment.
         observations: As the buffer has them.
         newest: What follows the last step.
-        terminal: The last observations of episodes, by step and environment.
+        last: The last observation of each of these episodes.
     """
     last_step = torch.as_tensor(newest, device=observations.device).reshape(observations[:1].shape)
     shifted = torch.cat((observations[1:], last_step.to(observations.dtype)))
-    for index, last in terminal.items():
-        shifted[index] = torch.as_tensor(np.asarray(last), device=shifted.device).reshape(shifted[index].shape)
+    for index, each in zip(ends, last, strict=True):
+        shifted[index] = torch.as_tensor(np.asarray(each), device=shifted.device).reshape(shifted[index].shape)
     return shifted
-
-
-def _to_torch(arrays: Any, device: torch.device) -> Any:
-    """Return copies of NumPy arrays, aligned as PyTorch allocates memory: the last bits of results depend on that."""
-    if isinstance(arrays, dict):
-        return {name: _to_torch(each, device) for name, each in arrays.items()}
-    return torch.tensor(arrays, device=device)

@@ -1,14 +1,14 @@
 """Observation spaces of Stable-Baselines3, preprocessed for networks that take vectors and images."""
 
-import math
-from collections.abc import Mapping
 from typing import Any
 
 from gymnasium import spaces
-from stable_baselines3.common.preprocessing import get_flattened_obs_dim, preprocess_obs
+from stable_baselines3.common.preprocessing import preprocess_obs
 from torch import Tensor, nn
 
-from vcse.integrations.networks import Observations, Shape
+from vcse.integrations.base import apply
+from vcse.integrations.networks import Observations
+from vcse.integrations.spaces import is_image
 
 SUPPORTED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
@@ -29,39 +29,13 @@ class Preprocessed(nn.Module):
 
     def forward(self, observations: Observations, *actions: Tensor) -> Tensor:
         """Compute the output of the network."""
-        inputs: Any
-        if isinstance(self.space, spaces.Dict):
-            assert isinstance(observations, Mapping)
-            inputs = {name: _preprocess(observations[name], each) for name, each in self.space.spaces.items()}
-        else:
-            assert isinstance(observations, Tensor)
-            inputs = _preprocess(observations, self.space)
-        output: Tensor = self.network(inputs, *actions)
+        output: Tensor = self.network(apply(_preprocess, self.space, observations), *actions)
         return output
 
 
-def preprocessed_shape(space: spaces.Space[Any]) -> Shape:
-    """Return the shape of one preprocessed observation; one shape per key if the space is a Dict."""
-    if not isinstance(space, spaces.Dict):
-        return _preprocessed_shape(space, "")
-    return {name: _preprocessed_shape(each, f" {name!r}") for name, each in space.spaces.items()}
-
-
-def _preprocessed_shape(space: spaces.Space[Any], name: str) -> tuple[int, ...]:
-    if not isinstance(space, SUPPORTED):
-        supported = ", ".join(each.__name__ for each in SUPPORTED)
-        raise ValueError(
-            f"the observation space{name} is {type(space).__name__}, which is not supported; "
-            f"supported are {supported}, and Dict of these"
-        )
+def _preprocess(space: spaces.Space[Any], observations: Tensor) -> Tensor:
     if isinstance(space, spaces.Box):
-        return space.shape if len(space.shape) == 3 else (math.prod(space.shape),)
-    return (int(get_flattened_obs_dim(space)),)
-
-
-def _preprocess(observations: Tensor, space: spaces.Space[Any]) -> Tensor:
-    if isinstance(space, spaces.Box):
-        return observations if len(space.shape) == 3 else observations.reshape(len(observations), -1)
+        return observations if is_image(space) else observations.flatten(1)
     one_hot = preprocess_obs(observations, space)
     assert isinstance(one_hot, Tensor)
     return one_hot.flatten(1)

@@ -7,8 +7,8 @@ Agents that a `Runner` built from a file, as in Isaac Lab, work too: `attach(run
 """
 
 import copy
-import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from vcse.bonuses.base import Bonus
 from vcse.extras import install
-from vcse.integrations.base import BETA, BonusPart, check_enough_states, recommended_bonus
-from vcse.integrations.networks import Observations, QNetwork, Shape, ValueNetwork, encoder_for, evaluating
+from vcse.integrations.base import BETA, BonusPart, apply, check_enough_states, chosen_bonus
+from vcse.integrations.networks import Observations, QNetwork, ValueNetwork, encoder_for, evaluating
 from vcse.integrations.replay import ReplayBonus
 from vcse.integrations.rollout import RolloutBonus
+from vcse.integrations.spaces import is_image, observation_shape
 from vcse.integrations.versions import check_version
 
 try:
@@ -73,7 +74,7 @@ class AgentBonus:
         batch_size: int = 256,
         seed: int = 0,
     ) -> None:
-        self.bonus = recommended_bonus(None) if bonus is None else bonus
+        self.bonus = chosen_bonus(bonus)
         self.beta, self.encoder, self.learning_rate = beta, encoder, learning_rate
         self.epochs, self.batch_size, self.seed = epochs, batch_size, seed
 
@@ -86,27 +87,31 @@ class AgentBonus:
         is_on_policy = isinstance(agent, ON_POLICY)
         self._check(agent, is_on_policy)
         space, cfg = agent.observation_space, agent.cfg
-        is_scaled = bool(cfg.observation_preprocessor)
-        shape = _shape(space)
+        shape = observation_shape(space, spaces.Box)
+        unflattened = partial(Unflattened, space=space, is_scaled=bool(cfg.observation_preprocessor))
         encoder = encoder_for(shape, seed=self.seed) if self.encoder is None else copy.deepcopy(self.encoder)
         arguments: dict[str, Any] = {
-            **{"bonus": copy.deepcopy(self.bonus), "beta": self.beta, "seed": self.seed},
-            **{"encoder": Unflattened(encoder, space, is_scaled=is_scaled), "discount": cfg.discount_factor},
-            **({} if self.learning_rate is None else {"learning_rate": self.learning_rate}),
+            "bonus": copy.deepcopy(self.bonus),
+            "beta": self.beta,
+            "encoder": unflattened(encoder),
+            "discount": cfg.discount_factor,
+            "seed": self.seed,
         }
+        if self.learning_rate is not None:
+            arguments["learning_rate"] = self.learning_rate
         hooks: RolloutHooks | ReplayHooks
         if is_on_policy:
-            critic: nn.Module = Unflattened(ValueNetwork(shape, seed=self.seed), space, is_scaled=is_scaled)
+            critic = unflattened(ValueNetwork(shape, seed=self.seed))
             epochs = getattr(cfg, "learning_epochs", 1) if self.epochs is None else self.epochs
             arguments |= {"gae_lambda": cfg.gae_lambda, "epochs": epochs, "batch_size": self.batch_size}
             hooks = RolloutHooks(agent, RolloutBonus(critic=critic, **arguments))
+            agent.record_transition = hooks.record_transition
         else:
-            action_size = int(agent.action_space.shape[0])
-            critic = Unflattened(QNetwork(shape, action_size, seed=self.seed), space, is_scaled=is_scaled)
+            critic = unflattened(QNetwork(shape, int(agent.action_space.shape[0]), seed=self.seed))
             policy = DeterministicPolicy(agent.policy)
             hooks = ReplayHooks(agent, ReplayBonus(policy, critic=critic, target_rate=cfg.polyak, **arguments))
-        hooks.part.to(agent.device)
-        hooks.install()
+        agent.update = hooks.update
+        agent.checkpoint_modules["bonus"] = hooks.part.to(agent.device)
         return hooks.part
 
     def _check(self, agent: Agent, is_on_policy: bool) -> None:
@@ -162,32 +167,18 @@ class ValueConditionalBonus(AgentBonus):
         True
     """
 
-    def __init__(
-        self,
-        *,
-        k: int | None = None,
-        beta: float = BETA,
-        bonus: Bonus | None = None,
-        **options: Any,
-    ) -> None:
-        if bonus is not None and k is not None:
-            raise ValueError(f"pass k or bonus, not both: got k={k} and {type(bonus).__name__}")
-        super().__init__(recommended_bonus(k) if bonus is None else bonus, beta=beta, **options)
+    def __init__(self, *, k: int | None = None, beta: float = BETA, bonus: Bonus | None = None, **options: Any) -> None:
+        super().__init__(chosen_bonus(bonus, k), beta=beta, **options)
 
 
 class RolloutHooks:
-    """Replaces methods of an on-policy agent by ones that add the bonus."""
+    """What replaces `record_transition` and `update` of an on-policy agent, and adds the bonus."""
 
     def __init__(self, agent: Agent, part: RolloutBonus) -> None:
         self.agent, self.part = agent, part
         # Laid out like the memory: the task's rewards, and where episodes ended.
         self.rewards: Tensor | None = None
         self.ended: Tensor | None = None
-
-    def install(self) -> None:
-        """Replace the agent's `record_transition` and `update`."""
-        self.agent.checkpoint_modules["bonus"] = self.part
-        self.agent.record_transition, self.agent.update = self.record_transition, self.update
 
     def record_transition(self, **transition: Any) -> None:
         """Record a transition, and keep its reward: the agent adds γV to it where a time limit ends an episode."""
@@ -244,15 +235,10 @@ class RolloutHooks:
 
 
 class ReplayHooks:
-    """Replaces the update of an off-policy agent by one that adds the bonus to each batch that it samples."""
+    """What replaces `update` of an off-policy agent, and adds the bonus to each batch that it samples."""
 
     def __init__(self, agent: Agent, part: ReplayBonus) -> None:
         self.agent, self.part = agent, part
-
-    def install(self) -> None:
-        """Replace the agent's `update`."""
-        self.agent.checkpoint_modules["bonus"] = self.part
-        self.agent.update = self.update
 
     def update(self, **times: int) -> None:
         """Update the agent with the bonus added to every batch that it samples."""
@@ -325,35 +311,14 @@ class Unflattened(nn.Module):
         """Compute the output of the network."""
         vectors = observations["observations"] if isinstance(observations, Mapping) else observations
         shaped = unflatten_tensorized_space(self.space, vectors)
-        if isinstance(self.space, spaces.Dict):
-            shaped = {name: self._shaped(shaped[name], each) for name, each in self.space.spaces.items()}
-        else:
-            shaped = self._shaped(shaped, self.space)
-        result: Tensor = self.network(shaped, *actions)
+        result: Tensor = self.network(apply(self._shaped, self.space, shaped), *actions)
         return result
 
-    def _shaped(self, observations: Tensor, space: spaces.Space[Any]) -> Tensor:
-        is_image = len(space.shape or ()) == 3
-        if is_image and not self.is_scaled and space.dtype == "uint8":
-            return observations.to(torch.uint8)  # the memory stores float32
-        return observations if is_image else observations.flatten(1)
-
-
-def _shape(space: spaces.Space[Any]) -> Shape:
-    """Return the shape of one observation of a space; one shape per key if the space is a Dict."""
-    each = space.spaces if isinstance(space, spaces.Dict) else {"": space}
-    for name, part in each.items():
-        if not isinstance(part, spaces.Box):
-            where = f" {name!r}" if name else ""
-            raise ValueError(
-                f"the observation space{where} is {type(part).__name__}; supported are Box, and Dict of Box"
-            )
-    shapes = {name: _vector_or_image(part.shape) for name, part in each.items()}
-    return shapes if isinstance(space, spaces.Dict) else shapes[""]
-
-
-def _vector_or_image(shape: tuple[int, ...] | None) -> tuple[int, ...]:
-    return shape if shape is not None and len(shape) == 3 else (math.prod(shape or ()),)
+    def _shaped(self, space: spaces.Space[Any], observations: Tensor) -> Tensor:
+        if not is_image(space):
+            return observations.flatten(1)
+        is_bytes = space.dtype == "uint8" and not self.is_scaled  # the memory stores float32
+        return observations.to(torch.uint8) if is_bytes else observations
 
 
 def _preprocessed(agent: Agent, observations: Tensor) -> Tensor:

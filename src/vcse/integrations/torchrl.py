@@ -30,7 +30,7 @@ except ImportError as error:
 
 check_version("torchrl", str(torchrl.__version__), least="0.14", below="0.15", extra="torchrl")
 
-Key = str | tuple[str, ...]
+Key = str | tuple[Any, ...]  # nested
 REWARD, EXTRINSIC, INTRINSIC = (("next", name) for name in ("reward", "reward_extrinsic", "reward_intrinsic"))
 TERMINATED, DONE, MASK = ("next", "terminated"), ("next", "done"), ("collector", "mask")
 STARTS, TRAJECTORIES = "is_init", ("collector", "traj_ids")  # of an InitTracker, and of a collector
@@ -68,7 +68,7 @@ class RolloutReward(TensorDictModuleBase):  # type: ignore[misc]
         super().__init__()
         self.bonus, self.action_key = bonus, action_key
         self.observation_keys = [unravel_key(key) for key in in_keys]
-        next_keys = [_next(key) for key in self.observation_keys]
+        next_keys = [unravel_key(("next", key)) for key in self.observation_keys]
         self.in_keys = [*self.observation_keys, *next_keys, REWARD, TERMINATED, DONE]
         self.out_keys = [REWARD, EXTRINSIC, INTRINSIC]
         self._last_trajectories: Tensor | None = None  # of each environment, at the end of the last batch
@@ -92,7 +92,6 @@ class RolloutReward(TensorDictModuleBase):  # type: ignore[misc]
         if not tensordict.ndim:
             raise ValueError("a batch of shape [] has no time axis: RolloutReward takes [*environments, time]")
         time = tensordict.names.index("time") if "time" in tensordict.names else tensordict.ndim - 1
-        shape = tensordict.batch_size
 
         def steps(key: Key) -> Tensor:
             entry: Tensor = tensordict.get(key).movedim(time, 0)
@@ -105,15 +104,14 @@ class RolloutReward(TensorDictModuleBase):  # type: ignore[misc]
         bonus = self.bonus(
             _entries(self.observation_keys, steps),
             steps(REWARD).squeeze(-1),
-            _entries(self.observation_keys, lambda key: steps(_next(key))),
+            _entries(self.observation_keys, lambda key: steps(("next", key))),
             steps(TERMINATED).squeeze(-1),
             steps(DONE).squeeze(-1),
-            valid=None if mask is None else steps(MASK).reshape(shape[time], -1),
+            valid=None if mask is None else steps(MASK).flatten(1),
             actions=steps(self.action_key) if "actions" in self.bonus.needs else None,
             begins=self._begins(steps, {key for key in (STARTS, TRAJECTORIES) if key in present}),
         )
-        others = [size for axis, size in enumerate(shape) if axis != time]
-        return _add(tensordict, rewards, bonus.reshape(shape[time], *others).movedim(0, time).reshape(rewards.shape))
+        return _add(tensordict, rewards, bonus.reshape(rewards.movedim(time, 0).shape).movedim(0, time))
 
     def _begins(self, steps: Callable[[Key], Tensor], present: Collection[Key]) -> Bool[Tensor, " environments"]:
         """Return whether the first step of each environment starts an episode.
@@ -171,7 +169,7 @@ class ReplayReward(Transform):  # type: ignore[misc]
     ) -> None:
         keys = [unravel_key(key) for key in in_keys]
         super().__init__(
-            in_keys=[*keys, action_key, *map(_next, keys), REWARD, TERMINATED],
+            in_keys=[*keys, action_key, *(unravel_key(("next", key)) for key in keys), REWARD, TERMINATED],
             out_keys=[REWARD, EXTRINSIC, INTRINSIC],
         )
         self.bonus, self.observation_keys, self.action_key = bonus, keys, action_key
@@ -236,7 +234,7 @@ class ReplayReward(Transform):  # type: ignore[misc]
             _entries(self.observation_keys, rows),
             rows(self.action_key),
             rows(REWARD),
-            _entries(self.observation_keys, lambda key: rows(_next(key))),
+            _entries(self.observation_keys, lambda key: rows(("next", key))),
             rows(TERMINATED),
             discount=self.bonus.discount ** rows(STEPS).reshape(-1) if has_steps else None,
         )
@@ -300,10 +298,6 @@ class SelectObservations(nn.Module):
         return result
 
 
-def _next(key: Key) -> tuple[str, ...]:
-    return ("next", *((key,) if isinstance(key, str) else key))
-
-
 def _name(key: Key) -> str:
     return key if isinstance(key, str) else ".".join(key)
 
@@ -315,12 +309,12 @@ def _shape(env: EnvBase, keys: Sequence[Key]) -> Shape:
     for key in keys:
         if unravel_key(key) not in available:
             raise ValueError(f"in_keys has {key!r}, which is not among the environment's observations: {available}")
-    shapes = {_name(unravel_key(key)): tuple(spec[key].shape) for key in keys}
-    return next(iter(shapes.values())) if len(shapes) == 1 else shapes
+    shape: Shape = _entries([unravel_key(key) for key in keys], lambda key: tuple(spec[key].shape))
+    return shape
 
 
-def _entries(keys: Sequence[Key], entry: Callable[[Key], Tensor]) -> Observations:
-    """Return one entry as a tensor, or several as a dictionary."""
+def _entries(keys: Sequence[Key], entry: Callable[[Key], Any]) -> Any:
+    """Return one entry as it is, or several as a dictionary."""
     entries = {_name(key): entry(key) for key in keys}
     return next(iter(entries.values())) if len(entries) == 1 else entries
 

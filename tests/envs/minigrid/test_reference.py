@@ -9,9 +9,9 @@ from minigrid.core.grid import Grid
 from scipy.stats import chi2_contingency
 
 from vcse.agents.a2c.networks import TanhMLP
-from vcse.envs import tasks
-from vcse.envs.interface import Step
-from vcse.envs.minigrid import make, names
+from vcse.envs import minigrid, tasks
+from vcse.envs.interface import Making, Step
+from vcse.envs.minigrid import names
 from vcse.envs.minigrid.envpool import EnvPoolMiniGrid
 from vcse.envs.minigrid.full_map import AGENT, COLOURS, OBJECTS, PLANES, STATES, map_planes
 from vcse.envs.minigrid.names import TASKS
@@ -32,6 +32,10 @@ STEP_LIMITS = {
     "Unlock": 288,
     "SimpleCrossingS9N1": 324,
 }
+
+
+def make(task, seeds, *, shown="view", **how):
+    return minigrid.make([task] * len(seeds), Making(seeds=seeds, **how), shown=shown)
 
 
 def act(environments, actions):
@@ -484,7 +488,7 @@ class TestBatches:
 class TestWholeMap:
     def test_every_cell_has_one_object_one_colour_and_one_state(self):
         seeds = range(3)
-        environments = make("DoorKey-6x6", seeds, full=True)
+        environments = make("DoorKey-6x6", seeds, shown="map")
         assert environments.observation_shape == (6, 6, PLANES)
         chooser, carried = np.random.default_rng(0), 0
         observations, positions = environments.reset(), environments.positions
@@ -512,7 +516,7 @@ class TestWholeMap:
 
     @pytest.mark.parametrize("task", ["Unlock", "Dynamic-Obstacles-8x8", "Fetch-8x8-N3"])
     def test_worlds_that_change_by_themselves_are_shown_as_they_are(self, task):
-        environments = make(task, range(2), full=True)
+        environments = make(task, range(2), shown="map")
         chooser = np.random.default_rng(0)
         environments.reset()
         for _ in range(200):
@@ -520,7 +524,7 @@ class TestWholeMap:
             assert np.array_equal(step.observations, [map_planes(world) for world in environments.worlds])
 
     def test_the_partial_view_is_of_the_same_worlds(self):
-        whole, partial = make("DoorKey-6x6", [5, 6], full=True), make("DoorKey-6x6", [5, 6], backend="minigrid")
+        whole, partial = make("DoorKey-6x6", [5, 6], shown="map"), make("DoorKey-6x6", [5, 6], backend="minigrid")
         whole.reset()
         observations = partial.reset()
         assert np.array_equal(whole.positions, partial.positions)
@@ -530,7 +534,7 @@ class TestWholeMap:
 class TestChoice:
     def test_unknown_tasks_are_refused_with_the_valid_ones(self):
         with pytest.raises(ValueError, match="task 'minigrid/LavaGap' does not exist") as caught:
-            make("LavaGap", [0])
+            tasks.check_task("minigrid/LavaGap")
         assert all(f"minigrid/{task}" in str(caught.value) for task in TASKS)
 
     @pytest.mark.parametrize("name", ["LavaGapS77", "lavagaps7", "MiniGrid-LavGapS7-v0"])
@@ -548,11 +552,13 @@ class TestChoice:
 
     def test_no_seeds_are_refused(self):
         with pytest.raises(ValueError, match="at least one environment is needed, got no seeds"):
-            make("LavaGapS7", [])
+            tasks.make_environments(["minigrid/LavaGapS7"], Making())
 
     def test_envpool_does_not_show_the_whole_map(self):
-        with pytest.raises(ValueError, match="use the backend minigrid"):
-            make("LavaGapS7", [0], full=True, backend="envpool")
+        with pytest.raises(
+            ValueError, match="backend envpool does not show the whole map of minigrid-full/LavaGapS7: use minigrid"
+        ):
+            make("LavaGapS7", [0], shown="map", backend="envpool")
 
     def test_auto_takes_envpool_and_says_when_it_cannot(self, monkeypatch, capsys):
         assert isinstance(make("LavaGapS7", [0]), EnvPoolMiniGrid)
@@ -567,7 +573,7 @@ class TestChoice:
     def test_without_any_backend_it_says_what_to_install(self, monkeypatch):
         monkeypatch.setattr(names, "is_installed", lambda package: False)
         with pytest.raises(RuntimeError, match=r"neither EnvPool nor minigrid is installed: pip install"):
-            make("LavaGapS7", [0])
+            tasks.make_environments(["minigrid/LavaGapS7"], Making(seeds=[0]))
 
     def test_what_the_minigrid_package_has_no_files_for_is_refused_and_not_listed(self, monkeypatch, tmp_path):
         monkeypatch.setattr(names, "patterns", lambda: tmp_path / "patterns")

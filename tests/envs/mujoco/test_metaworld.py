@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gl import needs_gl
 
-from vcse.envs.interface import TaskSpec
+from vcse.envs.interface import Making, TaskSpec
 from vcse.envs.mujoco import metaworld
 from vcse.envs.mujoco.metaworld import TASKS, Arm, check_task
 from vcse.envs.mujoco.pixels import Pixels
@@ -182,7 +182,7 @@ def actions_that_open_the_door(seed):
 class TestPixels:
     @pytest.mark.filterwarnings("ignore:Constant")  # of the policy, which are said to be too high
     def test_a_door_is_opened(self):
-        environments = Pixels(["metaworld/door-open"], rendering="fast")
+        environments = Pixels(["metaworld/door-open"], Making(rendering="fast", action_repeat=2))
         assert (environments.has_success, environments.most_steps, environments.action_size) == (True, 250, 4)
         actions, told = actions_that_open_the_door(5)
         shown = environments.reset([5])
@@ -203,7 +203,7 @@ class TestPixels:
 
     def test_seeds_processes_and_markers(self):
         tasks = ["metaworld/door-open", "metaworld/door-open", "metaworld/push"]
-        some = Pixels(tasks, rendering="fast", processes=2)
+        some = Pixels(tasks, Making(rendering="fast", threads=2, action_repeat=2))
         first = some.reset([1, 1, 1])
         assert np.array_equal(first[0], first[1])  # which are in two processes
         others = some.reset([1, 2, 2])
@@ -211,7 +211,7 @@ class TestPixels:
         assert np.abs(others[1].astype(int) - first[1]).mean() > 0.5
         assert np.abs(others[2].astype(int) - first[2]).mean() > 0.05  # a small thing
         some.close()
-        unmarked = Pixels(tasks[:1], rendering="fast", goal_marker=False)
+        unmarked = Pixels(tasks[:1], Making(rendering="fast", goal_marker=False, action_repeat=2))
         red, green, blue = unmarked.reset([1])[0].astype(int)
         unmarked.close()
         assert not ((green > red + 60) & (green > blue + 60)).any()

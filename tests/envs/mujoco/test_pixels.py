@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gl import needs_gl
 
-from vcse.envs.interface import TaskSpec
+from vcse.envs.interface import Making, TaskSpec
 from vcse.envs.mujoco import dmc, pixels
 from vcse.envs.mujoco.dmc import DMCStates
 from vcse.envs.mujoco.pixels import Pixels
@@ -48,10 +48,8 @@ class TestTasks:
         check_task("dmc-pixels/hopper_stand")
         with pytest.raises(ValueError, match=r"'dmc-pixels/hoper_stand' does not exist; nearest are dmc-pixels/hopper"):
             check_task("dmc-pixels/hoper_stand")
-        with pytest.raises(ValueError, match="family must be dmc-pixels or metaworld, got 'atari'"):
-            Pixels(["atari/pong"])
         with pytest.raises(ValueError, match="'dmc-pixels/hop' does not exist"):
-            Pixels(["dmc-pixels/hop"])
+            Pixels(["dmc-pixels/hop"], Making())
 
     def test_missing_packages_are_named(self, monkeypatch):
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -69,8 +67,7 @@ class TestMisuse:
     @pytest.mark.parametrize(
         ("tasks", "options", "message"),
         [
-            ([], {}, "at least one environment is needed"),
-            (["dmc-pixels/hopper_stand"], {"processes": 0}, "processes must be at least 1, got 0"),
+            (["dmc-pixels/hopper_stand"], {"threads": 0}, "processes must be at least 1, got 0"),
             (["dmc-pixels/hopper_stand"], {"rendering": "nice"}, "one of faithful, light, fast, got 'nice'"),
             (["dmc-pixels/hopper_stand"], {"device": "tpu"}, "device must be cpu, cuda, .* got 'tpu'"),
             (["dmc-pixels/hopper_stand"], {"device": "cuda:x"}, "device must be cpu, cuda, .* got 'cuda:x'"),
@@ -79,18 +76,13 @@ class TestMisuse:
     )
     def test_it_is_refused(self, without_type_checks, tasks, options, message):
         with pytest.raises(ValueError, match=message):
-            Pixels(tasks, **options)
+            Pixels(tasks, Making(**options))
         assert not multiprocessing.active_children()
-
-    def test_families_are_not_mixed(self):
-        pytest.importorskip("metaworld")
-        with pytest.raises(ValueError, match="of one family, got dmc-pixels/hopper_stand and metaworld/door-open"):
-            Pixels(["dmc-pixels/hopper_stand", "metaworld/door-open"])
 
     def test_drawing_that_is_turned_off_is_told(self, monkeypatch):
         monkeypatch.setenv("MUJOCO_GL", "off")
         with pytest.raises(RuntimeError, match=r"^images are asked for, but MUJOCO_GL=off turns drawing off$"):
-            Pixels(["dmc-pixels/hopper_stand"])
+            Pixels(["dmc-pixels/hopper_stand"], Making())
         assert not multiprocessing.active_children()
 
 
@@ -111,8 +103,8 @@ class Blind:
 @pytest.fixture
 def blind(monkeypatch):
     monkeypatch.setattr(pixels, "Renderer", Blind)
-    sizes = {"image_size": 84, "action_repeat": 2}
-    return lambda name: pixels._Environment(dmc.simulate(name, observes=False), "fast", "none", **sizes)
+    making = Making(rendering="fast", action_repeat=2)
+    return lambda name: pixels._Environment(dmc.simulate(name, observes=False), making)
 
 
 def physics_of(environment):
@@ -154,7 +146,7 @@ class TestFrames:
 
 @pytest.fixture(scope="class")
 def hoppers():
-    environments = Pixels(HOPPERS, rendering="light")
+    environments = Pixels(HOPPERS, Making(rendering="light", action_repeat=2))
     yield environments
     environments.close()
 
@@ -187,7 +179,7 @@ class TestPixels:
         first = play(hoppers, [3, 4], 12)
         play(hoppers, [5, 6], 3)
         assert_same(play(hoppers, [3, 4], 12), first)
-        others = Pixels(HOPPERS, rendering="light", processes=2, spins=True)
+        others = Pixels(HOPPERS, Making(rendering="light", threads=2, spins=True, action_repeat=2))
         assert len(multiprocessing.active_children()) == 3
         assert_same(play(others, [3, 4], 12), first)
         shown = others.reset([None, 9])
@@ -214,7 +206,7 @@ class TestPixels:
             np.testing.assert_allclose(act(hoppers, actions).rewards, sum(frame.rewards for frame in frames), rtol=1e-6)
 
     def test_the_time_limit_truncates(self):
-        environments = Pixels(["dmc-pixels/pendulum_swingup"], rendering="fast")
+        environments = Pixels(["dmc-pixels/pendulum_swingup"], Making(rendering="fast", action_repeat=2))
         environments.reset([0])
         steps = [act(environments, [[0.5]]) for _ in range(500)]
         ends = [(step.terminated[0], step.truncated[0], step.ended[0]) for step in steps]
@@ -224,7 +216,7 @@ class TestPixels:
         environments.close()
 
     def test_a_quadruped_is_seen_from_its_side_on_the_terrain_of_its_episode(self):
-        environments = Pixels(["dmc-pixels/quadruped_escape"] * 2, rendering="fast")
+        environments = Pixels(["dmc-pixels/quadruped_escape"] * 2, Making(rendering="fast", action_repeat=2))
         shown = environments.reset([0, 1])
         ground = shown[:, :, 60:]
         assert np.abs(ground[0].astype(int) - ground[1]).mean() > 2
@@ -236,7 +228,7 @@ class TestPixels:
 @needs_gl
 class TestWorkers:
     def test_the_death_of_one_is_told(self):
-        environments = Pixels(["dmc-pixels/pendulum_swingup"] * 2, rendering="fast", processes=2)
+        environments = Pixels(["dmc-pixels/pendulum_swingup"] * 2, Making(rendering="fast", threads=2, action_repeat=2))
         environments.reset([0, 1])
         victim = environments._simulators._workers[1].process
         os.kill(victim.pid, signal.SIGKILL)
@@ -251,7 +243,7 @@ class TestWorkers:
 
     def test_a_simulation_that_diverges_is_told_and_nothing_is_left_behind(self):
         shared = set(Path("/dev/shm").glob("*")) if Path("/dev/shm").exists() else set()
-        environments = Pixels(["dmc-pixels/lqr_lqr_2_1"] * 2, rendering="fast")
+        environments = Pixels(["dmc-pixels/lqr_lqr_2_1"] * 2, Making(rendering="fast", action_repeat=2))
         environments.reset([0, 1])
         with pytest.raises(RuntimeError, match=r"environment 1 \(dmc-pixels/lqr_lqr_2_1\) failed: PhysicsError"):
             act(environments, [[0], [1e30]])

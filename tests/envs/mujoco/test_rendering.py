@@ -3,7 +3,6 @@ import subprocess
 import sys
 import types
 
-import mujoco
 import numpy as np
 import pytest
 from gl import needs_gl
@@ -167,17 +166,6 @@ class TestBackend:
     def test_libraries_are_found(self):
         assert rendering._loads("m")
         assert not rendering._loads("drawnothing")
-
-
-class TestCameras:
-    MODEL = "<mujoco><worldbody><camera name='door'/><camera/></worldbody></mujoco>"
-
-    def test_they_have_names_and_numbers(self):
-        model = mujoco.MjModel.from_xml_string(self.MODEL)
-        assert [rendering._camera_number(model, camera) for camera in ("door", 0, 1)] == [0, 0, 1]
-        for camera in ("window", 2, -1):
-            with pytest.raises(ValueError, match=rf"camera must be one of door, .* below 2, got {camera!r}"):
-                rendering._camera_number(model, camera)
 
 
 # Draws the second of two episodes, with what dm_control draws with and with all qualities, and keeps where bodies are.

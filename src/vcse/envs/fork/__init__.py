@@ -8,16 +8,14 @@ from functools import partial
 
 from vcse.envs.fork.recording import record_fork
 from vcse.envs.fork.world import TASKS, Fork
-from vcse.envs.interface import Family, Making, TaskSpec
+from vcse.envs.interface import Family, Making, TaskSpec, one_task
 
 __all__ = ["FAMILIES", "Fork"]
 
 
 def _make(names: Sequence[str], making: Making) -> Fork:
     del making  # nothing is random, and a step of all environments is one look into a table
-    if len(set(names)) > 1:
-        raise ValueError(f"environments must be of one task, got {', '.join(sorted(set(names)))}")
-    return Fork(names[0], len(names))
+    return Fork(one_task(names), len(names))
 
 
 def _spec(name: str) -> TaskSpec:
@@ -31,12 +29,6 @@ def _spec(name: str) -> TaskSpec:
     )
 
 
-def _backend(name: str, asked: str) -> str:
-    if asked != "auto":
-        raise ValueError(f"backend {asked} does not step fork/{name}, which is a table: leave it out")
-    return "table"
-
-
 FAMILIES = (
     Family(
         "fork",
@@ -47,7 +39,7 @@ FAMILIES = (
         make=_make,
         record=record_fork,
         resets_itself=True,
-        backend=_backend,
+        backend="table",
         has_discrete_actions=True,
     ),
 )

@@ -14,7 +14,7 @@ from vcse.envs.gymnasium.environment import (
     is_deterministic,
 )
 from vcse.envs.gymnasium.recording import record_environment
-from vcse.envs.interface import NOT_DETERMINISTIC, Environments, Family, Making, TaskSpec
+from vcse.envs.interface import NOT_DETERMINISTIC, Environments, Family, Making, ObservationKind, TaskSpec, one_task
 
 __all__ = ["FAMILIES", "GymnasiumEnvironment"]
 
@@ -53,45 +53,26 @@ def _make(names: Sequence[str], making: Making, *, family: str) -> Environments:
     environment, _ = _known(names[0], family)
     tasks = [f"{family}/{name}" for name in names]
     if environment.acts.count:
-        if len(set(tasks)) > 1:
-            raise ValueError(f"environments must be of one task, got {', '.join(sorted(set(tasks)))}")
-        return DiscreteEnvironments(tasks[0], making.seeds)
-    return ContinuousEnvironments(
-        tasks,
-        environment,
-        image_size=making.image_size,
-        action_repeat=making.action_repeat,
-        processes=making.threads,
-    )
+        return DiscreteEnvironments(one_task(tasks), making.seeds)
+    return ContinuousEnvironments(tasks, environment, making)
 
 
-def _backend(name: str, asked: str, *, family: str) -> str:
-    """Return what simulates a task, of which there is no choice."""
-    if asked != "auto":
-        raise ValueError(f"backend {asked} does not step {family}/{name}, which Gymnasium makes: leave it out")
-    return "gymnasium"
-
-
-def _family(name: str, about: str, **shows: tuple[str, ...]) -> Family:
+def _family(name: str, about: str, shows: tuple[ObservationKind, ...]) -> Family:
     return Family(
         name,
+        shows=shows,
         about=about,
         tasks=registered.registered_ids,
         check=partial(registered.check_id, family=name),
         spec=partial(_spec, family=name),
         make=partial(_make, family=name),
         record=partial(record_environment, family=name),
-        backend=partial(_backend, family=name),
+        backend="gymnasium",
         listed=LISTED,
-        **shows,  # type: ignore[arg-type]
     )
 
 
 FAMILIES = (
-    _family(
-        "gymnasium",
-        "what the environment shows: vectors, grids of MiniGrid, images",
-        shows=("state", "grid", "image"),
-    ),
-    _family("gymnasium-pixels", "the images that the environment renders", shows=("image",)),
+    _family("gymnasium", "what the environment shows: vectors, grids of MiniGrid, images", ("state", "grid", "image")),
+    _family("gymnasium-pixels", "the images that the environment renders", ("image",)),
 )

@@ -5,7 +5,6 @@ episodes by themselves, each from a seed that follows from the environment's and
 episode depends on its seed and on its actions alone, if the environment is deterministic.
 """
 
-import types
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
@@ -23,7 +22,7 @@ from vcse.envs.gymnasium.spaces import (
     sight_of,
     sight_of_images,
 )
-from vcse.envs.interface import NOT_DETERMINISTIC, Observations, Step
+from vcse.envs.interface import NOT_DETERMINISTIC, Making, Observations, Step
 from vcse.envs.processes import Batch
 from vcse.streams import episode_seed
 
@@ -51,8 +50,6 @@ class GymnasiumEnvironment:
         >>> reward, terminated, truncated
         (1.0, False, False)
     """
-
-    constants: Mapping[str, Any] = types.MappingProxyType({})
 
     def __init__(
         self,
@@ -143,32 +140,22 @@ class ContinuousEnvironments(Batch):
     Args:
         tasks: With their family, one per environment. Their observations and actions must be of the same size.
         first: An environment of the first task, as it is known already.
-        image_size: Pixels of each side of images.
-        action_repeat: Steps for which an action is played.
-        processes: That simulate where images are seen.
+        making: How; its threads are the processes that simulate where images are seen.
     """
 
-    def __init__(
-        self,
-        tasks: Sequence[str],
-        first: GymnasiumEnvironment,
-        *,
-        image_size: int,
-        action_repeat: int,
-        processes: int,
-    ) -> None:
+    def __init__(self, tasks: Sequence[str], first: GymnasiumEnvironment, making: Making) -> None:
         sight = first.sight
         sees_images = sight.kind == "image"
-        self.action_repeat = action_repeat
-        self.most_steps = first.most_steps // action_repeat
-        shape = (3, image_size, image_size) if sees_images else sight.shape
+        self.action_repeat = making.action_repeat
+        self.most_steps = first.most_steps // making.action_repeat
+        shape = (3, making.image_size, making.image_size) if sees_images else sight.shape
         super().__init__(
             tasks,
-            partial(build, image_size=image_size, action_repeat=action_repeat),
+            partial(build, image_size=making.image_size, action_repeat=making.action_repeat),
             action_size=first.acts.size,
             seen=("observation", sight.dtype, shape),
             has_success=None,
-            processes=processes if sees_images else 1,
+            processes=making.threads if sees_images else 1,
             always_workers=sees_images,
         )
 

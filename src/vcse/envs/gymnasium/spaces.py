@@ -4,7 +4,7 @@ A space that is not supported is refused in one line, which names it and says wh
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,8 +75,10 @@ def sight_of(environment: Any, task: str) -> Sight:
     if _is_image(shown):
         image = ImageOf(shown)
         return Sight("image", image.shape, lambda seen: image(part(seen)))
-    if (reason := _not_flattened(space)) is not None:
-        raise ValueError(f"{task}: the observation space {_told(space)} is not supported{reason}; {_SERVED}")
+    for leaf in _leaves(space):
+        if not isinstance(leaf, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+            reason = "" if leaf is space else f", because of {_told(leaf)}"
+            raise ValueError(f"{task}: the observation space {_told(space)} is not supported{reason}; {_SERVED}")
     flat: Any = spaces.flatten_space(space)
     [size] = flat.shape
     if not 1 <= size <= MOST_NUMBERS:
@@ -113,29 +115,23 @@ def acts_of(environment: Any, task: str) -> Acts:
                 "gymnasium.wrappers.TransformAction takes an action space that has them"
             )
         if space.shape and space.low.size:
-            return Acts(0, int(space.low.size), Rescaled(space))
+            return Acts(0, int(space.low.size), _rescaled(space))
     raise ValueError(
         f"{task}: the action space {_told(space)} is not supported; supported are Discrete of "
         f"up to {MOST_ACTIONS} actions, and a Box of floating-point numbers with finite bounds"
     )
 
 
-class Rescaled:
-    """Brings actions from [-1, 1] to the bounds of a Box.
+def _rescaled(space: Any) -> Callable[[Any], np.ndarray]:
+    """Return what brings actions from [-1, 1] to the bounds of a Box, at which those beyond end."""
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
 
-    Args:
-        space: The Box.
-    """
+    def rescaled(action: Float[np.ndarray, " a"]) -> Float[np.ndarray, "..."]:
+        share = (np.asarray(action, dtype=np.float64).reshape(space.shape) + 1) / 2
+        within: np.ndarray = np.clip(low + share * (high - low), low, high)
+        return within.astype(space.dtype)
 
-    def __init__(self, space: Any) -> None:
-        self.shape, self.dtype = space.shape, space.dtype
-        self.low, self.high = space.low.astype(np.float64), space.high.astype(np.float64)
-
-    def __call__(self, action: Float[np.ndarray, " a"]) -> Float[np.ndarray, "..."]:
-        """Return the action of the environment; what is beyond -1 and 1 ends at the bounds."""
-        share = (np.asarray(action, dtype=np.float64).reshape(self.shape) + 1) / 2
-        within: np.ndarray = np.clip(self.low + share * (self.high - self.low), self.low, self.high)
-        return within.astype(self.dtype)
+    return rescaled
 
 
 class ImageOf:
@@ -216,18 +212,15 @@ def _is_grid_of_cells(environment: Any, space: Any) -> bool:
     return min(space.shape[:2]) >= LEAST_SIDE and tuple(space.shape[:2]) in views
 
 
-def _not_flattened(space: Any) -> str | None:
-    """Return why a space cannot be flattened to a vector: a part of it, or nothing to add; None where it can."""
+def _leaves(space: Any) -> Iterator[Any]:
+    """Return the spaces that a space is made of, however deep; itself if it is neither a Dict nor a Tuple."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        parts: Sequence[Any] = list(space.spaces.values()) if isinstance(space, spaces.Dict) else space.spaces
-        for part in parts:
-            if (reason := _not_flattened(part)) is not None:
-                return reason or f", because of {_told(part)}"
-        return None
-    served = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
-    return None if isinstance(space, served) else ""
+        for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
+            yield from _leaves(part)
+    else:
+        yield space
 
 
 def _of_box(space: Any) -> Callable[[Any], Float[np.ndarray, " d"]]:

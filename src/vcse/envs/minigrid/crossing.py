@@ -186,8 +186,6 @@ class TableCrossing:
     most_steps = MOST_STEPS
 
     def __init__(self, seeds: Sequence[int], *, fixed_map: int | None = None) -> None:
-        if len(seeds) < 1:
-            raise ValueError("at least one environment is needed, got no seeds")
         if fixed_map is not None and not 0 <= fixed_map < len(MAPS):
             raise ValueError(f"fixed_map must be from 0 to {len(MAPS) - 1}, got {fixed_map}")
         self.count = len(seeds)

@@ -63,17 +63,13 @@ class EnvPoolMiniGrid:
         terminated = terminated | (rewards != 0) | (truncated & into_lava)
         truncated = truncated & ~terminated
         finished = np.flatnonzero(terminated | truncated).astype(np.int32)
-        if finished.size == 0:
-            self._shown, self.positions = next_observations, next_positions
-            return Step(
-                next_observations, next_observations, rewards, terminated, truncated, next_positions, next_positions
-            )
-        self._pool.send(np.zeros(finished.size, dtype=np.int32), finished)
-        fresh, _, _, _, fresh_information = self._pool.recv()
-        shown, positions = next_observations.copy(), next_positions.copy()
-        shown[finished], positions[finished] = fresh["image"], fresh_information["agent_pos"]
-        self._shown, self.positions = shown, positions
-        return Step(shown, next_observations, rewards, terminated, truncated, positions, next_positions)
+        self._shown, self.positions = next_observations, next_positions
+        if finished.size:
+            self._pool.send(np.zeros(finished.size, dtype=np.int32), finished)
+            fresh, _, _, _, information = self._pool.recv()
+            self._shown, self.positions = next_observations.copy(), next_positions.copy()
+            self._shown[finished], self.positions[finished] = fresh["image"], information["agent_pos"]
+        return Step(self._shown, next_observations, rewards, terminated, truncated, self.positions, next_positions)
 
     def close(self) -> None:
         """Stop the threads."""

@@ -41,7 +41,9 @@ def record_grids(
         number = table_map(task)
         fixed_map = None if number is None else MAPS[number]
         task = TASK
-    with closing(_world(task, seed, full=full)) as world:
+    with closing(ReferenceMiniGrid(task, [seed], full=full, images=True).worlds[0]) as world:
+        world.highlight = not full  # what the policy sees is brighter
+        world.tile_size = max(8, MAP_PIXELS // max(world.width, world.height))
         for episode in range(1, episodes + 1):
             # Only the first reset is seeded: later layouts follow from it.
             view = world.reset(seed=seed if episode == 1 else None)[0]
@@ -57,14 +59,6 @@ def record_grids(
                 step, return_so_far = step + 1, return_so_far + float(reward)
                 outcome = _outcome(terminated, truncated, return_so_far)
                 yield Moment(world.render(), episode, step, return_so_far, outcome)
-
-
-def _world(task: str, seed: int, *, full: bool) -> Any:
-    """Make the world that is rendered."""
-    world = ReferenceMiniGrid(task, [seed], full=full, images=True).worlds[0]
-    world.highlight = not full  # what the policy sees is brighter
-    world.tile_size = max(8, MAP_PIXELS // max(world.width, world.height))
-    return world
 
 
 def _outcome(terminated: bool, truncated: bool, return_so_far: float) -> Outcome:

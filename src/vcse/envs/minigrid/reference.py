@@ -67,16 +67,14 @@ class ReferenceMiniGrid:
         truncated: Bool[np.ndarray, " n"] = np.array([each[3] for each in taken]) & ~terminated
         next_observations, next_positions = self._observations([each[0] for each in taken]), self.positions
         finished = np.flatnonzero(terminated | truncated)
-        if finished.size == 0:
-            return Step(
-                next_observations, next_observations, rewards, terminated, truncated, next_positions, next_positions
-            )
-        fresh = [self.worlds[index].reset()[0] for index in finished]
-        for index in finished if self.full else ():
-            self._maps[index].forget()
-        shown = next_observations.copy()
-        shown[finished] = self._observations(fresh, finished)
-        return Step(shown, next_observations, rewards, terminated, truncated, self.positions, next_positions)
+        shown, positions = next_observations, next_positions
+        if finished.size:
+            fresh = [self.worlds[index].reset()[0] for index in finished]
+            for index in finished if self.full else ():
+                self._maps[index].forget()
+            shown, positions = next_observations.copy(), self.positions
+            shown[finished] = self._observations(fresh, finished)
+        return Step(shown, next_observations, rewards, terminated, truncated, positions, next_positions)
 
     def close(self) -> None:
         """Close every environment."""

@@ -17,16 +17,7 @@ def _make_states(tasks: Sequence[str], making: Making) -> Environments:
 
 
 def _make_images(tasks: Sequence[str], making: Making, *, family: str) -> Environments:
-    return Pixels(
-        [f"{family}/{task}" for task in tasks],
-        rendering=making.rendering,
-        device=making.device,
-        processes=making.threads,
-        goal_marker=making.goal_marker,
-        spins=making.spins,
-        image_size=making.image_size,
-        action_repeat=making.action_repeat,
-    )
+    return Pixels([f"{family}/{task}" for task in tasks], making)
 
 
 FAMILIES = (
@@ -39,7 +30,7 @@ FAMILIES = (
         spec=dmc.task_spec,
         make=_make_states,
         record=record_simulation,
-        backend=lambda name, asked: "dm_control",
+        backend="dm_control",
     ),
     Family(
         "dmc-pixels",
@@ -47,10 +38,10 @@ FAMILIES = (
         about="images",
         tasks=dmc.registered_tasks,
         check=partial(dmc.check_task, family="dmc-pixels"),
-        spec=partial(task_spec, "dmc-pixels"),
+        spec=lambda name: task_spec(f"dmc-pixels/{name}"),
         make=partial(_make_images, family="dmc-pixels"),
         record=partial(record_simulation, family="dmc-pixels"),
-        backend=lambda name, asked: "dm_control",
+        backend="dm_control",
     ),
     Family(
         "metaworld",
@@ -61,7 +52,7 @@ FAMILIES = (
         spec=metaworld.task_spec,
         make=partial(_make_images, family="metaworld"),
         record=partial(record_simulation, family="metaworld"),
-        backend=lambda name, asked: "metaworld",
+        backend="metaworld",
         has_goal_marker=True,
     ),
 )

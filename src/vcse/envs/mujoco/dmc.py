@@ -83,8 +83,6 @@ class DMCStates(Batch):
     most_steps = MOST_STEPS
 
     def __init__(self, tasks: Sequence[str], *, processes: int = 1) -> None:
-        if len(tasks) < 1:
-            raise ValueError("at least one environment is needed, got no tasks")
         first = task_spec(tasks[0])
         [size] = first.observation_shape
         for name in tasks:
@@ -108,7 +106,6 @@ class DMCStates(Batch):
 class _Environment:
     """One environment of the suite, with this library's range of actions, time limit and sparse rewards."""
 
-    constants: Mapping[str, Any] = types.MappingProxyType({})
     is_upside_down = False
 
     def __init__(self, name: str, *, observes: bool = True) -> None:

@@ -5,7 +5,7 @@ Images are rendered in worker processes alone, each of which chooses a rendering
 that would choose another.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -13,27 +13,19 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from vcse.envs.interface import Rendering, TaskSpec
+from vcse.envs.interface import Making, Rendering, TaskSpec
 from vcse.envs.mujoco import dmc, metaworld
 from vcse.envs.mujoco.rendering import Renderer, choose_gl_backend, gl_backend_for
 from vcse.envs.processes import Batch
 
-FAMILIES = ("dmc-pixels", "metaworld")
 
-
-def task_spec(family: str, name: str) -> TaskSpec:
-    """Return the spec of a task. Nothing is rendered."""
+def task_spec(task: str) -> TaskSpec:
+    """Return the spec of a task, which has its family before it. Nothing is rendered."""
+    family, _, name = task.partition("/")
     if family == "metaworld":
         return metaworld.task_spec(name)
     dmc.check_task(name, family=family)
     return replace(dmc.task_spec(name), observation_shape=())
-
-
-def _spec(task: str) -> TaskSpec:
-    family, _, name = task.partition("/")
-    if family not in FAMILIES:
-        raise ValueError(f"family must be {' or '.join(FAMILIES)}, got {family!r}")
-    return task_spec(family, name)
 
 
 class Pixels(Batch):
@@ -42,80 +34,52 @@ class Pixels(Batch):
     Args:
         tasks: One name per environment, such as dmc-pixels/hopper_stand. They may differ, as long as they are of one
             family and their actions are of the same size.
-        rendering: Quality of images: faithful is what other libraries render; light is almost the same, and much
-            faster on a CPU; fast has no shadows, no reflections and no smooth edges.
-        device: That renders: cpu, or a GPU as in cuda or cuda:1.
-        processes: That simulate and render. Each is a new one, also where there is only one.
-        goal_marker: Render the dot that shows the goal of metaworld's tasks.
-        spins: Wait for each other without sleeping, for a few hundredths of a second, which saves time and takes a core
-            for each process.
-        image_size: Pixels of each side of an image.
-        action_repeat: Frames for which an action is played.
+        making: How: its threads are the processes that simulate and render. Each is a new one, also where there is only
+            one.
     """
 
-    def __init__(
-        self,
-        tasks: Sequence[str],
-        *,
-        rendering: Rendering = "faithful",
-        device: str = "cpu",
-        processes: int = 1,
-        goal_marker: bool = True,
-        spins: bool = False,
-        image_size: int = 84,
-        action_repeat: int = 2,
-    ) -> None:
-        if len(tasks) < 1:
-            raise ValueError("at least one environment is needed, got no tasks")
-        for argument, number in (("image_size", image_size), ("action_repeat", action_repeat)):
-            if number < 1:
-                raise ValueError(f"{argument} must be at least 1, got {number}")
-        if rendering not in get_args(Rendering):
-            raise ValueError(f"rendering must be one of {', '.join(get_args(Rendering))}, got {rendering!r}")
-        family, specs = tasks[0].partition("/")[0], [_spec(task) for task in tasks]
-        spec = specs[0]
-        for task, other in zip(tasks, specs, strict=True):
-            if task.partition("/")[0] != family:
-                raise ValueError(f"tasks must be of one family, got {tasks[0]} and {task}")
-            if other.action_size != spec.action_size:
+    def __init__(self, tasks: Sequence[str], making: Making) -> None:
+        for argument in ("image_size", "action_repeat"):
+            if getattr(making, argument) < 1:
+                raise ValueError(f"{argument} must be at least 1, got {getattr(making, argument)}")
+        if making.rendering not in get_args(Rendering):
+            raise ValueError(f"rendering must be one of {', '.join(get_args(Rendering))}, got {making.rendering!r}")
+        spec = task_spec(tasks[0])
+        for task in tasks:
+            action_size = task_spec(task).action_size
+            if action_size != spec.action_size:
                 raise ValueError(
                     f"tasks must agree in size, but {tasks[0]} has actions of {spec.action_size} numbers, and {task} "
-                    f"of {other.action_size}"
+                    f"of {action_size}"
                 )
-        kind, index = _device(device)
-        gl_backend_for(kind)  # what cannot render is refused here, with a clear message, before a process is started
-        self.image_shape = (3, image_size, image_size)
-        self.action_repeat = action_repeat
-        self.most_steps = spec.most_frames // action_repeat
-        sizes: dict[str, Any] = {"image_size": image_size, "action_repeat": action_repeat}
+        # What cannot render is refused here, with a clear message, before a process is started.
+        self.gl_backend = gl_backend_for(_device(making.device)[0])
+        self.image_shape = (3, making.image_size, making.image_size)
+        self.action_repeat = making.action_repeat
+        self.most_steps = spec.most_frames // making.action_repeat
         super().__init__(
             tasks,
-            partial(build, rendering=rendering, device=kind, index=index, goal_marker=goal_marker, **sizes),
+            partial(build, making=making),
             action_size=spec.action_size,
             seen=("image", np.uint8, self.image_shape),
             has_success=spec.has_success,
-            constants=[("gl_backend", "S8")],
-            processes=processes,
+            processes=making.threads,
             always_workers=True,
-            spins=spins,
+            spins=making.spins,
         )
-        self.gl_backend: str = self._table["gl_backend"][0].decode()
 
 
 class _Environment:
     """One simulation, and the camera that is on it."""
 
-    def __init__(
-        self, simulation: Any, rendering: Rendering, gl_backend: str, *, image_size: int, action_repeat: int
-    ) -> None:
-        self.constants: Mapping[str, Any] = {"gl_backend": gl_backend.encode()}
+    def __init__(self, simulation: Any, making: Making) -> None:
         self.simulation = simulation
-        self._action_repeat = action_repeat
+        self._action_repeat = making.action_repeat
         self._camera = Renderer(
             simulation.model,
             simulation.camera,
-            (image_size, image_size),
-            rendering,
+            (making.image_size, making.image_size),
+            making.rendering,
             is_upside_down=simulation.is_upside_down,
         )
 
@@ -141,22 +105,13 @@ class _Environment:
         self._camera.close()
 
 
-def build(
-    task: str,
-    *,
-    rendering: Rendering,
-    device: Literal["cpu", "cuda"] = "cpu",
-    index: int = 0,
-    goal_marker: bool = True,
-    image_size: int = 84,
-    action_repeat: int = 2,
-) -> _Environment:
+def build(task: str, *, making: Making) -> _Environment:
     """Make an environment in a worker process."""
-    gl_backend = choose_gl_backend(device, index)
+    choose_gl_backend(*_device(making.device))
     family, _, name = task.partition("/")
     is_arm = family == "metaworld"
-    simulation = metaworld.Arm(name, goal_marker=goal_marker) if is_arm else dmc.simulate(name, observes=False)
-    return _Environment(simulation, rendering, gl_backend, image_size=image_size, action_repeat=action_repeat)
+    simulation = metaworld.Arm(name, goal_marker=making.goal_marker) if is_arm else dmc.simulate(name, observes=False)
+    return _Environment(simulation, making)
 
 
 def _device(device: str) -> tuple[Literal["cpu", "cuda"], int]:

@@ -150,7 +150,6 @@ class Renderer:
         import mujoco
 
         self._mujoco, self._model, self._is_upside_down = mujoco, model, is_upside_down
-        number = _camera_number(model, camera)
         height, width = size
         try:
             with warnings.catch_warnings():
@@ -172,7 +171,7 @@ class Renderer:
         self._option, self._perturb = mujoco.MjvOption(), mujoco.MjvPerturb()
         self._option.flags[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] = False  # as dm_control has it: rays are not rendered
         self._camera = mujoco.MjvCamera()
-        self._camera.type, self._camera.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, number
+        self._camera.type, self._camera.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, model.camera(camera).id
         self._frame = mujoco.MjrRect(0, 0, width, height)
         self._pixels = np.empty((height, width, 3), dtype=np.uint8)
         # What OpenGL holds is given back to the window that is current, which must be this one.
@@ -239,35 +238,18 @@ def _loads(library: str) -> bool:
     return False
 
 
-def _camera_number(model: Any, camera: str | int) -> int:
-    names = [model.camera(number).name for number in range(model.ncam)]
-    if camera in names:
-        return names.index(str(camera))
-    if isinstance(camera, int) and 0 <= camera < len(names):
-        return camera
-    raise ValueError(f"camera must be one of {', '.join(names)} or a number below {len(names)}, got {camera!r}")
-
-
 @contextmanager
 def _quality(model: Any, height: int, width: int, rendering: Rendering) -> Iterator[None]:
     """Set what the OpenGL context is made from, for a while: a model may have several cameras."""
     buffer, quality = model.vis.global_, model.vis.quality
-    changes: list[tuple[Any, str, int]]
     if rendering == "faithful":
-        changes = [
-            (buffer, "offheight", max(height, buffer.offheight)),
-            (buffer, "offwidth", max(width, buffer.offwidth)),
-        ]
-    else:
-        changes = [
-            (buffer, "offheight", height),
-            (buffer, "offwidth", width),
-            (quality, "shadowsize", _SHADOW_MAP if rendering == "light" else 0),
-            (quality, "numslices", _SLICES),
-            (quality, "numstacks", _STACKS),
-        ]
-        if rendering == "fast":
-            changes.append((quality, "offsamples", 0))
+        height, width = max(height, buffer.offheight), max(width, buffer.offwidth)
+    changes = [(buffer, "offheight", height), (buffer, "offwidth", width)]
+    if rendering != "faithful":
+        changes += [(quality, "numslices", _SLICES), (quality, "numstacks", _STACKS)]
+        changes.append((quality, "shadowsize", _SHADOW_MAP if rendering == "light" else 0))
+    if rendering == "fast":
+        changes.append((quality, "offsamples", 0))
     before = [(where, name, getattr(where, name)) for where, name, _ in changes]
     try:
         for where, name, value in changes:

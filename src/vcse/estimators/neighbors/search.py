@@ -144,8 +144,7 @@ def joint_neighbors(
     flat_values = _flat_points(values_as_points(values, features))
     rank = _rank(k, finds_itself=True, self_in_k=self_in_k)
     found = _nearest(Search(points, points, rank, flat_values, flat_values))
-    if found.value_distance is None:
-        raise AssertionError("a search with values gives value distances")
+    assert found.value_distance is not None, "a search with values gives value distances"
     if checks_run(check_finite, features):
         _check_span("features and values", found.radius)
     shape = features.shape[:-1]
