@@ -418,6 +418,19 @@ def test_what_rows_show_to_be_wrong_is_noted_once_and_after_a_stop_no_more(tmp_p
     assert [note for note in progress.notes if isinstance(note, Remark)] == [f"{config.name}: 2 rows by frame 64"]
 
 
+def test_a_cohort_whose_curves_are_damaged_is_closed(tmp_path, monkeypatch):
+    entry = dataclasses.replace(agent_entry("a2c"), remark=lambda config, rows: "")
+    monkeypatch.setattr("vcse.launch.cohorts.agent_entry", lambda name: entry)
+    config, closed = make_config(EMPTY, row_every_frames=32), []
+    train([config], tmp_path)
+    path = tmp_path / config.name / "train.csv"
+    path.write_text(path.read_text().replace("\n64,", "\n64,much", 1))
+    monkeypatch.setattr(A2CCohort, "close", lambda cohort: closed.append(cohort.names))
+    with pytest.raises(ValueError, match=r"train\.csv is damaged: "):
+        train([dataclasses.replace(config, frames=config.frames + 96)], tmp_path)
+    assert closed == [[config.name]]
+
+
 def poisoned(monkeypatch, name, frame):
     """Turn the parameters of a run into NaN in the update after a frame."""
     step = A2CCohort.step

@@ -1,11 +1,14 @@
 import dataclasses
+import errno
 import json
+import os
 import pickle
 import re
 import resource
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -290,3 +293,30 @@ def test_only_a_number_in_done_says_that_a_run_is_done(tmp_path: Path, content, 
     if content is not None:
         (tmp_path / "DONE").write_text(content)
     assert done_frame(tmp_path) == frame
+
+
+def test_a_file_system_that_cannot_lock_is_no_other_process(tmp_path, monkeypatch):
+    def flock(file, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("vcse.runs.directory.fcntl.flock", flock)
+    with pytest.raises(OSError, match=rf"No locks available: '{tmp_path}/run/\.lock'"):
+        RunDirectory(tmp_path / "run", make_config())
+
+
+def test_what_tensorboard_cannot_write_holds_no_lock(directory):
+    def close():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    directory._scalars = SimpleNamespace(close=close)
+    directory.close()
+    RunDirectory(directory.path, directory.config).close()
+
+
+def test_a_damaged_meta_file_is_named(directory):
+    (directory.path / "meta.json").write_text("{")
+    with pytest.raises(ValueError, match=r"meta\.json cannot be read: "):
+        directory.add_to_meta("drawn_by", "egl")
+    (directory.path / "meta.json").unlink()
+    directory.add_to_meta("drawn_by", "egl")
+    assert json.loads((directory.path / "meta.json").read_text()) == {"drawn_by": "egl"}

@@ -222,12 +222,12 @@ def _train(
         cohort.cut(states)
         if plan.frame > 0:
             cohort.load(states)
+        if said := cohort.describe():
+            progress.note(said)
+        remarks = Remarks(plan.directories, agent_entry(configs[0].agent).remark, progress.note)
     except BaseException:
         cohort.close()
         raise
-    if said := cohort.describe():
-        progress.note(said)
-    remarks = Remarks(plan.directories, agent_entry(configs[0].agent).remark, progress.note)
     try:
         finished = loop.train(
             cohort,

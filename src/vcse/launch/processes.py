@@ -95,8 +95,10 @@ def _train_in_processes(
         progress.note(said)
     with stop_on_signals(progress.say_stopping) as stopped:
         settings = settings | {"threads": max(1, settings["threads"] // jobs), "replay_place": room.place}
-        started = [start_job(mine, out, settings) for mine in dealt]
+        started: list[Job] = []
         try:
+            for mine in dealt:
+                started.append(start_job(mine, out, settings))  # noqa: PERF401 - if one fails, the others are ended
             _follow(started, progress, stopped)
         finally:
             end_jobs(started)
@@ -172,7 +174,7 @@ def _listen(job: Job, progress: TrainingProgress, jobs: Sequence[Job], *, is_sto
     while not job.is_over and job.messages.poll():
         try:
             message = job.messages.recv()
-        except EOFError:  # it ended, and did not say that it was done
+        except (EOFError, OSError):  # it ended, perhaps in the middle of a message, and did not say that it was done
             job.is_over = True
             job.process.join()
             if not is_stopping:

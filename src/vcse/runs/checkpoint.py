@@ -49,9 +49,9 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         with naming(path):
             yield temporary
-            _sync(temporary)
+            sync(temporary)
             os.replace(temporary, path)
-            _sync(path.parent)
+            sync(path.parent)
     except BaseException as error:
         with suppress(OSError):  # where nothing can be written, nothing can be removed either
             temporary.unlink()
@@ -143,7 +143,7 @@ def drop_after(directory: Path, frame: int) -> None:
     for path in newer:
         path.unlink()
     if newer:
-        _sync(directory)
+        sync(directory)
 
 
 def drop_unfinished(directory: Path) -> None:
@@ -217,7 +217,7 @@ def _newest_first(directory: Path) -> list[tuple[int, Path]]:
     return sorted(((int(name[1]), path) for name, path in named if name), reverse=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Wait until a file or the entries of a directory are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
