@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vcse.envs.mujoco.dmc import simulate
-from vcse.envs.processes import _SPIN_SECONDS, Batch, _read
+from vcse.envs.processes import _PATIENCE_SECONDS, _SPIN_SECONDS, Batch, _end, _read, _Worker
 
 
 @pytest.mark.parametrize("spins", [False, True])
@@ -66,6 +66,25 @@ def test_environments_that_were_built_before_one_that_fails_are_closed():
     with pytest.raises(RuntimeError, match=r"^environment 2 \(toy/bad\) failed: RuntimeError: no robot$"):
         Batch(["toy/a", "toy/b", "toy/bad"], build, action_size=1, seen=("seen", np.float32), processes=1)
     assert sorted(closed) == ["toy/a", "toy/b"]
+
+
+def test_workers_that_do_not_end_are_waited_for_together_and_killed(monkeypatch, without_type_checks):
+    now, killed = [0.0], []
+
+    class Stuck:
+        pid, exitcode, close = 1, None, lambda self: None
+
+        def join(self, timeout=None):
+            now[0] += timeout or 0.0
+
+        def kill(self):
+            killed.append(self)
+
+    monkeypatch.setattr("vcse.envs.processes.time", SimpleNamespace(monotonic=lambda: now[0]))
+    connection = SimpleNamespace(close=lambda: None)
+    _end([_Worker(Stuck(), connection, range(1)) for _ in range(16)])
+    assert len(killed) == 16
+    assert now[0] == _PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize("spins", [False, True])

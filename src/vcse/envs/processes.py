@@ -319,10 +319,11 @@ def _end(workers: list[_Worker]) -> None:
     """End the workers: they do so by themselves when the connection is closed."""
     for worker in workers:
         worker.connection.close()
+    until = time.monotonic() + _PATIENCE_SECONDS  # with all of them
     for worker in workers:
         if worker.process.pid is None:  # it could not be started
             continue
-        worker.process.join(_PATIENCE_SECONDS)
+        worker.process.join(max(0.0, until - time.monotonic()))
         if worker.process.exitcode is None:
             worker.process.kill()
             worker.process.join()
