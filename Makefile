@@ -52,7 +52,8 @@ test: lint docs ## Lint, check types and imports, build the site, run all tests
 	@# RLlib's come first, so that pytest's last line is that of the main run.
 	@if log=$$($(MAKE) --silent $(RLLIB_READY) 2>&1); then $(MAKE) --silent rllib; \
 		else echo "skipped the tests of RLlib: $(RLLIB) could not be set up: $$(echo "$$log" | grep -m 1 -o 'ERROR: .*' || echo "$$log" | head -n 1)"; fi
-	$(BIN)/python -m pytest --numprocesses 2
+	@# Tests that need the site, which is built here, fail without it; .ci/run requires what else CI has.
+	VCSE_REQUIRE="site $$VCSE_REQUIRE" $(BIN)/python -m pytest --numprocesses 2
 
 # RLlib pins another Gymnasium than constraints.txt, so it has an environment of its own.
 $(RLLIB_READY): pyproject.toml constraints-rllib.txt

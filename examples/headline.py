@@ -61,7 +61,7 @@ class Args:
     frames: int = 100_000
     """How long each run is."""
     eval_episodes: int = 100
-    """Episodes of the evaluation at the end of each run, with sampled and again with likeliest actions."""
+    """Episodes of the evaluation at the end of each run, with sampled and again with greedy actions."""
     out: Path = Path("out/demo")
     """Folder for the page and the runs."""
     jobs: int | None = None
@@ -117,17 +117,17 @@ def table(page: Path) -> Table:
     rows = list(csv.DictReader((page.parent / "table.csv").read_text().splitlines()))
     title = f"{TASK}: success after {int(rows[0]['frame']):,} frames"
     shown = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for heading in ("method", "runs", "mean", "IQM", "95% interval", "eval,\nsampled", "eval,\nlikeliest", "paper"):
+    for heading in ("method", "runs", "mean", "IQM", "95% interval", "eval,\nsampled", "eval,\ngreedy", "paper"):
         shown.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
     for row in rows:
         method = row["method"]
         mean, iqm, low, high = (percent(float(row[name] or "nan")) for name in ("mean", "iqm", "low", "high"))
         evaluations = [run.evaluation for run in runs if run.method == method]
-        sampled, likeliest = (
+        sampled, greedy = (
             percent(float(np.mean([each.get(name, np.nan) for each in evaluations])))
             for name in ("success_rate", "argmax_success_rate")
         )
-        shown.add_row(method, row["runs"], mean, iqm, f"{low} to {high}", sampled, likeliest, PAPER.get(method, "–"))
+        shown.add_row(method, row["runs"], mean, iqm, f"{low} to {high}", sampled, greedy, PAPER.get(method, "–"))
     return shown
 
 

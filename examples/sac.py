@@ -126,7 +126,7 @@ class Policy(nn.Module):
         log_slope = 2 * (math.log(2) - raw - softplus(-2 * raw)) + self.scale.log()  # of the tanh and the scale
         return raw.tanh() * self.scale + self.middle, (log_density - log_slope).sum(-1)
 
-    def likeliest(self, observations: Tensor) -> Tensor:
+    def greedy(self, observations: Tensor) -> Tensor:
         """Return the actions without noise."""
         mean: Tensor = self.layers(observations).chunk(2, -1)[0]
         return mean.tanh() * self.scale + self.middle
@@ -211,7 +211,7 @@ def main(args: Args) -> tuple[Agent, list[Episode]]:
     agent = Agent(size, box, args)
     bonus = None
     if args.bonus != "none":
-        told = (agent.policy.likeliest, (size,), box.shape[0])
+        told = (agent.policy.greedy, (size,), box.shape[0])
         bonus = ReplayBonus(*told, bonus=BONUSES[args.bonus](), discount=args.discount, seed=args.seed)
     writer = None if args.log is None else tensorboard(args.log)
     replay, episodes = Replay(args.steps, size, box.shape[0]), list[Episode]()

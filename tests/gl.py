@@ -1,10 +1,11 @@
-"""What tests that draw need."""
+"""What tests that render need."""
 
 import ctypes.util
 
-import pytest
+from requirements import needs
 
-needs_gl = pytest.mark.skipif(
-    not (ctypes.util.find_library("OSMesa") or ctypes.util.find_library("EGL")),
-    reason="no library that draws is here: apt install libosmesa6",
+needs_gl = needs(
+    "gl",
+    ctypes.util.find_library("OSMesa") or ctypes.util.find_library("EGL"),
+    "no library that renders is here: apt install libosmesa6",
 )

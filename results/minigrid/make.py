@@ -212,7 +212,7 @@ def task_table(study: Study, task: str) -> str:
     heads = ["method"]
     heads += [f"mean, {_frames(named)}", f"IQM, {_frames(named)}"] if apart else []
     heads += [f"mean, {_frames(last)}", f"IQM, {_frames(last)}", "area, mean", "area, IQM", "frames to 80 %", "never"]
-    heads += ["eval, sampled", "eval, argmax", "failed"]
+    heads += ["eval, sampled", "eval, greedy", "failed"]
     rows = []
     for method in METHODS:
         runs = study[task, method]

@@ -10,6 +10,28 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 
+REMEDY = "set VCSE_PLUGINS to the module that registers it"
+OF_YOUR_OWN = f"; for one of your own, {REMEDY}"
+
+
+class UnknownNameError(ValueError):
+    """A name that nothing has registered: it is wrong, or that of a plug-in that is not loaded.
+
+    Args:
+        message: The error.
+        kind: What the name is one of, such as "bonus".
+        name: The name.
+    """
+
+    def __init__(self, message: str, *, kind: str = "", name: str = "") -> None:
+        super().__init__(message)
+        self.kind, self.name = kind, name
+
+    @classmethod
+    def of_run(cls, run: object, kind: str, name: str) -> "UnknownNameError":
+        """Return the error for a run that was made with a name that is unknown now."""
+        return cls(f"{run} was made with the {kind} {name!r}, none of vcse's: {REMEDY}", kind=kind, name=name)
+
 
 @cache
 def load_plugins() -> None:

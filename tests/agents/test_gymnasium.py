@@ -8,7 +8,7 @@ import pytest
 import torch
 from csv_rows import read_rows
 from runs import small, small_pixels, small_sac
-from runs.small_gymnasium import task
+from runs.small_gymnasium import Broken, task
 
 from vcse.agents.a2c.cohort import A2CCohort
 from vcse.agents.a2c.settings import a2c_settings
@@ -116,6 +116,18 @@ def test_what_is_not_deterministic_is_named_when_it_is_replayed(tmp_path, monkey
     said = rf"{configs[0].name}: {task(name)}, replayed from its seed and actions, shows something else .*np_random"
     with pytest.raises(RuntimeError, match=said):
         small.train(configs, tmp_path)
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_an_evaluation_that_fails_leaves_no_environment_open(tmp_path, monkeypatch):
+    opened, make = [], Broken.__init__
+    monkeypatch.setattr(Broken, "__init__", lambda self, **options: opened.append(self) or make(self, **options))
+    monkeypatch.setattr(Broken, "close", lambda self: opened.remove(self))  # noqa: PLW0108 - to be bound
+    configs = run_configs(task("Broken"), "none", **A2C | {"frames": 32, "eval_episodes": 400})  # 16 in each of 25
+    with pytest.raises(RuntimeError, match=r"failed: KeyError: .the robot.*is gone"):
+        small.train(configs, tmp_path)
+    assert (tmp_path / configs[0].name / "config.json").exists()
+    assert opened == []
 
 
 def test_what_is_seen_to_be_not_deterministic_is_warned_of(capsys):

@@ -89,6 +89,24 @@ def test_the_table_has_a_line_per_run_and_a_mean_per_method(runs, capsys):
     assert float(rows[3][4].rstrip("%")) == pytest.approx(sum(rates) / 3, abs=0.1)
 
 
+def test_means_are_over_seeds_of_the_same_task_settings_and_frame_alone(runs, tmp_path, capsys):
+    shutil.copytree(runs / "minigrid-Empty-5x5" / "vcse", tmp_path / "first")
+    config = make_config("vcse", 0)
+    others = dataclasses.replace(config, settings=a2c_settings("vcse", environments=4, beta=0.5), eval_episodes=2)
+    elsewhere = dataclasses.replace(config, task="minigrid/Empty-6x6")
+    train([others, dataclasses.replace(others, seed=1), elsewhere], tmp_path / "others")
+    train([dataclasses.replace(config, frames=128)], tmp_path / "longer")
+    capsys.readouterr()
+    assert evaluate_runs(tmp_path, episodes=2) == 0
+    first, second = capsys.readouterr().out.split("\n\n")
+    assert [" ".join(line.split()[:-4]) for line in first.splitlines()[3:]] == [
+        *("vcse, beta=0.005 0 64", "vcse, beta=0.005 2 64", "vcse, beta=0.005 10 64", "vcse, beta=0.005 mean 3 runs"),
+        *("vcse, beta=0.005 0 128", "vcse, beta=0.5 0 64", "vcse, beta=0.5 1 64", "vcse, beta=0.5 mean 2 runs"),
+    ]
+    assert second.startswith("minigrid/Empty-6x6: 2 episodes of each run")
+    assert [line.split()[:3] for line in second.splitlines()[3:]] == [["vcse", "0", "64"]]
+
+
 def test_a_run_without_a_checkpoint_is_one_line(runs, tmp_path, capsys):
     config = read_config(runs / "minigrid-Empty-5x5" / "none" / "seed0")
     RunDirectory(tmp_path / config.name, config).close()

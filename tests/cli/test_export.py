@@ -94,6 +94,22 @@ def test_a_policy_is_exported_from_a_directory_that_holds_one_run(tmp_path, caps
     assert "--episodes must be at least 2, got 1" in capsys.readouterr().err
 
 
+def test_an_exported_policy_has_no_curves_and_is_not_trained_on(tmp_path, capsys):
+    path, _ = make_run(tmp_path / "runs")
+    policy = tmp_path / "runs" / "policy"
+    assert main(["export", str(path), "--out", str(policy), "--episodes", "2", "--device", "cpu"]) == 0
+    capsys.readouterr()
+    assert main(["report", str(policy)]) == 1
+    assert capsys.readouterr().err == (
+        f"vcse: {policy} is an exported policy, which has no curves to report: its scores are in {policy}/README.md, "
+        "and vcse eval and vcse watch play it\n"
+    )
+    assert main(["study", "power", str(policy), "--difference", "0.1"]) == 1
+    assert capsys.readouterr().err.endswith("policy is left out: it is an exported policy, without curves.\n")
+    assert main(["resume", str(tmp_path / "runs"), "--device", "cpu"]) == 1  # beside a run that is done
+    assert f"{policy} is an exported policy, which can be played but not trained on" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("without_token")
 def test_a_dry_run_says_what_would_be_uploaded_and_needs_no_token(capsys):
     assert main(["push", NAME, "--repo", "someone/lava", "--dry-run"]) == 0

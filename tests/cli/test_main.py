@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from gl import needs_gl
 
 from vcse import __version__
 from vcse.cli import main
-from vcse.cli.doctor import Finding
+from vcse.cli.doctor import Finding, _module, extras_of_vcse
+from vcse.cli.selftest import Check
 from vcse.cli.verbs import first_line, load_verb
 from vcse.envs.tasks import task_spec
 from vcse.estimators import kl_entropy
@@ -189,6 +191,56 @@ def test_doctor_names_what_is_here(capsys):
     assert (rows["extra dmc"]["status"], rows["dmc/hopper_stand"]["status"]) == ("ok", "ok")
 
 
+def test_doctor_looks_at_every_extra_and_at_what_the_extras_of_others_need(tmp_path, monkeypatch):
+    ours = [
+        "jinja2>=3.1; extra == 'report'",
+        "pillow>=11; extra == 'report'",
+        "inner[more]<2; extra == 'rllib'",
+        "rich",
+    ]
+    inner = ['lz4; extra == "more"', 'inner[more]; extra == "all"', 'old; python_version < "3" and extra == "more"']
+    describe(
+        "vcse",
+        tmp_path,
+        *(f"Requires-Dist: {each}" for each in ours),
+        *(f"Provides-Extra: {extra}" for extra in ("report", "rllib")),
+    )
+    describe("inner", tmp_path, *(f"Requires-Dist: {each}" for each in inner))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert extras_of_vcse() == {"report": ["jinja2", "pillow"], "rllib": ["inner", "lz4"]}
+
+
+def test_doctor_imports_packages_by_the_names_of_their_modules():
+    modules = {"pillow": "PIL", "pytest-xdist": "xdist", "stable-baselines3": "stable_baselines3", "mypy": "mypy"}
+    assert {package: _module(package) for package in modules} == modules
+
+
+def test_doctor_works_where_vcse_is_not_installed(capsys, monkeypatch):
+    def not_found(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.metadata", not_found)
+    assert main(["doctor", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)[-1]
+    assert (row["what"], row["status"], row["remedy"]) == ("extras", "missing", "pip install vcse")
+
+
+def describe(package, place, *lines):
+    """Put metadata of a package there, as pip would."""
+    described = place / f"{package.replace('-', '_')}-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text(
+        "\n".join(["Metadata-Version: 2.1", f"Name: {package}", "Version: 1.0", *lines])
+    )
+    return described
+
+
+def install_broken(package, module, message, place):
+    """Put a package there whose only module fails when it is imported."""
+    (place / f"{module}.py").write_text(f"raise RuntimeError({message!r})")
+    (describe(package, place) / "RECORD").write_text(f"{module}.py,,\n")
+
+
 def test_doctor_shows_each_finding_as_it_comes_and_cuts_nothing(capsys, monkeypatch):
     name, command = "image of dmc-pixels/hopper_stand", f"pip install 'vcse[{'x' * 90}]'"
     shown = []
@@ -207,7 +259,7 @@ def test_doctor_shows_each_finding_as_it_comes_and_cuts_nothing(capsys, monkeypa
 
 
 def test_doctor_gives_the_command_for_a_missing_extra(capsys, monkeypatch):
-    monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"report": ("no_such_module_anywhere",)})
+    monkeypatch.setattr("vcse.cli.doctor.extras_of_vcse", lambda: {"report": ["no-such-package-anywhere"]})
     assert main(["doctor", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)[-1]
     assert (row["status"], row["remedy"]) == ("missing", "pip install 'vcse[report]'")
@@ -217,7 +269,7 @@ def test_doctor_fails_where_the_simulator_does(capsys, monkeypatch):
     def diverge(_tasks):
         raise RuntimeError("Physics state is invalid")
 
-    monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"dmc": ("dm_control", "mujoco")})
+    monkeypatch.setattr("vcse.cli.doctor.extras_of_vcse", lambda: {"dmc": ["dm-control", "mujoco"]})
     monkeypatch.setattr("vcse.envs.mujoco.dmc.DMCStates", diverge)
     assert main(["doctor", "--json"]) == 1
     rows = {row["what"]: row for row in json.loads(capsys.readouterr().out)}
@@ -226,7 +278,7 @@ def test_doctor_fails_where_the_simulator_does(capsys, monkeypatch):
 
 
 def test_doctor_says_what_to_install_where_nothing_draws(capsys, monkeypatch):
-    monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"dmc": ("dm_control", "mujoco")})
+    monkeypatch.setattr("vcse.cli.doctor.extras_of_vcse", lambda: {"dmc": ["dm-control", "mujoco"]})
     monkeypatch.setattr("vcse.envs.mujoco.rendering._loads", lambda _library: False)
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     assert main(["doctor", "--json"]) == 0
@@ -241,17 +293,17 @@ def test_doctor_fails_where_an_installed_simulator_draws_nothing(capsys, monkeyp
     task_spec("dmc/hopper_stand")  # this process has imported what works, and the one that draws begins anew
     (tmp_path / "mujoco.py").write_text("raise ImportError('libmujoco.so.3 is damaged')")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"dmc": ("dm_control", "mujoco")})
+    monkeypatch.setattr("vcse.cli.doctor.extras_of_vcse", lambda: {"dmc": ["dm-control", "mujoco"]})
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     assert main(["doctor", "--json"]) == 1
     row = json.loads(capsys.readouterr().out)[-1]
     assert (row["what"], row["status"]) == ("image of dmc-pixels/hopper_stand", "broken")
     assert "libmujoco.so.3 is damaged" in row["found"]
-    assert row["remedy"] == "pip install --force-reinstall dm_control mujoco"
+    assert row["remedy"] == "pip install --force-reinstall dm-control mujoco"
 
 
 def test_doctor_fails_where_drawing_is_turned_off(capsys, monkeypatch):
-    monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"dmc": ("dm_control", "mujoco")})
+    monkeypatch.setattr("vcse.cli.doctor.extras_of_vcse", lambda: {"dmc": ["dm-control", "mujoco"]})
     monkeypatch.setenv("MUJOCO_GL", "off")
     assert main(["doctor", "--json"]) == 1
     row = json.loads(capsys.readouterr().out)[-1]
@@ -261,7 +313,7 @@ def test_doctor_fails_where_drawing_is_turned_off(capsys, monkeypatch):
 
 
 def test_doctor_says_what_to_install_where_what_mujoco_gl_names_is_not_here(capsys, monkeypatch):
-    monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"dmc": ("dm_control", "mujoco")})
+    monkeypatch.setattr("vcse.cli.doctor.extras_of_vcse", lambda: {"dmc": ["dm-control", "mujoco"]})
     monkeypatch.setattr("vcse.envs.mujoco.rendering._loads", lambda _library: False)
     monkeypatch.setenv("MUJOCO_GL", "osmesa")
     assert main(["doctor", "--json"]) == 1
@@ -272,9 +324,9 @@ def test_doctor_says_what_to_install_where_what_mujoco_gl_names_is_not_here(caps
 
 @pytest.mark.parametrize(("named", "remedy"), [("nonsense", "unset MUJOCO_GL"), ("", "pip install --force-reinstall")])
 def test_doctor_tells_a_wrong_mujoco_gl_from_a_broken_package(capsys, monkeypatch, tmp_path, named, remedy):
-    (tmp_path / "needs_gl.py").write_text("raise RuntimeError('invalid value for environment variable MUJOCO_GL')")
+    install_broken("needs-gl", "needs_gl", "invalid value for environment variable MUJOCO_GL", tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"metaworld": ("needs_gl", "mujoco")})
+    monkeypatch.setattr("vcse.cli.doctor.extras_of_vcse", lambda: {"metaworld": ["needs-gl", "mujoco"]})
     monkeypatch.setenv("MUJOCO_GL", named)
     assert main(["doctor", "--json"]) == 1
     row = json.loads(capsys.readouterr().out)[-1]
@@ -283,13 +335,13 @@ def test_doctor_tells_a_wrong_mujoco_gl_from_a_broken_package(capsys, monkeypatc
 
 
 def test_doctor_fails_where_an_installed_extra_is_broken(capsys, monkeypatch, tmp_path):
-    (tmp_path / "broken_extra.py").write_text("raise ImportError('libGL.so.1 not found')")
+    install_broken("python-broken", "broken_extra", "libGL.so.1 not found", tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("vcse.cli.doctor.EXTRAS", {"report": ("broken_extra",)})
+    monkeypatch.setattr("vcse.cli.doctor.extras_of_vcse", lambda: {"report": ["python-broken"]})
     assert main(["doctor", "--json"]) == 1
     row = json.loads(capsys.readouterr().out)[-1]
     assert "libGL.so.1" in row["found"]
-    assert row["remedy"] == "pip install --force-reinstall broken_extra"
+    assert row["remedy"] == "pip install --force-reinstall python-broken"
 
 
 def test_selftest_passes_and_prints_bias_and_spread(capsys):
@@ -297,6 +349,24 @@ def test_selftest_passes_and_prints_bias_and_spread(capsys):
     rows = json.loads(capsys.readouterr().out)
     assert all(row["passed"] for row in rows)
     assert {"bias", "spread", "expected", "tolerance"} <= rows[0].keys()
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_selftest_shows_each_check_as_it_is_done(capsys, monkeypatch, json):
+    shown = []
+
+    def checks(*_):
+        for mean in (2.8, 3.6):
+            yield Check("KL", "Gaussian, 2d", 2000, 2, 5, 2.838, mean, mean - 2.838, 0.01, 0.05)
+            shown.append(capsys.readouterr())
+
+    monkeypatch.setattr("vcse.cli.selftest.run_checks", checks)
+    assert main(["selftest", *(["--json"] if json else [])]) == 1
+    first, second = (each.err if json else each.out for each in shown)
+    assert first.splitlines()[1].split()[:4] == ["estimator", "samples", "N", "k"]
+    assert first.splitlines()[2].split()[-3:] == ["-0.038", "0.010", "ok"]
+    assert second.endswith("0.010  not ±0.05\n")
+    assert max(map(len, first.splitlines())) < 80
 
 
 def _off_by_log_two(points, *, k):

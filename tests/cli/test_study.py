@@ -5,12 +5,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jaxtyping
 import pytest
-from runs.small import assert_same_run
+from runs.small import assert_same_run, newest_frame, wait_for
 
 import vcse
 from vcse.cli import main
@@ -57,6 +56,7 @@ def test_show_has_runs_budget_and_claims(capsys):
     assert main(["study", "show", "minigrid"]) == 0
     shown = capsys.readouterr().out
     assert "288 runs, 237,600,000 frames" in shown
+    assert "\n3 claims, 1 more where both of its methods were run\n" in shown
     assert "minigrid/LavaGapS7" in shown
     assert "judged by vcse > se on minigrid/LavaGapS7, frame 100,000" in shown
     assert "judged by vcse > se-matched, the area under the curve, where both were run" in shown
@@ -264,22 +264,34 @@ def test_a_study_that_is_there_is_not_enlarged_without_saying_so(tmp_path, capsy
     assert main([*command, "--seeds", "1", "--frames", "128"]) == 0  # which is what was asked for last
 
 
+# A run of so few frames would be saved at its end alone. What is not in the guard happens in every process.
+SAVES_OFTEN = """
+import sys
+from vcse.cli import main
+from vcse.runs import loop
+
+loop.MOST_SECONDS_UNSAVED = 0.0
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+
 @pytest.mark.usefixtures("_without_type_checks")
 def test_killed_and_started_again_with_other_jobs_it_ends_with_the_same_files(tmp_path, capsys):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     command = ["study", "run", "minigrid-k", *SMALL, "--device", "cpu"]
     assert main([*command, "--out", str(whole), "--quiet"]) == 0
+    script = tmp_path / "saves_often.py"
+    script.write_text(SAVES_OFTEN)
     process = subprocess.Popen(
-        [sys.executable, "-m", "vcse", *command, "--out", str(killed), "--jobs", "2"],
+        [sys.executable, str(script), *command, "--out", str(killed), "--jobs", "2"],
         env=os.environ | {"PYTHONPATH": str(Path(vcse.__file__).parents[1])},
         stderr=subprocess.DEVNULL,
     )
-    while not list(killed.rglob("config.json")):
-        assert process.poll() is None
-        time.sleep(0.05)
-    time.sleep(0.5)
+    wait_for(lambda: newest_frame(killed) > 200, lambda: process.poll() is None)
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    assert process.wait() == -signal.SIGKILL
+    assert not list(killed.rglob("DONE"))
     capsys.readouterr()
     assert main(["study", "status", str(killed)]) == 0
     assert "vcse" not in capsys.readouterr().err

@@ -1,3 +1,4 @@
+import importlib.util
 import json
 
 from vcse.agents import agents_of
@@ -38,9 +39,23 @@ def test_rows_name_the_whole_task(capsys):
     assert {"task": "dmc/hopper_stand", "agent": "sac"} in rows
 
 
-def test_what_is_not_installed_is_said_once(capsys, monkeypatch):
+def test_what_is_not_installed_is_said_once_and_last(capsys, monkeypatch):
     monkeypatch.setattr("vcse.envs.mujoco.dmc._installed", lambda: False)
+    found = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "metaworld" else found(name))
     assert main(["tasks"]) == 0
     told = capsys.readouterr().out
-    assert told.count("dm_control is not installed: ") == 1
+    assert told.count("dm_control is not installed: pip install 'vcse[dmc]'") == 1
     assert "hopper_stand" not in told
+    assert "door-open" not in told
+    assert told.splitlines()[-3].split() == ["metaworld/NAME", "drqv2", "mwm", "images"]
+    assert told.endswith(
+        "\n  metaworld, which simulates metaworld/..., is not installed: pip install 'vcse[metaworld]'\n\n"
+    )
+    assert main(["tasks", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert not {"dmc", "dmc-pixels", "metaworld"} & {row["task"].partition("/")[0] for row in json.loads(out)}
+    assert err.splitlines()[0] == (
+        "vcse: without dmc/..., dmc-pixels/...: dm_control is not installed: pip install 'vcse[dmc]'"
+    )
+    assert err.splitlines()[1].startswith("vcse: without metaworld/...: metaworld, ")

@@ -86,7 +86,7 @@ def test_what_is_played_is_what_the_environments_play(task):
         assert ending.outcome == ("goal" if ending.return_so_far > 0 else without_reward)
 
 
-def test_the_likeliest_actions_draw_nothing_and_another_seed_shows_another_layout():
+def test_the_greedy_actions_draw_nothing_and_another_seed_shows_another_layout():
     agent, config = make_agent("minigrid/LavaGapS7"), make_config("minigrid/LavaGapS7")
     starts = [next(play(agent, config, episodes=1, sampled=False, seed=seed)).image for seed in (0, 0, 1)]
     assert np.array_equal(starts[0], starts[1])
@@ -247,13 +247,13 @@ def test_a_run_that_has_saved_nothing_stands_in_nobodys_way(tmp_path, capsys):
 
 def test_the_two_ways_to_act_are_flags(tmp_path):
     path, films = make_run(tmp_path, seed=3), {}
-    for flags in ("", "--sampled", "--likeliest"):
+    for flags in ("", "--sampled", "--greedy"):
         film = tmp_path / f"film{flags}.gif"
         tyro.cli(watch, args=[str(path), "--episodes", "1", "--out", str(film), *flags.split()])
         films[flags] = film.read_bytes()
-    assert films[""] == films["--sampled"] != films["--likeliest"]
+    assert films[""] == films["--sampled"] != films["--greedy"]
     with pytest.raises(SystemExit):
-        tyro.cli(watch, args=[str(path), "--sampled", "--likeliest"])
+        tyro.cli(watch, args=[str(path), "--sampled", "--greedy"])
 
 
 def test_what_a_world_model_imagines_is_filmed_with_a_flag(tmp_path, monkeypatch, capsys):
@@ -266,7 +266,7 @@ def test_what_a_world_model_imagines_is_filmed_with_a_flag(tmp_path, monkeypatch
         return parts
 
     monkeypatch.setattr("vcse.cli.watch.imagine_run", imagine_run)
-    tyro.cli(watch, args=[str(path), "--imagine", "--likeliest", "--device", "cpu", "--seed", "4"])
+    tyro.cli(watch, args=[str(path), "--imagine", "--greedy", "--device", "cpu", "--seed", "4"])
     told = capsys.readouterr()
     assert told.out.split() == [str(path / f"imagination.{suffix}") for suffix in ("gif", "png")]
     assert told.err == f"{path}: difference of what is imagined from step 0, 2: 0.0 %, 40.0 %\n"
@@ -285,25 +285,47 @@ def test_an_agent_without_a_world_model_imagines_nothing(tmp_path):
     assert not list(path.glob("imagination.*"))
 
 
-def test_an_mp4_needs_its_package_and_gets_every_image(tmp_path, monkeypatch):
+def test_an_mp4_needs_its_package(tmp_path, monkeypatch):
     path = make_run(tmp_path)
-    with monkeypatch.context() as without:
-        without.setattr("importlib.util.find_spec", lambda name: None if name == "imageio_ffmpeg" else object())
-        with pytest.raises(RuntimeError, match=r"imageio-ffmpeg, which writes \.mp4, is not installed: pip install"):
-            watch(path, out=tmp_path / "film.mp4")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "imageio_ffmpeg" else object())
+    with pytest.raises(RuntimeError, match=r"imageio-ffmpeg, which writes \.mp4, is not installed: pip install"):
+        watch(path, out=tmp_path / "film.mp4")
 
-    written, opened = [], {}
 
-    def write_frames(file, size, **settings):
-        opened.update(file=file, size=size, **settings)
-        while True:
-            written.append((yield))
+@pytest.fixture
+def ffmpeg(tmp_path, monkeypatch):
+    """In the place of ffmpeg, a program that writes what it is given, and how it was called; it fails if told to."""
+    program = tmp_path / "bin" / "ffmpeg"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import os, sys\n"
+        "out = open(sys.argv[-1], 'wb')\n"
+        "out.write(' '.join(sys.argv[1:-1]).encode() + b'|' + sys.stdin.buffer.read())\n"
+        "sys.exit(os.environ.get('FAILURE') and 'No space left on device\\nand more')\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", SimpleNamespace(get_ffmpeg_exe=lambda: str(program)))
 
-    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", SimpleNamespace(write_frames=write_frames))
+
+@pytest.mark.usefixtures("ffmpeg")
+def test_an_mp4_gets_every_image(tmp_path):
     images = [Image.new("RGB", (4, 2), (step, 0, 0)) for step in range(3)]
-    write_film(tmp_path / "film.mp4", images, [False, False, True], 5)
-    assert (opened["size"], opened["fps"]) == ((4, 2), 5)
-    assert written == [bytes([0, 0, 0] * 8), bytes([1, 0, 0] * 8), *[bytes([2, 0, 0] * 8)] * 6]  # the end stays 1.2 s
+    write_film(tmp_path / "films" / "film.mp4", images, [False, False, True], 5)
+    asked, _, pixels = (tmp_path / "films" / "film.mp4").read_bytes().partition(b"|")
+    assert b"-pix_fmt rgb24 -s 4x2 -r 5 -i - -f mp4 " in asked
+    assert pixels == bytes([0, 0, 0] * 8) + bytes([1, 0, 0] * 8) + bytes([2, 0, 0] * 8) * 6  # the end stays 1.2 s
+
+
+@pytest.mark.usefixtures("ffmpeg")
+def test_an_mp4_that_fails_leaves_the_one_before(tmp_path, monkeypatch):
+    film, images = tmp_path / "film.mp4", [Image.new("RGB", (4, 2))]
+    film.write_text("the one before")
+    monkeypatch.setenv("FAILURE", "1")
+    with pytest.raises(RuntimeError, match=r"film\.mp4: ffmpeg failed: No space left on device$"):
+        write_film(film, images, [True], 5)
+    assert film.read_text() == "the one before"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["bin", "film.mp4"]
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from requirements import CHROMIUM, needs_chromium
 
 from vcse.bonuses import NoNormalizer, RawValues, StateEntropy, ValueConditionalStateEntropy
 
 EXPLORER = Path(__file__).parents[2] / "docs" / "explorer"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 CLOUDS = ("room", "clusters", "blob", "grid")
-in_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
 
 # What a reader does, for the scripts of the tests. What was only simulated cannot capture the pointer.
 READER = """
@@ -86,7 +85,7 @@ def library(features, values, *, k, reading, standardize):
     return conditional(features, values=values), blind(features)
 
 
-def rewards_in_browser(tmp_path, cases):
+def rewards_needs_chromium(tmp_path, cases):
     """Return what estimator.js makes of each case."""
     script = f"""{json.dumps(cases)}.map(({{features, values, k, reading, standardize}}) => {{
       const {{standardized, rewards, diagnostics}} = vcseEstimator;
@@ -98,13 +97,13 @@ def rewards_in_browser(tmp_path, cases):
     return browse(tmp_path, script)[0]
 
 
-def clouds_in_browser(tmp_path):
+def clouds_needs_chromium(tmp_path):
     script = f"{json.dumps(CLOUDS)}.map((name) => [name, vcseClouds.makeCloud(name, {{count: 100, seed: 4}})])"
     return dict(browse(tmp_path, script)[0])
 
 
 def hold_against_library(tmp_path, cases):
-    for case, found in zip(cases, rewards_in_browser(tmp_path, cases), strict=True):
+    for case, found in zip(cases, rewards_needs_chromium(tmp_path, cases), strict=True):
         conditional, blind = library(**case)
         np.testing.assert_allclose(found["vcse"], conditional.reward, atol=1e-9)
         np.testing.assert_allclose(found["se"], blind.reward, atol=1e-9)
@@ -116,7 +115,7 @@ def hold_against_library(tmp_path, cases):
             assert number == pytest.approx(float(diagnostics[name])), name
 
 
-@in_browser
+@needs_chromium
 def test_random_points_with_and_without_duplicates_earn_what_the_library_pays(tmp_path):
     random = np.random.default_rng(0)
     cases = []
@@ -133,10 +132,10 @@ def test_random_points_with_and_without_duplicates_earn_what_the_library_pays(tm
     hold_against_library(tmp_path, cases)
 
 
-@in_browser
+@needs_chromium
 def test_clouds_of_the_page_earn_what_the_library_pays_at_every_scale(tmp_path):
     cases = []
-    clouds = clouds_in_browser(tmp_path)
+    clouds = clouds_needs_chromium(tmp_path)
     for (name, cloud), reading, scale in product(clouds.items(), ("clean", "paper"), (0.1, 1, 10)):
         assert len(cloud) == 100
         assert {point["group"] for point in cloud} == set(range(3 if name == "blob" else 2)), name
@@ -147,10 +146,10 @@ def test_clouds_of_the_page_earn_what_the_library_pays_at_every_scale(tmp_path):
     hold_against_library(tmp_path, cases)
 
 
-@in_browser
+@needs_chromium
 @pytest.mark.parametrize(("reading", "width"), [("clean", 1400), ("paper", 400)])
 def test_the_address_chooses_what_is_shown(tmp_path, reading, width):
-    cloud = clouds_in_browser(tmp_path)["blob"]
+    cloud = clouds_needs_chromium(tmp_path)["blob"]
     cloud[7].update(x=0.25, y=-0.5, value=0.9)
     features = [[2 * point["x"], 2 * point["y"]] for point in cloud]
     values = [point["value"] for point in cloud]
@@ -164,7 +163,7 @@ def test_the_address_chooses_what_is_shown(tmp_path, reading, width):
     assert f"ψ({counted + 1})/2" in page
 
 
-@in_browser
+@needs_chromium
 def test_clouds_and_experiments_show_what_they_say(tmp_path):
     script = f"""{json.dumps(CLOUDS)}.map((cloud) => {{
       find(`input[value=${{cloud}}]`).click();
@@ -184,7 +183,7 @@ def test_clouds_and_experiments_show_what_they_say(tmp_path):
     assert heap[1] == ["−11.80", "0.00"]
     assert "nv = 1." in paper[2]
 
-    cloud = clouds_in_browser(tmp_path)["room"]
+    cloud = clouds_needs_chromium(tmp_path)["room"]
     features, values = [[point["x"], point["y"]] for point in cloud], [point["value"] for point in cloud]
     assert cloud[4]["group"] == 0
     use = {"k": 5, "reading": "clean", "standardize": True}
@@ -198,7 +197,7 @@ def test_clouds_and_experiments_show_what_they_say(tmp_path):
     assert after.value_count[4] < before.value_count[4]
 
 
-@in_browser
+@needs_chromium
 def test_a_point_is_dragged_and_keys_choose_and_move(tmp_path):
     script = """(() => {
       const log = [[selected(), find(".told p").textContent]];
@@ -239,7 +238,7 @@ def test_a_point_is_dragged_and_keys_choose_and_move(tmp_path):
     assert re.match(r"#moved=4_[\d.-]+_[\d.-]+_0\.98&select=\d+$|#select=\d+&moved=4_[\d.-]+_[\d.-]+_0\.98$", chosen[2])
 
 
-@in_browser
+@needs_chromium
 def test_a_finger_on_a_point_moves_it_and_elsewhere_scrolls(tmp_path):
     script = """["vcse", "pairs"].map((plot) => [middle(plot), [1, 1]].map(([x, y]) => {
       const svg = find(`[data-plot=${plot}] svg`);
@@ -251,7 +250,7 @@ def test_a_finger_on_a_point_moves_it_and_elsewhere_scrolls(tmp_path):
     assert kept == [[True, False], [False, False]]
 
 
-@in_browser
+@needs_chromium
 def test_sliders_and_switches_change_the_page(tmp_path):
     script = """(() => {
       const set = (name, value) => {
@@ -272,7 +271,7 @@ def test_sliders_and_switches_change_the_page(tmp_path):
     assert (after, k) == ("", "5")
 
 
-@in_browser
+@needs_chromium
 def test_an_address_that_means_nothing_is_the_page_as_it_is_first_seen(tmp_path):
     fragment = "#cloud=moon&k=many&scale=-3&select=1000&moved=4_a_b_c&what-to-try"
     script = "[find('[name=k]').value, selected(), location.hash]"
@@ -280,7 +279,7 @@ def test_an_address_that_means_nothing_is_the_page_as_it_is_first_seen(tmp_path)
     assert result == ["5", "State 100 of 100", fragment]
 
 
-@in_browser
+@needs_chromium
 def test_nothing_is_fetched_but_the_files_beside_the_page(tmp_path):
     script = "[...document.querySelectorAll('[src], link')].map((each) => each.src ?? each.href)"
     names, _ = browse(tmp_path, script)

@@ -3,22 +3,19 @@
 import importlib
 import json
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from requirements import CHROMIUM, SITE, needs_chromium, needs_site
 
 from vcse.agents import agent_entry, agent_names
 from vcse.cli.flags import flag
 from vcse.settings import described
 
-SITE = Path(__file__).parents[2] / "out" / "docs"
 PAGES = sorted(path for path in SITE.rglob("*.html") if not {"_modules", "_static", "report"} & set(path.parts))
-pytestmark = pytest.mark.skipif(not (SITE / "index.html").exists(), reason="make docs has not built the site")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = needs_site
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "audio": "src"}
 RELATIONS_THAT_LOAD = {"stylesheet", "icon", "preload", "prefetch", "preconnect", "dns-prefetch", "modulepreload"}
 
@@ -121,7 +118,7 @@ const wider = {}, loaded = new Set();
 """
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+@needs_chromium
 @pytest.mark.parametrize("width", [1400, 400])
 def test_pages_fit_their_window_and_no_request_leaves(tmp_path, width):
     reader = tmp_path / "reader.html"

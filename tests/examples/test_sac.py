@@ -130,7 +130,7 @@ def test_what_is_paid_is_not_stored(sac):
     agent = sac.Agent(3, gymnasium.spaces.Box(-2, 2, (1,)), sac.Args(hidden_units=32))
     batch = replay.sample(32)
     rewards = batch.rewards.clone()
-    bonus = ReplayBonus(agent.policy.likeliest, (3,), 1, beta=1.0)
+    bonus = ReplayBonus(agent.policy.greedy, (3,), 1, beta=1.0)
     agent.update(batch, bonus)
     assert not torch.equal(batch.rewards, rewards)
     assert all(torch.equal(*pair) for pair in zip(replay.stored, before, strict=True))
@@ -150,7 +150,7 @@ def test_densities_are_those_of_a_squashed_normal_distribution(sac):
     squashed = TransformedDistribution(Normal(mean, log_std.exp()), [TanhTransform(), AffineTransform(middle, scale)])
     expected = squashed.log_prob(actions).sum(-1)
     assert log_densities.allclose(expected, atol=1e-2)
-    assert policy.likeliest(observations).allclose(scale * mean.tanh() + middle)
+    assert policy.greedy(observations).allclose(scale * mean.tanh() + middle)
 
 
 @pytest.mark.parametrize("bonus", ["none", "vcse"])
@@ -160,7 +160,7 @@ def test_it_learns(sac, point, bonus, capsys):
     returns = [each.task_return for each in episodes]
     assert np.mean(returns[:10]) < -5
     assert np.mean(returns[-5:]) > -2.5
-    toward_zero = agent.policy.likeliest(torch.tensor([[-0.8], [0.8]])).squeeze(1)
+    toward_zero = agent.policy.greedy(torch.tensor([[-0.8], [0.8]])).squeeze(1)
     assert toward_zero[0] > 0.5
     assert toward_zero[1] < -0.5
     capsys.readouterr()

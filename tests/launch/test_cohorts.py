@@ -8,6 +8,7 @@ import resource
 import shutil
 import signal
 import threading
+from contextlib import closing
 
 import jaxtyping
 import pytest
@@ -30,7 +31,7 @@ from runs.small import (
 from vcse.agents import agent_entry, read_config
 from vcse.agents.a2c.cohort import A2CCohort
 from vcse.agents.a2c.settings import a2c_settings
-from vcse.launch.cohorts import StoppedError, telling_what_is_saved, train_runs, warn_of
+from vcse.launch.cohorts import StoppedError, open_run, telling_what_is_saved, train_runs, warn_of
 from vcse.runs import checkpoint, directory, loop
 from vcse.runs.directory import RunDirectory
 from vcse.runs.divergence import DivergedError
@@ -183,9 +184,22 @@ def test_who_stops_runs_is_told_at_once_and_then_how_far_they_are_saved(tmp_path
     progress = Stopping(128, lambda: signal.raise_signal(signal.SIGINT))
     progress.quiet = False
     late = make_config(seed=9, checkpoint_every_frames=64)  # of another cohort, which waits
-    told = r"^stopped by SIGINT: 3 runs saved at frame 128, 1 not begun$"
-    with pytest.raises(StoppedError, match=told), telling_what_is_saved([*CONFIGS, late], tmp_path):
+    told = rf"^stopped by SIGINT: 3 runs saved in {tmp_path} at frame 128, 1 not begun$"
+    with pytest.raises(StoppedError, match=told) as stopped, telling_what_is_saved([*CONFIGS, late], tmp_path):
         train([*CONFIGS, late], tmp_path, progress=progress)
+    assert stopped.value.resume == ""  # which would not begin the one that waits
+
+
+def test_who_stops_runs_that_have_all_begun_is_told_what_resumes_them(tmp_path):
+    out = tmp_path / "my runs"
+    for config in CONFIGS[:2]:
+        with closing(open_run(config, out)) as opened:
+            opened.save_checkpoint(64 * (1 + config.seed), {})
+    told = rf"^stopped by SIGTERM: 2 runs saved in {out} at frames 64 to 128$"
+    with pytest.raises(StoppedError, match=told) as stopped, telling_what_is_saved(CONFIGS[:2], out):
+        raise StoppedError(signal.SIGTERM)
+    assert stopped.value.resume == f"vcse resume '{out}'"
+    assert pickle.loads(pickle.dumps(stopped.value)).resume == stopped.value.resume
 
 
 def test_who_stops_runs_that_have_not_begun_is_told_so(tmp_path):
@@ -402,6 +416,19 @@ def test_what_rows_show_to_be_wrong_is_noted_once_and_after_a_stop_no_more(tmp_p
     train([config], tmp_path, progress=progress)
     train([dataclasses.replace(config, frames=config.frames + 96)], tmp_path, progress=progress)
     assert [note for note in progress.notes if isinstance(note, Remark)] == [f"{config.name}: 2 rows by frame 64"]
+
+
+def test_a_cohort_whose_curves_are_damaged_is_closed(tmp_path, monkeypatch):
+    entry = dataclasses.replace(agent_entry("a2c"), remark=lambda config, rows: "")
+    monkeypatch.setattr("vcse.launch.cohorts.agent_entry", lambda name: entry)
+    config, closed = make_config(EMPTY, row_every_frames=32), []
+    train([config], tmp_path)
+    path = tmp_path / config.name / "train.csv"
+    path.write_text(path.read_text().replace("\n64,", "\n64,much", 1))
+    monkeypatch.setattr(A2CCohort, "close", lambda cohort: closed.append(cohort.names))
+    with pytest.raises(ValueError, match=r"train\.csv is damaged: "):
+        train([dataclasses.replace(config, frames=config.frames + 96)], tmp_path)
+    assert closed == [[config.name]]
 
 
 def poisoned(monkeypatch, name, frame):

@@ -1,12 +1,15 @@
+import errno
 import math
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import time
 from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 
 import jaxtyping
 import pytest
@@ -246,10 +249,41 @@ def test_a_stopped_or_killed_command_leaves_no_process_behind_and_goes_on(tmp_pa
     assert process.returncode == (143 if number == signal.SIGTERM else -signal.SIGKILL)
     if number == signal.SIGTERM:
         assert "\nstopping: saving all runs\n" in said
-        assert re.search(r"stopped by SIGTERM: .* saved at .*; to continue, run the same command again", said)
+        assert re.search(r"stopped by SIGTERM: .* saved in .* at .*; to continue, run the same command again", said)
     give_up = time.monotonic() + PATIENCE_S
     while any(map(is_alive, started)):
         assert time.monotonic() < give_up
         time.sleep(0.05)
     for path in curves:  # also where the command was killed: its processes notice, and save
         assert list((path.parent / "checkpoint").glob("frame*.pt"))
+
+
+def broken_off():
+    """Return a process that was killed in the middle of a message, as far as is seen of it."""
+    mine, theirs = Pipe()
+    os.write(theirs.fileno(), struct.pack("!i", 100) + b"only a part")
+    theirs.close()
+    return processes.Job(SimpleNamespace(exitcode=-signal.SIGKILL, join=lambda: None), mine)
+
+
+def test_a_process_that_dies_in_the_middle_of_a_message_is_told():
+    job = broken_off()
+    with pytest.raises(RuntimeError, match="ended with exit code -9; the same command continues"):
+        processes._listen(job, TrainingProgress(quiet=True), [job], is_stopping=False)
+    job.messages.close()
+
+
+def test_when_a_process_cannot_be_started_those_before_are_ended(tmp_path, monkeypatch):
+    configs, started, start = [make_config(seed=seed) for seed in (0, 1)], [], processes.start_job
+
+    def start_one(*job):
+        if started:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        started.append(start(*job))
+        return started[0]
+
+    monkeypatch.setattr(processes, "start_job", start_one)
+    with pytest.raises(OSError, match="temporarily unavailable"):
+        train_in_jobs(configs, tmp_path, device="cpu", threads=2, jobs=2, progress=TrainingProgress(quiet=True))
+    assert started[0].process.exitcode is not None
+    assert started[0].messages.closed

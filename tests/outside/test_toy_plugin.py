@@ -96,7 +96,10 @@ def test_a_page_needs_no_plugin_but_a_policy_does(trained, tmp_path):
     vcse("report", trained, "--out", tmp_path, plugins="")
     assert "corridor/short" in (tmp_path / "index.html").read_text()
     said = vcse("eval", trained / "corridor-short/none/seed0", plugins="", rc=1).stderr
-    assert "config.json cannot be read: agent must be one of a2c, sac, drqv2, mwm, got 'climber'" in said
+    assert said == (
+        f"vcse: {trained / 'corridor-short/none/seed0'} was made with the agent 'climber', none of vcse's: "
+        "set VCSE_PLUGINS to the module that registers it\n"
+    )
 
 
 def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path):
@@ -146,7 +149,8 @@ REFUSED = {
     "": {
         ("--task", "corridor/short"): "task 'corridor/short' does not exist; tasks are written family/name, such as ",
         ("--task", "dmc/hopper_stand", "--agent", "climber"): (
-            "--agent must be one of a2c, sac, drqv2, mwm, got 'climber'"
+            "--agent must be one of a2c, sac, drqv2, mwm, got 'climber'; for one of your own, set VCSE_PLUGINS to "
+            "the module that registers it"
         ),
         ("--task", "minigrid/Empty-5x5", "--bonus", "distance"): (
             "--bonus must be one of none, se, vcse, rcse, se-matched, rnd, icm, counts, got 'distance'"

@@ -53,7 +53,7 @@ def test_a_learner_plays_alone_what_it_plays_in_company(cohort):
     assert any(each > 0 for result in results for each in result.returns)
 
 
-def test_the_likeliest_actions_need_no_random_numbers(monkeypatch):
+def test_the_greedy_actions_need_no_random_numbers(monkeypatch):
     configs = [make_config(LAVA, "none", 5)]
     agent = make_agent(configs)
     asked = []
@@ -64,9 +64,9 @@ def test_the_likeliest_actions_need_no_random_numbers(monkeypatch):
         return act(observations, uniforms, learners)
 
     monkeypatch.setattr(agent, "act", noticing)
-    likeliest = play_grids(agent, configs, frame=0, episodes=2, sampled=False)
+    greedy = play_grids(agent, configs, frame=0, episodes=2, sampled=False)
     assert set(asked) == {None}
-    assert play_grids(agent, configs, frame=0, episodes=2, sampled=True) != likeliest
+    assert play_grids(agent, configs, frame=0, episodes=2, sampled=True) != greedy
     assert all(isinstance(each, torch.Tensor) for each in asked if each is not None)
 
 
@@ -75,7 +75,7 @@ def test_policies_play_both_ways_in_the_order_of_their_runs(cohort):
     policies = Policies(make_agent(configs), configs, 128, [Path(config.name) for config in configs])
     found = evaluate_policies(policies, episodes=6, threads=2)
     assert [each.sampled for each in found] == sampled
-    assert [each.likeliest for each in found] == play(configs, sampled=False)
+    assert [each.greedy for each in found] == play(configs, sampled=False)
     with pytest.raises(ValueError, match="episodes must be at least 1, got 0"):
         evaluate_policies(policies, episodes=0)
 

@@ -1,7 +1,10 @@
 """Runs of every agent, trained for a moment or not at all, exported."""
 
+import errno
 import json
+import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +25,7 @@ from vcse.play.export import export_policy, is_exported, read_scores
 from vcse.play.load import load_policies
 from vcse.play.scores import Scores
 from vcse.runs import checkpoint
+from vcse.runs.checkpoint import write_atomically
 from vcse.runs.directory import RunDirectory, run_directories
 
 A2C = {"environments": 4, "frames": 288}
@@ -167,6 +171,7 @@ def test_of_an_unfinished_run_the_frames_are_those_that_it_had(tmp_path, walk):
         (["study", "run", "minigrid", "--out=/home/me"], ["| command | `vcse study run minigrid` |"]),
         (["resume", "/home/me", "--frames", "1M"], []),
         (["-q", "/home/me/test.py"], []),
+        (None, []),
     ],
 )
 def test_of_whoever_ran_it_nothing_is_told(tmp_path, walk, command, told):
@@ -179,6 +184,29 @@ def test_of_whoever_ran_it_nothing_is_told(tmp_path, walk, command, told):
     assert "mymachine" not in written
     assert meta["packages"]["torch"] in written
     assert [line for line in written.splitlines() if line.startswith("| command |")] == told
+
+
+def test_a_policy_for_which_there_is_no_room_leaves_nothing(tmp_path, walk, monkeypatch):
+    out = tmp_path / "exported"
+
+    def write(path, content):
+        if path == out / "meta.json":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write_atomically(path, content)
+
+    with monkeypatch.context() as full:
+        full.setattr("vcse.play.export.write_atomically", write)
+        with pytest.raises(OSError, match=rf"No space left on device: '{out}/meta\.json'"):
+            export_policy(walk, out, episodes=2)
+    assert list(out.iterdir()) == []
+    export_policy(walk, out, episodes=2)
+    assert is_exported(out)
+
+
+def test_a_place_that_cannot_be_is_refused_before_anything_is_played(tmp_path, walk, monkeypatch):
+    monkeypatch.setattr("vcse.play.export._evaluate", pytest.fail)
+    with pytest.raises(OSError, match="/proc/nowhere"):  # where not even root may write
+        export_policy(walk, Path("/proc/nowhere/exported"))
 
 
 def test_the_card_is_one_that_the_hub_reads(tmp_path, walk):

@@ -15,13 +15,14 @@ def test_wilson_interval(successes, episodes, confidence):
     assert wilson_interval(successes, episodes, confidence) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
-@pytest.mark.parametrize(("count", "tolerance"), [(4, 0.01), (10, 5e-4), (100, 1e-6)])
-def test_mean_interval(count, tolerance):
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 10, 101, 1000])
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
+def test_mean_interval(count, confidence):
     numbers = np.random.default_rng(0).normal(5.0, 2.0, count).tolist()
-    low, high = mean_interval(numbers)
-    reach = t.ppf(0.975, count - 1) * np.std(numbers, ddof=1) / math.sqrt(count)
+    low, high = mean_interval(numbers, confidence)
+    reach = t.ppf((1 + confidence) / 2, count - 1) * np.std(numbers, ddof=1) / math.sqrt(count)
     assert (low + high) / 2 == pytest.approx(np.mean(numbers))
-    assert (high - low) / 2 == pytest.approx(reach, rel=tolerance)
+    assert (high - low) / 2 == pytest.approx(reach, rel=1e-9)
 
 
 def test_one_number_has_no_interval():

@@ -41,7 +41,7 @@ def test_every_policy_plays_as_its_card_says():
         found = evaluate_policies(policies, episodes=EPISODES)
         for path, evaluations in zip(policies.paths, found, strict=True):
             scores = read_scores(path).stored
-            for evaluation, score in zip(evaluations, (scores.sampled, scores.likeliest), strict=True):
+            for evaluation, score in zip(evaluations, (scores.sampled, scores.greedy), strict=True):
                 successes = sum(each > 0 for each in evaluation.returns)
                 low, high = wilson_interval(successes, EPISODES, 0.999)
                 assert low <= score.success_interval.high, path
@@ -63,7 +63,7 @@ def test_the_readme_has_a_row_of_each_with_the_scores_of_its_card():
     expected = []
     for name in NAMES:
         scores, config = read_scores(find_policies(name)).stored, vcse.load_policy(name).config
-        cells = [f"{each.success_rate:.1%} | {each.return_mean:.3f}" for each in (scores.sampled, scores.likeliest)]
+        cells = [f"{each.success_rate:.1%} | {each.return_mean:.3f}" for each in (scores.sampled, scores.greedy)]
         expected.append(f"| `{name}` | {config.frames:,} | {' | '.join(cells)} |")
     assert rows == expected
 

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from requirements import CHROMIUM, needs_chromium
 
 from vcse.agents.a2c.settings import a2c_settings
 from vcse.reports.archive import write_archive
@@ -31,7 +32,6 @@ from vcse.studies.study import Claim, narrowed
 
 LAVA, EMPTY = "minigrid/LavaGapS7", "minigrid/Empty-16x16"
 CROSSING = f"minigrid-table/SimpleCrossingS9N1-map{CROSSED_MAP}"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def make_run(out, method, seed, success, *, task=LAVA, frames=None, column="success_rate", visits=None, **config):
@@ -256,7 +256,9 @@ def test_words_from_run_directories_cannot_become_a_script(tmp_path):
         path = make_run(out, f"m{seed}", seed, [0.1, 0.5], note=evil)
         config = json.loads((path / "config.json").read_text())
         (path / "config.json").write_text(json.dumps(config | {"method": evil, "task": f"minigrid/{evil}"}))
-        (path / "meta.json").write_text(json.dumps({"commit": evil, "device": evil, "vcse": evil, "command": [evil]}))
+        (path / "meta.json").write_text(
+            json.dumps({"commit": evil, "device": evil, "vcse": evil, "command": ["train", evil]})
+        )
     (out / evil.replace("/", "")).mkdir()
     (out / evil.replace("/", "") / "config.json").write_text("{")
     text = write_report(out, tmp_path / "report").read_text()
@@ -431,6 +433,17 @@ def test_all_commands_are_shown(tmp_path):
     (tmp_path / "study" / "study.json").write_text(json.dumps(content | {"command": "vcse one\nvcse two"}))
     shown = re.findall("<pre>(.*)</pre>", write_report(tmp_path / "study").read_text())
     assert [re.sub("</?span>", "", each) for each in shown] == ["vcse one", "vcse two"]
+
+
+def test_what_is_no_command_of_ours_is_not_shown_as_one(tmp_path):
+    noted = [["train", "minigrid"], ["-f", "/home/someone/kernel-123.json"], ["/home/someone/script.py"], [], None]
+    for seed, arguments in enumerate(noted):
+        path = make_run(tmp_path, "vcse", seed, [0.5])
+        (path / "meta.json").write_text(json.dumps({"command": arguments}))
+    text = write_report(tmp_path).read_text()
+    shown = re.findall("<pre>(.*)</pre>", text)
+    assert [re.sub("</?span>", "", each) for each in shown] == ["vcse train minigrid"]
+    assert "someone" not in text
 
 
 def test_tasks_of_every_command_are_judged(tmp_path):
@@ -749,8 +762,12 @@ def test_the_claim_about_the_control_leads_the_page_and_no_file(tmp_path):
     (row,) = read_csv(tmp_path / "margin" / "claims.csv")
     assert f"Holds:\nVCSE against VCSE without value, +0.0 points [{_gain(float(row['low_90']), True)}, " in margin
     assert "(90% interval)." in margin
-    without = write_report(make_study(tmp_path / "without"))
-    assert '<ul class="lead"' not in without.read_text()
+    said = []
+    without = write_report(make_study(tmp_path / "without"), progress=said.append).read_text()
+    assert '<ul class="lead"' not in without
+    assert "judging 3 claims" in said
+    assert '<li class="faint">3 claims, 1 more about methods not run</li>' in without  # as vcse study show counts them
+    assert '<li class="faint">4 claims</li>' in page.read_text()
 
 
 def test_where_no_run_ever_succeeds_returns_are_drawn_too(tmp_path):
@@ -800,7 +817,7 @@ def drawn_paths(dom, kind="middle"):
     return [dict(re.findall(r'([\w-]+)="([^"]*)"', tag)) for tag in re.findall(rf'<path class="{kind}[^>]*>', dom)]
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+@needs_chromium
 def test_a_browser_draws_the_curves_and_shows_their_numbers(tmp_path):
     page = write_report(make_study(tmp_path / "runs"))
     profile = tmp_path / "profile"
@@ -828,7 +845,7 @@ def test_a_browser_draws_the_curves_and_shows_their_numbers(tmp_path):
     assert image.stat().st_size > 20_000
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+@needs_chromium
 def test_a_browser_draws_single_runs_and_saves_what_it_shows_as_svg(tmp_path):
     page = write_report(make_study(tmp_path / "runs", seeds=3))
     options, profile = ["--dump-dom"], tmp_path / "profile"
@@ -852,7 +869,7 @@ def test_a_browser_draws_single_runs_and_saves_what_it_shows_as_svg(tmp_path):
     assert drawn_paths(dump(page, fragment="#runs=off", options=options, profile=profile), "run") == []
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+@needs_chromium
 def test_a_browser_draws_a_point_where_there_is_no_line(tmp_path):
     make_run(tmp_path / "runs", "vcse", 0, [0.5])
     make_run(tmp_path / "runs", "se", 0, [0.1, 0.4])
@@ -860,7 +877,7 @@ def test_a_browser_draws_a_point_where_there_is_no_line(tmp_path):
     assert re.findall(r'<circle class="point"[^>]* data-method="(\w+)"', dom) == ["vcse"]
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+@needs_chromium
 def test_a_browser_says_where_there_is_nothing_to_draw(tmp_path):
     path = make_run(tmp_path / "runs", "vcse", 0, [1.0])
     profile = tmp_path / "profile"
@@ -872,7 +889,7 @@ def test_a_browser_says_where_there_is_nothing_to_draw(tmp_path):
     assert ">100%</text>" in empty
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+@needs_chromium
 def test_a_browser_names_lines_by_numbers_where_names_do_not_fit(tmp_path):
     names = [f"vcse-beta-{number}" for number in range(7)]
     for name in names:
@@ -883,7 +900,7 @@ def test_a_browser_names_lines_by_numbers_where_names_do_not_fit(tmp_path):
     assert len(drawn_paths(dom, "leader")) == 6  # all end at 100 %, and one label stands there
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+@needs_chromium
 def test_a_browser_says_that_no_run_ever_succeeded(tmp_path):
     for seed in range(3):
         make_run(tmp_path / "runs", "vcse", seed, [0.0, 0.0])
@@ -892,7 +909,7 @@ def test_a_browser_says_that_no_run_ever_succeeded(tmp_path):
     assert ">100%</text>" in dom  # and not an axis that ends at 5 %
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome is installed")
+@needs_chromium
 def test_a_browser_dots_a_line_where_some_runs_have_ended(tmp_path):
     make_run(tmp_path / "runs", "vcse", 0, [0.1, 0.2, 0.3, 0.4])
     make_run(tmp_path / "runs", "vcse", 1, [0.1, 0.2, 0.3], frames=[25_000, 50_000, 75_000])

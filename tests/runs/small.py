@@ -1,5 +1,7 @@
 """Runs of a second, and what it means that two of them are the same."""
 
+import time
+
 import torch
 
 from vcse.agents.a2c.settings import a2c_settings
@@ -10,6 +12,7 @@ from vcse.runs.progress import TrainingProgress
 
 EMPTY, LAVA = "minigrid/Empty-5x5", "minigrid/LavaGapS5"
 FRAMES_PER_UPDATE = 32
+PATIENCE_S = 300  # with processes that share their cores with others
 
 
 def make_config(task=EMPTY, bonus="vcse", seed=0, *, reading="release", method=None, **changes):
@@ -82,6 +85,15 @@ def assert_same(one, other, name="state"):
 
 def half_written(directory):
     return [path for path in directory.rglob("*") if path.name.endswith(".tmp")]
+
+
+def wait_for(condition, is_alive):
+    """Wait until something is so, while a process lives that makes it so."""
+    give_up = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert is_alive(), "the process has ended before"
+        assert time.monotonic() < give_up
+        time.sleep(0.005)
 
 
 def newest_frame(out):

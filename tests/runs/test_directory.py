@@ -1,10 +1,14 @@
 import dataclasses
+import errno
 import json
+import os
+import pickle
 import re
 import resource
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +16,7 @@ from csv_rows import read_rows
 
 from runs.small import half_written, make_config
 from vcse.agents import read_config
+from vcse.plugins import UnknownNameError
 from vcse.runs.directory import (
     RunDirectory,
     bytes_on_disk,
@@ -253,7 +258,6 @@ def test_a_run_whose_configuration_cannot_be_read_is_not_overwritten(tmp_path, c
     ("changes", "problem"),
     [
         ({"schema_version": 7}, "it has schema version 7; this release reads 2 and 1"),
-        ({"agent": "ppo"}, "agent must be one of a2c, sac, drqv2, mwm, got 'ppo'"),
         ({"frames": 0}, "frames must be at least 1, got 0"),
     ],
 )
@@ -263,8 +267,56 @@ def test_what_is_wrong_with_a_configuration_is_told_with_its_path(tmp_path, chan
         read_config(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "old", "new"),
+    [
+        ("agent", "climber", '"agent": "a2c"', '"agent": "climber"'),
+        ("bonus", "novelty", '"name": "vcse"', '"name": "novelty"'),
+        ("family of tasks", "corridor", '"task": "minigrid/', '"task": "corridor/'),
+    ],
+)
+def test_a_run_of_a_plug_in_that_is_not_loaded_names_the_remedy(tmp_path, kind, name, old, new):
+    content = json.dumps(make_config().to_json())
+    assert old in content
+    (tmp_path / "config.json").write_text(content.replace(old, new))
+    with pytest.raises(UnknownNameError) as raised:
+        read_config(tmp_path)
+    assert str(raised.value) == (
+        f"{tmp_path} was made with the {kind} {name!r}, none of vcse's: "
+        "set VCSE_PLUGINS to the module that registers it"
+    )
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)  # from a training process
+
+
 @pytest.mark.parametrize(("content", "frame"), [("288\n", 288), ("", -1), ("soon", -1), (None, -1)])
 def test_only_a_number_in_done_says_that_a_run_is_done(tmp_path: Path, content, frame):
     if content is not None:
         (tmp_path / "DONE").write_text(content)
     assert done_frame(tmp_path) == frame
+
+
+def test_a_file_system_that_cannot_lock_is_no_other_process(tmp_path, monkeypatch):
+    def flock(file, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("vcse.runs.directory.fcntl.flock", flock)
+    with pytest.raises(OSError, match=rf"No locks available: '{tmp_path}/run/\.lock'"):
+        RunDirectory(tmp_path / "run", make_config())
+
+
+def test_what_tensorboard_cannot_write_holds_no_lock(directory):
+    def close():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    directory._scalars = SimpleNamespace(close=close)
+    directory.close()
+    RunDirectory(directory.path, directory.config).close()
+
+
+def test_a_damaged_meta_file_is_named(directory):
+    (directory.path / "meta.json").write_text("{")
+    with pytest.raises(ValueError, match=r"meta\.json cannot be read: "):
+        directory.add_to_meta("drawn_by", "egl")
+    (directory.path / "meta.json").unlink()
+    directory.add_to_meta("drawn_by", "egl")
+    assert json.loads((directory.path / "meta.json").read_text()) == {"drawn_by": "egl"}

@@ -27,9 +27,15 @@ def test_in_a_pipe_there_are_plain_lines_on_standard_error(capsys):
     assert out == ""
     assert err.splitlines() == [
         "2 tasks, a2c, 3 runs: 0 of 4,000 frames",
-        "2 tasks, a2c, 3 runs: 1,000 of 4,000 frames, 600 frames/s, success none - vcse 25%, bonus none 0 vcse -5.83, "
+        "2 tasks, a2c, 3 runs: 1,000 of 4,000 frames, 600 frames/s, success vcse 25%, bonus none 0 vcse -5.83, "
         "15 s left",
     ]
+
+
+def test_what_is_not_known_yet_is_left_out(capsys):
+    unknown = dict.fromkeys(("se", "vcse"), float("nan"))
+    show(TrainingProgress(), STATUS._replace(frame=4000, score="return", scores={"se": -3.25}, bonus=unknown))
+    assert capsys.readouterr().err.endswith(", 600 frames/s, return se -3.2, 0 s left\n")
 
 
 def test_lines_are_seconds_apart_but_the_last_always_comes(capsys, monkeypatch):
@@ -121,7 +127,7 @@ def test_on_a_terminal_there_is_a_bar_with_how_well_each_method_does(monkeypatch
     show(TrainingProgress(), STATUS)
     shown = terminal.getvalue()
     assert "1,000 of 4,000 frames" in shown
-    assert "600 frames/s, success none - vcse 25%, bonus none 0 vcse -5.83" in shown
+    assert "600 frames/s, success vcse 25%, bonus none 0 vcse -5.83" in shown
     assert "\x1b[" in shown
 
 

@@ -57,3 +57,11 @@ def test_an_agent_that_has_nothing_to_say_reads_nothing(directories):
     for directory in directories:
         directory.append_row("train.csv", {"frame": 0, "words": "no number"})
     Remarks(directories, None, pytest.fail).take([{"frame": 1}, {"frame": 1}])
+
+
+def test_a_damaged_curve_is_named(directories):
+    take(Remarks(directories, large, print), directories, [1, 2])
+    path = directories[0].path / "train.csv"
+    path.write_text(path.read_text() + "20,twelve\n")
+    with pytest.raises(ValueError, match=rf"^{path} is damaged: could not convert string to float: 'twelve'$"):
+        Remarks(directories, large, print)

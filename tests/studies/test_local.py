@@ -1,10 +1,12 @@
 import json
 import os
 import signal
+import struct
 import threading
 from dataclasses import replace
 from functools import partial
 from multiprocessing import Pipe
+from types import SimpleNamespace
 
 import jaxtyping
 import pytest
@@ -134,6 +136,17 @@ def test_of_what_processes_say_remarks_on_a_run_are_passed_on(configs, capsys):
     local._listen(CohortJob(configs), job)
     assert job.is_over
     assert capsys.readouterr().err == "vcse: Empty-5x5/vcse/seed0: it is stuck\n"
+
+
+def test_a_process_that_dies_in_the_middle_of_a_message_is_a_problem_of_its_cohort(configs):
+    mine, theirs = Pipe()
+    os.write(theirs.fileno(), struct.pack("!i", 100) + b"only a part")
+    theirs.close()
+    cohort, job = CohortJob(configs), Job(SimpleNamespace(exitcode=-signal.SIGKILL, join=lambda: None), mine)
+    local._listen(cohort, job)
+    assert job.is_over
+    assert cohort.problem.endswith("was killed by signal 9")
+    mine.close()
 
 
 class TestOut:

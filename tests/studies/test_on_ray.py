@@ -1,5 +1,6 @@
 """A cluster of two nodes on this machine, one of which dies."""
 
+import json
 import os
 import signal
 import sys
@@ -9,6 +10,7 @@ import pytest
 from runs.small import assert_same_run, make_config, train
 
 from vcse.launch.cohorts import StoppedError
+from vcse.runs.command import executing
 from vcse.studies import on_ray
 from vcse.studies.local import form_cohorts
 from vcse.studies.status import study_status
@@ -54,13 +56,16 @@ def test_a_node_dies_and_every_run_is_finished_once(cluster, tmp_path):
             cluster.remove_node(doomed, allow_graceful=False)
             seen.append(status)
 
-    failures = on_ray.run_on_ray(cohorts, out, device="cpu", watch=kill_a_node_in_the_middle)
+    command = ["study", "run", "minigrid", "--ray", "auto"]
+    with executing(command):
+        failures = on_ray.run_on_ray(cohorts, out, device="cpu", watch=kill_a_node_in_the_middle)
     assert failures == {}
     assert seen, "no moment was seen at which both nodes trained"
     assert [run.state for run in study_status(out, configs).runs] == ["done"] * 4
     train(configs, tmp_path / "alone")
     for config in configs:  # nothing lost, and no row twice
         assert_same_run(out / config.name, tmp_path / "alone" / config.name)
+        assert json.loads((out / config.name / "meta.json").read_text())["command"] == command
 
 
 @pytest.mark.filterwarnings("ignore")

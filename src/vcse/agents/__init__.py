@@ -8,7 +8,7 @@ from vcse.agents.entry import AgentEntry
 from vcse.envs.interface import ObservationKind
 from vcse.envs.tasks import check_task, families, observation_kind, task_spec
 from vcse.nearest import did_you_mean
-from vcse.plugins import load_plugins
+from vcse.plugins import OF_YOUR_OWN, UnknownNameError, load_plugins
 from vcse.runs import directory
 from vcse.runs.config import RunConfig, upgraded
 
@@ -53,7 +53,9 @@ def agent_entry(name: str) -> AgentEntry:
     """Return an agent by its name."""
     if name not in agent_names():
         names = agent_names()
-        raise ValueError(f"agent must be one of {', '.join(names)}, got {name!r}{did_you_mean(name, names)}")
+        hint = did_you_mean(name, names) or OF_YOUR_OWN
+        message = f"agent must be one of {', '.join(names)}, got {name!r}{hint}"
+        raise UnknownNameError(message, kind="agent", name=name)
     found = _AGENTS[name]
     entry: AgentEntry = import_module(found).ENTRY if isinstance(found, str) else found
     return entry
@@ -93,7 +95,11 @@ def _agents_observing(kinds: tuple[ObservationKind, ...], *, is_discrete: bool |
 
 def read_config(path: Path) -> RunConfig:
     """Read the configuration of a run's directory."""
-    return directory.read_config(path, lambda agent: agent_entry(agent).settings)
+    config = directory.read_config(path, lambda agent: agent_entry(agent).settings)
+    family = config.task.partition("/")[0]
+    if family not in families():
+        raise UnknownNameError.of_run(path, "family of tasks", family)
+    return config
 
 
 def readable_runs(path: Path) -> dict[Path, RunConfig]:

@@ -89,14 +89,14 @@ class Player(Protocol):
         Args:
             policies: Of which the first acts.
             observations: One of each environment.
-            generator: Samples the actions; without one they are the likeliest, or the mean.
+            generator: Samples the actions; without one they are greedy: the most probable, or the mean.
             state: As it was returned in the step before; None where the episodes begin. A policy without memory returns
                 None.
             episode_start: Environments whose episodes begin here, the state of which is reset; None: none of them.
         """
 
     def evaluate(self, policies: Policies, *, episodes: int, threads: int) -> list[list[Evaluation]]:
-        """Play episodes of every run with sampled actions, and again with the likeliest."""
+        """Play episodes of every run with sampled actions, and again with greedy ones."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from vcse.bonuses.state_entropy import MatchedStateEntropy, StateEntropy
 from vcse.bonuses.value_conditional import RewardConditionalStateEntropy, ValueConditionalStateEntropy
 from vcse.estimators.checks import whole_number
 from vcse.nearest import did_you_mean
-from vcse.plugins import load_plugins
+from vcse.plugins import OF_YOUR_OWN, UnknownNameError, load_plugins
 
 ValueNormalization = Literal["batch", "running"]
 
@@ -186,7 +186,9 @@ def bonus_entry(name: str) -> BonusEntry:
     """Return a registered bonus by its name; plug-ins are loaded for one that is not known yet."""
     if name not in _ENTRIES and name not in bonus_names():
         names = bonus_names()
-        raise ValueError(f"bonus must be one of {', '.join(names)}, got {name!r}{did_you_mean(name, names)}")
+        hint = did_you_mean(name, names) or OF_YOUR_OWN
+        message = f"bonus must be one of {', '.join(names)}, got {name!r}{hint}"
+        raise UnknownNameError(message, kind="bonus", name=name)
     return _ENTRIES[name]
 
 

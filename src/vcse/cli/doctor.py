@@ -6,6 +6,7 @@ import importlib.util
 import json as json_format
 import os
 import platform
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -19,21 +20,8 @@ from vcse import __version__
 from vcse.cli.option_types import Flag
 from vcse.extras import install
 
-# Each extra of this package, and the modules that it brings.
-EXTRAS = {
-    "dmc": ("dm_control", "mujoco"),
-    "metaworld": ("metaworld", "gymnasium", "mujoco", "packaging", "imageio"),
-    "minigrid": ("envpool", "minigrid", "gymnasium"),
-    "gymnasium": ("gymnasium",),
-    "report": ("jinja2", "matplotlib", "PIL"),
-    "tensorboard": ("tensorboard",),
-    "ray": ("ray",),
-    "sb3": ("stable_baselines3", "sb3_contrib"),
-    "skrl": ("skrl",),
-    "torchrl": ("torchrl", "tensordict"),
-    "hub": ("huggingface_hub",),
-    "dev": ("beartype", "hypothesis", "importlinter", "matplotlib", "mypy", "pytest", "rliable", "scipy", "xdist"),
-}
+# A requirement of an extra, in a package's metadata; those that depend on more than the extra are left out.
+REQUIREMENT = re.compile(r"""(?P<name>[\w.-]+)(\[(?P<inner>[\w-]+)\])?[^;]*; ?extra == ['"](?P<extra>[\w-]+)['"]""")
 UNSET_GL = "unset MUJOCO_GL"
 SEEN_TASKS = {"dmc": "dmc-pixels/hopper_stand", "metaworld": "metaworld/door-open"}  # that are drawn, by extra
 IMAGE_OF = "image of "
@@ -87,13 +75,36 @@ def diagnose() -> Iterator[Finding]:
             yield Finding("Triton", "missing", "the CUDA estimators run without it, slowly", "pip install triton")
     else:
         yield Finding("CUDA", "missing", "no GPU that PyTorch can use; everything runs on the CPU")
-    for extra, modules in EXTRAS.items():
-        finding = _extra(extra, modules)
+    if not (extras := extras_of_vcse()):
+        yield Finding("extras", "missing", "not known, as vcse runs without being installed", "pip install vcse")
+    for extra, packages in extras.items():
+        finding = _extra(extra, packages)
         yield finding
         if extra == "dmc" and finding.status == "ok":
-            yield _step_of_hopper()
+            yield _step_of_hopper(packages)
         if extra in SEEN_TASKS and finding.status == "ok":
-            yield _image_of(SEEN_TASKS[extra], extra)
+            yield _image_of(SEEN_TASKS[extra], packages)
+
+
+def extras_of_vcse() -> dict[str, list[str]]:
+    """Return the packages that each extra needs, as pip names them; none where vcse is not installed."""
+    try:
+        extras = importlib.metadata.metadata("vcse").get_all("Provides-Extra") or []
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    return {extra: _needed_by("vcse", extra) for extra in extras}
+
+
+def _needed_by(package: str, extra: str) -> list[str]:
+    """Return the packages that an extra of an installed package needs, with those of their own extras."""
+    packages = []
+    for line in importlib.metadata.requires(package) or ():
+        found = REQUIREMENT.fullmatch(line)
+        if found and found["extra"] == extra:
+            packages.append(found["name"])
+            if found["inner"] and _is_installed(found["name"]):
+                packages += _needed_by(found["name"], found["inner"])
+    return packages
 
 
 def _estimators_on(device: str) -> Finding:
@@ -113,11 +124,11 @@ def _estimators_on(device: str) -> Finding:
     return Finding(what, "ok", "duplicates earn -11.522")
 
 
-def _extra(extra: str, modules: tuple[str, ...]) -> Finding:
-    absent = [module for module in modules if importlib.util.find_spec(module) is None]
+def _extra(extra: str, packages: list[str]) -> Finding:
+    absent = [package for package in packages if not _is_installed(package)]
     if absent:
         return Finding(f"extra {extra}", "missing", f"not installed: {', '.join(absent)}", install(extra))
-    if "mujoco" in modules:
+    if "mujoco" in packages:
         from vcse.envs.mujoco.rendering import named_backend
 
         try:
@@ -125,20 +136,20 @@ def _extra(extra: str, modules: tuple[str, ...]) -> Finding:
         except RuntimeError as error:
             return Finding(f"extra {extra}", "broken", str(error), UNSET_GL)
     versions = []
-    for module in modules:
+    for package in packages:
         try:
-            importlib.import_module(module)
+            importlib.import_module(_module(package))
         except Exception as error:  # an installed package can fail in any way when it is imported
-            found = f"{module} is installed but does not import: {type(error).__name__}: {error}"
-            remedy = f"pip install --force-reinstall {_package(module)}"
-            if "mujoco" in modules and os.environ.get("MUJOCO_GL"):  # it does not import with what it cannot draw with
+            found = f"{package} is installed but does not import: {type(error).__name__}: {error}"
+            remedy = _install_again([package])
+            if "mujoco" in packages and os.environ.get("MUJOCO_GL"):  # it does not import with what it cannot draw with
                 remedy = UNSET_GL
             return Finding(f"extra {extra}", "broken", found, remedy)
-        versions.append(f"{module} {_version(module)}")
+        versions.append(f"{package} {importlib.metadata.version(package)}")
     return Finding(f"extra {extra}", "ok", ", ".join(versions))
 
 
-def _step_of_hopper() -> Finding:
+def _step_of_hopper(packages: list[str]) -> Finding:
     """Simulate one step, without drawing it."""
     import numpy as np
 
@@ -151,11 +162,11 @@ def _step_of_hopper() -> Finding:
         environments.send(np.zeros((1, environments.action_size), dtype=np.float32))
         [reward] = environments.receive().rewards
     except Exception as error:  # whatever it is, the diagnosis goes on and names it
-        return Finding(what, "broken", f"{type(error).__name__}: {error}", _install_again("dmc"))
+        return Finding(what, "broken", f"{type(error).__name__}: {error}", _install_again(packages))
     return Finding(what, "ok", f"one step of the simulator earns {reward:.1f}")
 
 
-def _image_of(task: str, extra: str) -> Finding:
+def _image_of(task: str, packages: list[str]) -> Finding:
     """Draw one image, on the GPU where there is one, in a process of its own."""
     import torch
 
@@ -174,27 +185,28 @@ def _image_of(task: str, extra: str) -> Finding:
             [image] = environments.reset([0])
     except Exception as error:  # whatever it is, the diagnosis goes on and names it
         chosen = [variable for variable in ("MUJOCO_GL", "MUJOCO_EGL_DEVICE_ID") if os.environ.get(variable)]
-        remedy = f"unset {' '.join(chosen)}" if chosen else _install_again(extra)
+        remedy = f"unset {' '.join(chosen)}" if chosen else _install_again(packages)
         return Finding(what, "broken", f"{type(error).__name__}: {error}", remedy)
     if image.min() == image.max():
         return Finding(what, "broken", "the image is empty", "set MUJOCO_GL to egl or osmesa")
     return Finding(what, "ok", f"drawn by {environments.gl_backend} on {device}")
 
 
-def _install_again(extra: str) -> str:
-    return f"pip install --force-reinstall {' '.join(_package(module) for module in EXTRAS[extra][:2])}"
+def _install_again(packages: list[str]) -> str:
+    return f"pip install --force-reinstall {' '.join(packages[:2])}"
 
 
-def _package(module: str) -> str:
-    """Return the name under which pip knows a module."""
-    return importlib.metadata.packages_distributions().get(module, [module])[0]
+def _is_installed(package: str) -> bool:
+    return any(importlib.metadata.distributions(name=package))
 
 
-def _version(module: str) -> str:
-    try:
-        return importlib.metadata.version(_package(module))
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+def _module(package: str) -> str:
+    """Return the name by which an installed package is imported, which is its own where it has such a module."""
+    files = importlib.metadata.distribution(package).files or ()
+    modules = {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
+    name = package.replace("-", "_").lower()
+    public = (module for module in modules if module.isidentifier() and module[0] != "_")
+    return name if name in modules else min(public, default=name)
 
 
 def _show(finding: Finding, console: Console) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from vcse import __version__
 from vcse.cli.verbs import NamedVerb, run_verb
+from vcse.runs.command import executing
 from vcse.runs.stopping import StoppedError
 
 # Where each verb is, and the first line of its docstring; its module is imported once it is asked for.
@@ -61,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and give its exit status: 0, 1 where it could not do its work, 2 for what cannot be parsed."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        status = _run(arguments)
+        with executing(arguments):
+            status = _run(arguments)
         sys.stdout.flush()
     except (ValueError, RuntimeError, OSError) as error:
         if isinstance(error, BrokenPipeError) and _reader_has_left():
@@ -69,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"vcse: {_told(error)}", file=sys.stderr)
         return 1
     except StoppedError as error:
-        print(f"vcse: {error}; to continue, run the same command again, or vcse resume", file=sys.stderr)
+        resume = f", or {error.resume}" if error.resume else ""
+        print(f"vcse: {error}; to continue, run the same command again{resume}", file=sys.stderr)
         return 128 + error.number
     except KeyboardInterrupt:
         print("vcse: interrupted", file=sys.stderr)

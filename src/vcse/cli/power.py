@@ -59,7 +59,9 @@ def show_power(
     for each in seeds:
         check_least(seeds=(each, FEWEST))
     directory = _directory_of(name_or_dir)
-    runs = gather(directory).runs
+    runs, problems = gather(directory)
+    if not runs:
+        raise ValueError(f"{directory} holds no run that can be read: {problems[0]}")
     entry = _entry_of(directory)
     metric = entry.metric if entry else likely_metric(runs)
     compared = [(method, than)] if method and than else _claimed(entry, runs)

@@ -8,13 +8,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
-from rich.table import Table
 
 from vcse.cli.flags import check_least
 from vcse.cli.option_types import DeviceName, Flag
 
 if TYPE_CHECKING:
     import torch
+
+HEADINGS = f"{'estimator':14}{'samples':20}{'N':>5}{'k':>3}{'expected':>9}{'mean':>8}{'bias':>8}{'spread':>8}"
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def selftest(json: Flag = False, device: DeviceName = "auto", draws: int = 10, s
     that bias and its noise. A constant that is off by log 2 is several times larger.
 
     Args:
-        json: Print the rows as a JSON list on standard output, and nothing else.
+        json: Print the rows as a JSON list on standard output, and nothing else there.
         device: Where to compute; auto is the GPU if there is one.
         draws: Samples per line, of up to 2,000 points each; bias and spread are over these.
         seed: Seed of the samples.
@@ -56,11 +57,14 @@ def selftest(json: Flag = False, device: DeviceName = "auto", draws: int = 10, s
 
     check_least(draws=(draws, 2))
     chosen = resolve_device(device)
-    checks = list(run_checks(chosen, draws, torch.Generator().manual_seed(seed)))
+    console = Console(stderr=json)
+    console.print(f"Estimates in nats, on {chosen}\n{HEADINGS}", highlight=False, soft_wrap=True)
+    checks = []
+    for check in run_checks(chosen, draws, torch.Generator().manual_seed(seed)):
+        checks.append(check)  # and shown as soon as it is known: all of them may take a minute
+        console.print(_line(check), style="" if check.passed else "bold red", highlight=False, soft_wrap=True)
     if json:
         print(json_format.dumps([asdict(check) | {"passed": check.passed} for check in checks], indent=1))
-    else:
-        Console().print(_table(checks, chosen))
     failed = [f"{check.estimator}, {check.samples}" for check in checks if not check.passed]
     if failed:
         print(f"vcse selftest: {len(failed)} of {len(checks)} failed: {'; '.join(failed)}", file=sys.stderr)
@@ -131,21 +135,7 @@ def _check(
     return Check(estimator, samples, n, d, k, expected, mean, mean - expected, float(estimates.std()), tolerance)
 
 
-def _table(checks: list[Check], device: str) -> Table:
-    table = Table(title=f"Estimates in nats, on {device}", box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in ("estimator", "samples"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("N", "k", "expected", "mean", "bias", "spread", ""):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for check in checks:
-        numbers = (check.expected, check.mean, check.bias, check.spread)
-        verdict = "[green]ok[/]" if check.passed else f"[bold red]not ±{check.tolerance}[/]"
-        table.add_row(
-            check.estimator,
-            check.samples,
-            str(check.n),
-            str(check.k),
-            *(f"{number:.3f}" for number in numbers),
-            verdict,
-        )
-    return table
+def _line(check: Check) -> str:
+    numbers = f"{check.expected:9.3f}{check.mean:8.3f}{check.bias:8.3f}{check.spread:8.3f}"
+    verdict = "ok" if check.passed else f"not ±{check.tolerance}"
+    return f"{check.estimator:14}{check.samples:20}{check.n:5}{check.k:3}{numbers}  {verdict}"

@@ -111,7 +111,7 @@ def show_study(name: Name, /) -> int:
     for method in entry.methods:
         more = f" ({entry.seeds + method.more_seeds} runs)" if method.more_seeds else ""
         print(f"  {method.name:34} {method.explanation}{more}")
-    print("\nclaims" if entry.claims else "\nno claims: it looks for what is worth one")
+    print(f"\n{_claims(entry)}" if entry.claims else "\nno claims: it looks for what is worth one")
     for claim in entry.claims:
         whose = "ours: " if claim.ours else ""
         print(textwrap.fill(f"{whose}{claim.says}", width=100, initial_indent="  ", subsequent_indent="    "))
@@ -285,6 +285,13 @@ def show_status(directory: Annotated[Path, tyro.conf.Positional], /) -> int:
     for reason in dict.fromkeys(run.problem for run in status.runs if run.problem):
         print(f"failed: {reason}")
     return 0
+
+
+def _claims(entry: Study) -> str:
+    """Return how many claims a study has: those that every report judges, and those that need more methods."""
+    more = sum(isinstance(claim, Claim) and claim.where_run for claim in entry.claims)
+    always = counted(len(entry.claims) - more, "claim")
+    return f"{always}, {more} more where both of its methods were run" if more else always
 
 
 def _judged_by(claim: Claim | ZeroClaim) -> str:

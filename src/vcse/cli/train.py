@@ -46,6 +46,7 @@ from vcse.launch.cohorts import alike, check_run, check_runs, unfinished_runs, w
 from vcse.launch.configs import resolve_agent, run_configs
 from vcse.launch.devices import check_rendering, device_for
 from vcse.launch.processes import deal_out, suitable_jobs, train_in_jobs
+from vcse.play.export import is_exported
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import check_no_file, done_frame, run_directories, those_without_problems
 from vcse.runs.divergence import Diverged, DivergedError
@@ -253,6 +254,8 @@ def resume(
 
 def _checked(wanted: Mapping[Path, RunConfig], path: Path) -> RunConfig:
     """Return what is wanted of a run, if it lacks nothing to go on."""
+    if is_exported(path):
+        raise ValueError(f"{path} is an exported policy, which can be played but not trained on: resume the run itself")
     check_run(path, wanted[path])
     return wanted[path]
 

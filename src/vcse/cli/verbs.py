@@ -1,14 +1,19 @@
-"""Verbs of a command: which one is meant, and how their help is laid out."""
+"""Verbs of a command: which one is meant, how it is called, and how its help is laid out."""
 
+import contextlib
+import functools
 import inspect
+import io
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from typing import Any
 
 import tyro
 from tyro.extras import SubcommandApp
 
+from vcse.cli.wrong_words import arguments_of, repeated_list, wrong_word
 from vcse.nearest import did_you_mean
 
 Verb = Callable[..., int]
@@ -18,12 +23,8 @@ NamedVerb = tuple[str, str]  # "module:function", and the first line of its docs
 def run_verb(verbs: Mapping[str, Verb | NamedVerb], arguments: list[str], *, prog: str, description: str) -> int:
     """Run the verb that arguments begin with, or tell which there are; give the exit status."""
     name, rest = "".join(arguments[:1]), arguments[1:]
-    # Of other options the last counts, as is usual; but people add to this one.
-    if sum(each.partition("=")[0] == "--set" for each in rest) > 1:
-        print("vcse: --set is given twice: write all that it sets behind one, as in --set A=1 B=2", file=sys.stderr)
-        raise SystemExit(2)
     if name in verbs:  # by itself, so that what it says of a wrong call names its own help
-        return int(tyro.cli(filling_lines(load_verb(verbs[name])), prog=f"{prog} {name}", args=rest) or 0)
+        return _parse(filling_lines(load_verb(verbs[name])), rest, prog=f"{prog} {name}")() or 0
     if name and not name.startswith("-"):
         message = f"unknown command '{prog} {name}'{did_you_mean(name, verbs)}"
         print(f"vcse: {message} ({prog} --help lists all {len(verbs)})", file=sys.stderr)
@@ -61,3 +62,28 @@ def filling_lines(verb: Verb) -> Verb:
     text = re.sub(r"\n {8,}(?!- )", " ", inspect.getdoc(verb) or "")
     verb.__doc__ = inspect.unwrap(verb).__doc__ = text  # tyro reads what a decorator is around
     return verb
+
+
+def _parse(verb: Verb, words: Sequence[str], *, prog: str) -> Callable[[], int]:
+    """Return the call of a verb that is asked for; a wrong one is refused in a line if it is known what was meant.
+
+    The caller calls it: tyro would take what a verb prints for its own.
+    """
+
+    @functools.wraps(verb)
+    def bind(*values: Any, **options: Any) -> Callable[[], int]:
+        return functools.partial(verb, *values, **options)
+
+    given = [word.partition("=")[0] for word in words if word.startswith("--")]
+    if len(set(given)) < len(given) and (option := repeated_list(arguments_of(verb), given)):
+        print(f"vcse: {option} is given twice: write all behind one, as in {option} A B", file=sys.stderr)
+        raise SystemExit(2)
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(printed):
+            call: Any = tyro.cli(bind, prog=prog, args=words)
+    except SystemExit as exit_:
+        wrong = wrong_word(arguments_of(verb), words, prog=prog) if exit_.code else ""
+        sys.stderr.write(f"vcse: {wrong}\n" if wrong else printed.getvalue())
+        raise
+    return call  # type: ignore[no-any-return]

@@ -26,7 +26,7 @@ def watch(
     episodes: WholeIfGiven = None,
     out: PathIfGiven = None,
     sampled: Way = False,
-    likeliest: Way = False,
+    greedy: Way = False,
     imagine: Flag = False,
     seed: Whole = 0,
     frames_per_second: WholeIfGiven = None,
@@ -44,7 +44,7 @@ def watch(
         episodes: Number of episodes. Default: 3 in MiniGrid and 1 otherwise.
         out: The film, .gif or .mp4 (which needs imageio-ffmpeg).
         sampled: Sample actions from the policy, as in training. The default in MiniGrid.
-        likeliest: Take the most likely action, or the mean. The default everywhere else.
+        greedy: Take the most probable action, or the mean. The default everywhere else.
         imagine: Film what the world model of an agent that has one imagines instead: imagination.gif, with a contact
             sheet (.png) beside it.
         seed: Seed of the layouts and of sampled actions.
@@ -64,7 +64,7 @@ def watch(
         film = out or _usual_film(path, "imagination" if imagine else "watch", ships=home != directory)
         settings: dict[str, Any] = {
             "episodes": episodes,
-            "sampled": True if sampled else False if likeliest else None,
+            "sampled": True if sampled else False if greedy else None,
             "seed": seed,
             "frames_per_second": frames_per_second,
             "device": resolve_device(device),

@@ -210,11 +210,14 @@ class _InThisProcess:
         self._plan = plan
         self._columns = {column: table[column] for column in plan.row.names or ()}
         self._environments: dict[int, Environment] = {}
-        for place in places:
-            try:
-                self._environments[place] = plan.build(plan.names[place])
-            except Exception as error:
-                raise plan.failure(place, error) from error
+        with contextlib.ExitStack() as built:  # those before one that fails are closed
+            for place in places:
+                try:
+                    environment = plan.build(plan.names[place])
+                except Exception as error:
+                    raise plan.failure(place, error) from error
+                self._environments[place] = built.enter_context(contextlib.closing(environment))
+            self.close = built.pop_all().close  # of every environment
         self._ordered = b""
 
     def order(self, what: bytes) -> None:
@@ -229,11 +232,6 @@ class _InThisProcess:
                 do(place, environment)
             except Exception as error:
                 raise self._plan.failure(place, error) from error
-
-    def close(self) -> None:
-        """Close every environment."""
-        for environment in self._environments.values():
-            environment.close()
 
     def _reset(self, place: int, environment: Environment) -> None:
         seed = int(self._columns["seed"][place])
@@ -321,10 +319,11 @@ def _end(workers: list[_Worker]) -> None:
     """End the workers: they do so by themselves when the connection is closed."""
     for worker in workers:
         worker.connection.close()
+    until = time.monotonic() + _PATIENCE_SECONDS  # with all of them
     for worker in workers:
         if worker.process.pid is None:  # it could not be started
             continue
-        worker.process.join(_PATIENCE_SECONDS)
+        worker.process.join(max(0.0, until - time.monotonic()))
         if worker.process.exitcode is None:
             worker.process.kill()
             worker.process.join()

@@ -7,7 +7,7 @@ from vcse.envs import fork, gymnasium, minigrid, mujoco
 from vcse.envs.interface import Environments, Family, Making, ObservationKind, TaskSpec
 from vcse.envs.minigrid.names import ID_PREFIX
 from vcse.nearest import check_known
-from vcse.plugins import load_plugins
+from vcse.plugins import OF_YOUR_OWN, load_plugins
 
 __all__ = [
     "backend_of",
@@ -52,10 +52,7 @@ def family_of(task: str) -> Family:
     if task.startswith(ID_PREFIX):
         minigrid.names.check_task(task)
     if family not in families() or not name:
-        raise ValueError(
-            f"task {task!r} does not exist; tasks are written family/name, {_meant(family, name)} (vcse tasks lists "
-            "all)"
-        )
+        raise ValueError(f"task {task!r} does not exist; tasks are written family/name, {_meant(family, name)}")
     found = _FAMILIES[family]
     if found.check is not None:
         found.check(name)
@@ -72,11 +69,11 @@ def check_task(task: str) -> None:
 def _meant(family: str, name: str) -> str:
     """Return how a task may have been meant whose family is none, or was left out."""
     if name and (likest := difflib.get_close_matches(family.lower(), families(), n=1)):
-        return f"and the nearest family is that of {likest[0]}/{name}"
+        return f"and the nearest family is that of {likest[0]}/{name} (vcse tasks lists all)"
     meant = [] if name else [task for each in families() for task in _listed(each) if task == f"{each}/{family}"]
     of_robots = ("dmc/hopper_stand", "dmc-pixels/hopper_stand", "metaworld/door-open")
     examples = ("minigrid/LavaGapS7", *of_robots, "gymnasium/CartPole-v1")
-    return f"such as {', '.join(meant or examples)}"
+    return f"such as {', '.join(meant or examples)} (vcse tasks lists all){OF_YOUR_OWN if name else ''}"
 
 
 def _listed(family: str) -> tuple[str, ...]:

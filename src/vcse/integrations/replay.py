@@ -30,7 +30,7 @@ class ReplayBonus(BonusPart):
     change the stored rewards.
 
     Args:
-        policy: Computes the agent's actions without exploration: the mean, or the most likely action.
+        policy: Computes the agent's actions without exploration: the mean, or the most probable action.
         shape: Of one observation: [size], [height, width, channels] or [channels, height, width]; for dictionaries of
             observations, one shape per name. Not needed if `critic` and `encoder` are given.
         action_size: Dimensions of an action, if they are continuous. Not needed if `critic` is given.

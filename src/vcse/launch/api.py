@@ -1,6 +1,6 @@
 """`vcse.train`: what `vcse train` does, from Python."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,8 @@ def train(
         frames: How long each run is, in frames of the simulator.
         reading: Whose definitions are followed: release, paper, clean or recommended.
         device: Where the networks live.
-        jobs: Processes that the runs are dealt out to. More than one asks for `if __name__ == "__main__":` in a script.
+        jobs: Processes that the runs are dealt out to. The default is 1, not one per core as in `vcse train`: more of
+            them import the script that calls this, which then must do so below `if __name__ == "__main__":`.
         quiet: Show no progress.
         settings: Of the agent and the run, by their names in config.json: beta=0.01, eval_episodes=10.
 
@@ -51,8 +52,14 @@ def train(
         ['eval.csv', 'timing.csv', 'train.csv']
     """
     bonuses = [bonus] if isinstance(bonus, str) else list(bonus)
-    options = {"agent": agent, "frames": frames, "reading": reading, **settings}
-    options["seeds"] = range(seeds) if isinstance(seeds, int) else seeds
+    if not bonuses:
+        raise ValueError("bonus must be one name or more, got none")
+    each_seed = [int(seed) for seed in (seeds if isinstance(seeds, Iterable) else range(seeds))]
+    if not each_seed:
+        raise ValueError(f"seeds must be at least 1, or a list of seeds, got {seeds}")
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}")
+    options = {"agent": agent, "seeds": each_seed, "frames": frames, "reading": reading, **settings}
     configs = [config for name in bonuses for config in run_configs(task, name, **options)]
     left = unfinished_runs(configs, Path(out))
     resolved = device_for(left, Path(out), device)

@@ -1,5 +1,6 @@
 """Training many runs: which are done, which go on from where, which share a cohort; and stopping cleanly."""
 
+import shlex
 import signal
 import sys
 import threading
@@ -150,8 +151,10 @@ def telling_what_is_saved(configs: Sequence[RunConfig], out: Path) -> Iterator[N
             raise StoppedError(error.number, "no run had begun") from None
         where = f"frame {saved[0]:,}" if len(set(saved)) == 1 else f"frames {min(saved):,} to {max(saved):,}"
         waiting = len(configs) - len(saved)
-        told = f"{counted(len(saved), 'run')} saved at {where}" + (f", {waiting} not begun" if waiting else "")
-        raise StoppedError(error.number, told) from None
+        told = f"{counted(len(saved), 'run')} saved in {out} at {where}"
+        if waiting:  # which vcse resume would not begin
+            raise StoppedError(error.number, f"{told}, {waiting} not begun") from None
+        raise StoppedError(error.number, told, f"vcse resume {shlex.quote(str(out))}") from None
 
 
 def warn_of(configs: Sequence[RunConfig]) -> None:
@@ -219,12 +222,12 @@ def _train(
         cohort.cut(states)
         if plan.frame > 0:
             cohort.load(states)
+        if said := cohort.describe():
+            progress.note(said)
+        remarks = Remarks(plan.directories, agent_entry(configs[0].agent).remark, progress.note)
     except BaseException:
         cohort.close()
         raise
-    if said := cohort.describe():
-        progress.note(said)
-    remarks = Remarks(plan.directories, agent_entry(configs[0].agent).remark, progress.note)
     try:
         finished = loop.train(
             cohort,

@@ -34,6 +34,7 @@ from vcse.launch.cohorts import (
     unfinished_runs,
     warn_of,
 )
+from vcse.runs.command import current_command, executing
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import done_frame
 from vcse.runs.divergence import Diverged, DivergedError
@@ -94,8 +95,10 @@ def _train_in_processes(
         progress.note(said)
     with stop_on_signals(progress.say_stopping) as stopped:
         settings = settings | {"threads": max(1, settings["threads"] // jobs), "replay_place": room.place}
-        started = [start_job(mine, out, settings) for mine in dealt]
+        started: list[Job] = []
         try:
+            for mine in dealt:
+                started.append(start_job(mine, out, settings))  # noqa: PERF401 - if one fails, the others are ended
             _follow(started, progress, stopped)
         finally:
             end_jobs(started)
@@ -128,7 +131,7 @@ def start_job(configs: Sequence[RunConfig], out: Path, settings: dict[str, Any])
     """Train runs in a process of their own, which stops when this one dies."""
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(theirs, list(configs), out, settings))
+    process = context.Process(target=_work, args=(theirs, list(configs), out, settings, current_command()))
     with _deaf_to_ctrl_c():
         process.start()
     theirs.close()
@@ -171,7 +174,7 @@ def _listen(job: Job, progress: TrainingProgress, jobs: Sequence[Job], *, is_sto
     while not job.is_over and job.messages.poll():
         try:
             message = job.messages.recv()
-        except EOFError:  # it ended, and did not say that it was done
+        except (EOFError, OSError):  # it ended, perhaps in the middle of a message, and did not say that it was done
             job.is_over = True
             job.process.join()
             if not is_stopping:
@@ -262,11 +265,14 @@ class PipeProgress(TrainingProgress):
         self.had |= dict.fromkeys(self.cohort, frame)
 
 
-def _work(messages: Connection, configs: list[RunConfig], out: Path, settings: dict[str, Any]) -> None:
+def _work(
+    messages: Connection, configs: list[RunConfig], out: Path, settings: dict[str, Any], command: list[str] | None
+) -> None:
     """Train, in a process of its own."""
     threading.Thread(target=_stop_with_parent, args=(messages,), daemon=True).start()
     try:
-        train_runs(configs, out, progress=PipeProgress(messages, configs, out), **settings)
+        with executing(command):
+            train_runs(configs, out, progress=PipeProgress(messages, configs, out), **settings)
     except StoppedError as error:
         raise SystemExit(128 + error.number) from None
     except (ValueError, RuntimeError, OSError) as error:

@@ -35,7 +35,7 @@ def model_card(config: RunConfig, meta: Mapping[str, Any], scores: PolicyScores)
 def _front_matter(config: RunConfig, scores: PolicyScores) -> str:
     """Return what the Hub shows beside the card, of the way to act in which the agent is judged."""
     is_sampled = agent_entry(config.agent).has_discrete_actions
-    score = scores.stored.sampled if is_sampled else scores.stored.likeliest
+    score = scores.stored.sampled if is_sampled else scores.stored.greedy
     metrics = [("mean_reward", "mean return", score.return_mean)]
     metrics += [] if score.success_rate is None else [("success_rate", "success rate", score.success_rate)]
     way = f"{_ways(config)[0 if is_sampled else 1]} actions, {scores.episodes} episodes"
@@ -103,7 +103,7 @@ def _evaluation(config: RunConfig, scores: PolicyScores) -> str:
         *(
             f"| {way} | {precision} | {' | '.join(_cells(score))} |"
             for precision, both in played.items()
-            for way, score in zip(_ways(config), (both.sampled, both.likeliest), strict=True)
+            for way, score in zip(_ways(config), (both.sampled, both.greedy), strict=True)
         ),
     ]
     return "\n".join(["## Evaluation", "", text, "", *rows, "", weights, ""])
@@ -139,4 +139,4 @@ def _training(config: RunConfig, meta: Mapping[str, Any], scores: PolicyScores) 
 
 def _ways(config: RunConfig) -> tuple[str, str]:
     """Return how the two ways to act are called."""
-    return ("sampled", "likeliest") if agent_entry(config.agent).has_discrete_actions else ("sampled", "mean")
+    return ("sampled", "greedy") if agent_entry(config.agent).has_discrete_actions else ("sampled", "mean")

@@ -1,4 +1,4 @@
-"""Evaluation: whole episodes of a policy in environments of their own, sampled or by the likeliest action."""
+"""Evaluation: whole episodes of a policy in environments of their own, with sampled or greedy actions."""
 
 from vcse.agents import agent_entry
 from vcse.agents.entry import Policies
@@ -20,5 +20,5 @@ def evaluate_policies(policies: Policies, *, episodes: int, threads: int = 1) ->
         raise ValueError(f"episodes must be at least 1, got {episodes}")
     entry = agent_entry(policies.configs[0].agent)
     with computing_with(entry.arithmetic(policies.device.partition(":")[0])):
-        sampled, likeliest = entry.player.evaluate(policies, episodes=episodes, threads=threads)
-    return [TwoEvaluations(*each) for each in zip(sampled, likeliest, strict=True)]
+        sampled, greedy = entry.player.evaluate(policies, episodes=episodes, threads=threads)
+    return [TwoEvaluations(*each) for each in zip(sampled, greedy, strict=True)]

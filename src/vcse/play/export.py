@@ -27,7 +27,7 @@ from vcse.play.scores import LEAST_EPISODES, PolicyScores, Precision, Scores
 from vcse.runs import checkpoint
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
-from vcse.runs.directory import check_no_file
+from vcse.runs.directory import check_no_file, read_meta
 from vcse.runs.formatting import counted
 from vcse.runs.machine import cores
 
@@ -71,6 +71,7 @@ def export_policy(run: Path, out: Path, *, episodes: int | None = None, device: 
     state, needed = newest.state["agent"], agent_entry(config.agent).policy
     weights = {name: each for name, each in state.items() if name in needed or not needed}
     meta = _public_meta(run)
+    out.mkdir(parents=True, exist_ok=True)  # where that cannot be, no episode need be played
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary)
         _write_run(place / "float32", config, newest.frame, _rounded(weights, torch.float32), meta)
@@ -86,8 +87,19 @@ def export_policy(run: Path, out: Path, *, episodes: int | None = None, device: 
         made = place / precision
         write_atomically(made / SCORES_FILE, _as_json(scores.to_json()))
         write_atomically(made / CARD_FILE, model_card(read_config(made), meta, scores).encode())
-        shutil.copytree(made, out, dirs_exist_ok=True)
+        _copy(made, out)
     return scores
+
+
+def _copy(made: Path, out: Path) -> None:
+    """Copy all files of a directory into another, which is empty again where that fails: half a policy is none."""
+    try:
+        for path in (each for each in sorted(made.rglob("*")) if each.is_file()):
+            write_atomically(out / path.relative_to(made), path.read_bytes())
+    except BaseException:
+        for each in out.iterdir() if out.is_dir() else ():
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        raise
 
 
 def _write_run(path: Path, config: RunConfig, frame: int, weights: Any, meta: dict[str, Any]) -> None:
@@ -131,10 +143,9 @@ def _rounded(weights: Any, precision: torch.dtype) -> Any:
 
 def _public_meta(run: Path) -> dict[str, Any]:
     """Return what a run's `meta.json` says, without folders and machines of whoever ran it."""
-    path = run / "meta.json"
-    meta = json.loads(path.read_text()) if path.exists() else {}
-    command = meta.pop("command", [])
-    if command[:1] in (["train"], ["study"]):  # else it was begun from Python, or began elsewhere
+    meta = read_meta(run)
+    command = meta.pop("command", None) or [""]
+    if command[0] in ("train", "study"):  # else it was begun from Python, or began elsewhere
         meta["command"] = _without_out(command)
     return {name: each for name, each in meta.items() if name not in PRIVATE_META}
 

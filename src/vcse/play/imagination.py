@@ -84,7 +84,7 @@ def imagine_run(
         run: The run's directory.
         out: The film: a file that ends in .gif or .mp4.
         episodes: How many are played; as is the agent's habit if None, and likewise below.
-        sampled: Sample the actions from the policy, as in training, instead of taking the likeliest.
+        sampled: Sample the actions from the policy, as in training, instead of taking the greedy ones.
         seed: Of the episodes and of the samples; it is no run's seed.
         frames_per_second: Images that are shown in a second.
         device: Where the networks live.
@@ -116,7 +116,7 @@ def observed_episodes(policies: Policies, *, episodes: int, sampled: bool, seed:
     Args:
         policies: Of which the first plays.
         episodes: How many.
-        sampled: Sample the actions from the policy instead of taking the likeliest.
+        sampled: Sample the actions from the policy instead of taking the greedy ones.
         seed: Of the episodes and of the samples.
     """
     config = policies.configs[0]

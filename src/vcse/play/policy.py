@@ -63,7 +63,7 @@ class Policy:
             state: As it was returned for the observations before; None where the episodes begin.
             episode_start: Whether these observations are the first of an episode, for all or for each environment: the
                 state of those is reset.
-            deterministic: Take the likeliest action, or the mean, instead of sampling from the policy.
+            deterministic: Take the greedy action (the most probable, or the mean) instead of sampling from the policy.
         """
         shape = self.observation_shape
         is_single = observation.shape == shape

@@ -31,17 +31,31 @@ def wilson_interval(successes: int, episodes: int, confidence: float = 0.95) -> 
 
 
 def mean_interval(numbers: Sequence[float], confidence: float = 0.95) -> Interval:
-    """Return Student's interval of the mean of two numbers or more.
-
-    The quantile of t is the normal one with Cornish's and Fisher's corrections, within 1 % from four numbers on.
-    """
+    """Return Student's interval of the mean of two numbers or more."""
     if len(numbers) < LEAST_EPISODES:
         raise ValueError(f"numbers must be at least {LEAST_EPISODES} to have an interval, got {len(numbers)}")
-    z, degrees = NormalDist().inv_cdf((1 + confidence) / 2), len(numbers) - 1
-    t = z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
-    t += (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * degrees**3)
+    t = student_quantile(confidence, len(numbers) - 1)
     mean, reach = float(np.mean(numbers)), float(t * np.std(numbers, ddof=1) / math.sqrt(len(numbers)))
     return Interval(mean - reach, mean + reach)
+
+
+def student_quantile(confidence: float, degrees: int) -> float:
+    """Return the number that the absolute value of a Student's t stays below with this probability.
+
+    The distribution is a finite sum for whole degrees of freedom (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4), whose
+    angle = arctan(t / √degrees) is found by bisection.
+    """
+    is_odd, low, high = degrees % 2, 0.0, math.pi / 2
+    while low < (angle := (low + high) / 2) < high:
+        total, term = 0.0, math.cos(angle) ** is_odd
+        for number in range(2 + is_odd, degrees + 1, 2):
+            total += term
+            term *= math.cos(angle) ** 2 * (number - 1) / number
+        probability = math.sin(angle) * total
+        if is_odd:
+            probability = 2 / math.pi * (angle + probability)
+        low, high = (angle, high) if probability < confidence else (low, angle)
+    return math.sqrt(degrees) * math.tan(angle)
 
 
 @dataclass(frozen=True)
@@ -89,21 +103,21 @@ class Scores:
     """The scores of both ways to act."""
 
     sampled: Score
-    likeliest: Score  # where actions are continuous, the mean
+    greedy: Score  # the most probable action; where actions are continuous, the mean
 
     @classmethod
     def of(cls, found: TwoEvaluations) -> "Scores":
         """Return the scores of two evaluations."""
-        return cls(Score.of(found.sampled), Score.of(found.likeliest))
+        return cls(Score.of(found.sampled), Score.of(found.greedy))
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Scores":
         """Read them back."""
-        return cls(Score.from_json(content["sampled"]), Score.from_json(content["likeliest"]))
+        return cls(Score.from_json(content["sampled"]), Score.from_json(content["greedy"]))
 
     def allow(self, others: "Scores") -> bool:
         """Return whether other scores lie within the intervals of these, in both ways to act."""
-        return self.sampled.allows(others.sampled) and self.likeliest.allows(others.likeliest)
+        return self.sampled.allows(others.sampled) and self.greedy.allows(others.greedy)
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ import importlib
 import importlib.util
 import io
 import os
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcse.envs.moments import Moment
 from vcse.extras import install
-from vcse.runs.checkpoint import write_atomically
+from vcse.runs.checkpoint import replacing, write_atomically
 from vcse.runs.config import RunConfig
 
 if TYPE_CHECKING:
@@ -95,13 +96,17 @@ def write_film(path: Path, images: Sequence["Image"], ends: Sequence[bool], fram
 
 def _write_mp4(path: Path, images: Sequence["Image"], ends: Sequence[bool], frames_per_second: int) -> None:
     ffmpeg: Any = importlib.import_module("imageio_ffmpeg")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    film = ffmpeg.write_frames(str(path), images[0].size, fps=frames_per_second, macro_block_size=2)
-    film.send(None)
-    for image, is_end in zip(images, ends, strict=True):
-        for _ in range(max(1, round(LAST_IMAGE_S * frames_per_second)) if is_end else 1):
-            film.send(image.tobytes())
-    film.close()
+    width, height = images[0].size
+    shown = (max(1, round(LAST_IMAGE_S * frames_per_second)) if is_end else 1 for is_end in ends)
+    pixels = b"".join(image.tobytes() * times for image, times in zip(images, shown, strict=True))
+    raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(frames_per_second), "-i", "-"]
+    film = ["-f", "mp4", "-vcodec", "libx264", "-pix_fmt", "yuv420p", "-crf", "25"]
+    with replacing(path) as temporary:
+        command = [ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", *raw, *film, str(temporary)]
+        done = subprocess.run(command, input=pixels, capture_output=True, check=False)
+        if done.returncode != 0:
+            why = done.stderr.decode(errors="replace").strip().partition("\n")[0]
+            raise RuntimeError(f"{path}: ffmpeg failed: {why or f'exit code {done.returncode}'}")
 
 
 def write_line(pen: Any, y: int, left: str, right: str, left_colour: str, right_colour: str) -> None:

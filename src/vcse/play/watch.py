@@ -30,7 +30,7 @@ def watch_run(
         run: The run's directory.
         out: The film: a file that ends in .gif or .mp4.
         episodes: How many; as is the agent's habit if None, and likewise below.
-        sampled: Draw the actions from the policy, as in training, instead of taking the likeliest.
+        sampled: Sample the actions from the policy, as in training, instead of taking the greedy ones.
         seed: Of the layouts and of the draws; it is no run's seed.
         frames_per_second: Images that are shown in a second.
         device: Where the network lives.
@@ -58,7 +58,7 @@ def record(policies: Policies, *, episodes: int, sampled: bool, seed: int) -> It
     Args:
         policies: Of which the first plays.
         episodes: How many.
-        sampled: Sample the actions from the policy instead of taking the likeliest.
+        sampled: Sample the actions from the policy instead of taking the greedy ones.
         seed: Of the layouts and of the samples.
     """
     config = policies.configs[0]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from vcse.play.export import is_exported
 from vcse.reports.archive import read_archive
 from vcse.reports.loaded_run import KEYS, GatheredRun, called, in_names_of_today, read_json, reason_of, to_columns
 from vcse.runs.config import SCHEMA_VERSION, flat
@@ -198,6 +199,8 @@ def _read_curve(
     except FileNotFoundError:
         if done_frame(path.parent) < 0:  # the first row makes the file
             raise _NoRowError(f"{path.name} has no row yet") from None
+        if is_exported(path.parent):
+            raise ValueError("it is an exported policy, without curves") from None
         raise ValueError(f"there is no {path.name}") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path.name} cannot be read ({error})") from error

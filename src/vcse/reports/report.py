@@ -15,6 +15,7 @@ import jinja2
 import numpy as np
 from jaxtyping import Float
 
+from vcse.play.export import CARD_FILE, is_exported
 from vcse.reports import figures
 from vcse.reports.external_curves import ForeignCurves
 from vcse.reports.panels import Cell
@@ -81,6 +82,11 @@ def write_report(
     """
     if not directory.is_dir():
         raise ValueError(f"{directory} is not a directory")
+    if is_exported(directory):
+        raise ValueError(
+            f"{directory} is an exported policy, which has no curves to report: its scores are in "
+            f"{directory / CARD_FILE}, and vcse eval and vcse watch play it"
+        )
     if out is None:
         out = directory / ("report" if column is None else f"report-{column}")
     # All that can be refused is, before the slow part.

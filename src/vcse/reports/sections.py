@@ -37,10 +37,12 @@ from vcse.reports.verdicts import (
     Corrected,
     JudgedClaim,
     count_corrected,
+    is_judged,
     judge,
     outcome,
     waits_for_episodes,
 )
+from vcse.runs.command import TRAINING_VERBS
 from vcse.runs.config import flat
 from vcse.runs.formatting import counted
 from vcse.studies.catalog import study
@@ -74,6 +76,7 @@ class Section:
     panels: list[figures.Panel]
     tables: list[TaskTable]
     claims: list[JudgedClaim]
+    claims_left_out: int  # of the study, about methods that were not run
     of_control: list[JudgedClaim]  # those that compare VCSE with what differs from it in the value alone
     maps: list[VisitMap]
     films: list[Film]
@@ -264,10 +267,12 @@ def make_section(
     names, series = _in_words(entry, methods)
     drawn = [each for each in series if any(each.name in panel.lines for panel in panels)] or series
     series = drawn + lay_over(panels, overlays, methods, names, metric, problems)
-    if claimed:
-        progress(f"judging {counted(len(claimed.claims), 'claim')}")
     differences, common = _settings(runs, methods)
-    claims = judge(claimed, runs, asked.wanted_tasks if asked else ()) if claimed else []
+    claims, left_out = [], 0
+    if claimed:
+        left_out = sum(not is_judged(each, methods) for each in claimed.claims)
+        progress(f"judging {counted(len(claimed.claims) - left_out, 'claim')}")
+        claims = judge(claimed, runs, asked.wanted_tasks if asked else ())
     section = Section(
         name=_unique(entry.name if entry else directory.resolve().name, [each.name for each in taken]),
         title=entry.title if entry else f"Runs in {directory.resolve().name}",
@@ -280,6 +285,7 @@ def make_section(
         panels=panels,
         tables=make_tables(runs, task_names, [each.name for each in drawn], metric, entry),
         claims=claims,
+        claims_left_out=left_out,
         of_control=[each for each in claims if entry and entry.is_about_control(each.claim)],
         maps=visit_maps(runs, task_names, methods, names, problems) if entry and entry.figure == "visits" else [],
         films=find_films(directory, without, problems),
@@ -410,8 +416,8 @@ def _shown(value: Any) -> str:
 
 def _commands(runs: Sequence[GatheredRun]) -> list[str]:
     """Return what the runs were made by; some may have been trained by one command and made longer by another."""
-    commands = (run.meta.get("command") for run in runs)
-    return list(dict.fromkeys(f"vcse {shlex.join(map(str, each))}" for each in commands if each))
+    commands = [command for run in runs if (command := run.meta.get("command")) and command[0] in TRAINING_VERBS]
+    return list(dict.fromkeys(f"vcse {shlex.join(map(str, each))}" for each in commands))
 
 
 def _ordered(found: Iterable[str], wanted: Sequence[str]) -> list[str]:

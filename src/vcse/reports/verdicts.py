@@ -1,7 +1,7 @@
 """Verdicts: what a study's runs say of each of its claims, as differences with intervals and one word."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -102,7 +102,7 @@ def judge(entry: Study, runs: Sequence[GatheredRun], asked: Sequence[str] = ()) 
     judged = []
     methods = {run.method for run in runs}
     for claim in entry.claims:
-        if isinstance(claim, Claim) and claim.where_run and not {claim.better, claim.than} <= methods:
+        if not is_judged(claim, methods):
             continue
         of_claim = claim.tasks or entry.task_names
         tasks = [task for task in of_claim if task in asked] or of_claim
@@ -114,6 +114,11 @@ def judge(entry: Study, runs: Sequence[GatheredRun], asked: Sequence[str] = ()) 
             judgements = _judge_difference(claim, tasks, len(of_claim), entry.metric, runs)
         judged.append(JudgedClaim(claim, measure, judgements))
     return _corrected(_corrected(judged, together=False), together=True)
+
+
+def is_judged(claim: Claim | ZeroClaim, methods: Collection[str]) -> bool:
+    """Return whether a claim is judged where these methods were run: some are only where both of theirs were."""
+    return isinstance(claim, ZeroClaim) or not claim.where_run or {claim.better, claim.than} <= set(methods)
 
 
 def _corrected(judged: Sequence[JudgedClaim], *, together: bool) -> list[JudgedClaim]:
@@ -206,8 +211,8 @@ def metric_curve(run: GatheredRun, metric: str) -> Curve | None:
     """Return a run's curve of a metric: a column of its training, or the share of visits beyond the wall.
 
     Success and return are not known (NaN) before `FEWEST_EPISODES` episodes have ended where these are of different
-    lengths. Those that end first are the short ones, and in most tasks these are the successes. What is known at some
-    rows alone, as evaluations are, is a curve of these.
+    lengths: those that end first are short, and where reaching the goal ends an episode, their mean is too high. What
+    is known at some rows alone, as evaluations are, is a curve of these.
     """
     if metric == "beyond_wall_share":
         every = run.config.get("visits_every_frames", 0)

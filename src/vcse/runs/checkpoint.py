@@ -7,7 +7,7 @@ import pickle
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,19 +37,27 @@ class MisfitError(ValueError):
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that it is either the old one or the new one, also after a power cut."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield where to write a file, which then takes the place of this one: whole, also after a power cut, or not."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with naming(path):
-        try:
-            with open(temporary, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+    try:
+        with naming(path):
+            yield temporary
+            sync(temporary)
             os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        _sync_directory(path.parent)
+            sync(path.parent)
+    except BaseException as error:
+        with suppress(OSError):  # where nothing can be written, nothing can be removed either
+            temporary.unlink()
+        if isinstance(error, OSError) and error.filename == str(temporary):
+            error.filename = str(path)
+        raise
 
 
 @contextmanager
@@ -135,7 +143,7 @@ def drop_after(directory: Path, frame: int) -> None:
     for path in newer:
         path.unlink()
     if newer:
-        _sync_directory(directory)
+        sync(directory)
 
 
 def drop_unfinished(directory: Path) -> None:
@@ -209,8 +217,9 @@ def _newest_first(directory: Path) -> list[tuple[int, Path]]:
     return sorted(((int(name[1]), path) for name, path in named if name), reverse=True)
 
 
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Wait until a file or the entries of a directory are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from vcse.extras import install
+from vcse.plugins import UnknownNameError
 from vcse.runs import checkpoint
 from vcse.runs.arithmetic import EXACT, Arithmetic
 from vcse.runs.checkpoint import Checkpoint, naming, write_atomically
@@ -60,8 +61,8 @@ class RunDirectory:
         self._scalars: Any = None
         path.mkdir(parents=True, exist_ok=True)
         self._lock = open(path / ".lock", "w")  # noqa: SIM115 - held until closed
-        self._take_lock()
         try:
+            self._take_lock()
             for each in (path, path / "checkpoint"):
                 checkpoint.drop_unfinished(each)
             self._write_config()
@@ -72,11 +73,10 @@ class RunDirectory:
     def _take_lock(self) -> None:
         until = time.monotonic() + LOCK_SECONDS
         while True:
-            with suppress(OSError):
+            with naming(self.path / ".lock"), suppress(BlockingIOError):
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             if time.monotonic() > until:
-                self._lock.close()
                 raise RuntimeError(
                     f"{self.path} is being written by another process: wait until that is done, or stop it"
                 )
@@ -89,9 +89,14 @@ class RunDirectory:
 
     def close(self) -> None:
         """Release the lock."""
-        if self._scalars is not None:
-            self._scalars.close()
+        self._close_scalars()
         self._lock.close()
+
+    def _close_scalars(self) -> None:
+        if self._scalars is not None:
+            with suppress(OSError):  # all rows are there, or an error was raised when one was written
+                self._scalars.close()
+            self._scalars = None
 
     def newest_checkpoint(self) -> Checkpoint | None:
         """Read the newest whole checkpoint, and warn of those passed over."""
@@ -104,6 +109,7 @@ class RunDirectory:
                 with naming(path), open(path, "rb+") as file:
                     os.fsync(file.fileno())
         checkpoint.save(self.path / "checkpoint", frame, dict(state))
+        checkpoint.sync(self.path)  # in which logs and the checkpoints' own directory may be new
 
     def cut(self, frame: int, logs: Mapping[str, int]) -> None:
         """Drop what was written after a frame: checkpoints, rows of the curves, and all but so many bytes of logs."""
@@ -115,9 +121,7 @@ class RunDirectory:
                     "to train it again"
                 )
         (self.path / "DONE").unlink(missing_ok=True)
-        if self._scalars is not None:  # the next rows are those after the frame once more
-            self._scalars.close()
-            self._scalars = None
+        self._close_scalars()  # the next rows are those after the frame once more
         checkpoint.drop_after(self.path / "checkpoint", frame)  # first: they need the bytes that go next
         for name, needed in logs.items():
             if held[name] > needed:
@@ -131,12 +135,14 @@ class RunDirectory:
         """Write a row for TensorBoard too; what a resumed run writes again replaces what was there."""
         from torch.utils.tensorboard.writer import SummaryWriter
 
-        if self._scalars is None:
-            self._scalars = SummaryWriter(str(self.path / "tensorboard"), purge_step=row["frame"])
-        for column, value in row.items():
-            if column != "frame" and not (isinstance(value, float) and math.isnan(value)):
-                self._scalars.add_scalar(f"{name.removesuffix('.csv')}/{column}", value, row["frame"])
-        self._scalars.flush()
+        folder = self.path / "tensorboard"
+        with naming(folder):
+            if self._scalars is None:
+                self._scalars = SummaryWriter(str(folder), purge_step=row["frame"])
+            for column, value in row.items():
+                if column != "frame" and not (isinstance(value, float) and math.isnan(value)):
+                    self._scalars.add_scalar(f"{name.removesuffix('.csv')}/{column}", value, row["frame"])
+            self._scalars.flush()
 
     def append_row(self, name: str, row: Mapping[str, Any]) -> None:
         """Add a row to a CSV file; the first brings the header, and a column that is new later on is added to it."""
@@ -174,10 +180,9 @@ class RunDirectory:
 
     def add_to_meta(self, name: str, value: str) -> None:
         """Write down what is known of the machine only once a run has begun."""
-        path = self.path / "meta.json"
-        known = json.loads(path.read_text()) if path.exists() else {}
+        known = read_meta(self.path)
         if known.get(name) != value:
-            write_atomically(path, json.dumps(known | {name: value}, indent=1).encode())
+            write_atomically(self.path / "meta.json", json.dumps(known | {name: value}, indent=1).encode())
 
     def finish(self, frame: int) -> None:
         """Mark the run as complete, and drop what only a longer one would need, where that is not kept."""
@@ -233,7 +238,7 @@ def check_config(path: Path, config: RunConfig) -> RunConfig | None:
         return None
     if not has_saved(path):
         return None
-    agent = _read_json(path).get("agent")
+    agent = _read_json(path / "config.json").get("agent")
     if agent == config.agent:
         there = read_config(path, lambda _: type(config.settings))
         different = difference(config, there)
@@ -281,19 +286,26 @@ def check_logs(path: Path, config: RunConfig, names: Iterable[str]) -> None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = json.loads((path / "config.json").read_text())
+        content: dict[str, Any] = json.loads(path.read_text())
     except ValueError as error:
-        raise ValueError(f"{path / 'config.json'} cannot be read: {error}") from error
+        raise ValueError(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path / 'config.json'} cannot be read: it does not hold an object")
+        raise ValueError(f"{path} cannot be read: it does not hold an object")
     return content
+
+
+def read_meta(path: Path) -> dict[str, Any]:
+    """Return what is known of how a run was made; nothing where its `meta.json` is gone."""
+    return _read_json(path / "meta.json") if (path / "meta.json").exists() else {}
 
 
 def read_config(path: Path, settings_of: Callable[[str], type[AgentSettings]]) -> RunConfig:
     """Read the configuration of a run's directory, by the class of each agent's settings."""
-    content = _read_json(path)
+    content = _read_json(path / "config.json")
     try:
         return RunConfig.from_json(content, settings_of(content["agent"]))
+    except UnknownNameError as error:
+        raise UnknownNameError.of_run(path, error.kind, error.name) from error
     except TypeError as error:
         what = "a setting is missing, unknown or of a wrong kind"
         raise ValueError(f"{path / 'config.json'} cannot be read: {what} ({error})") from error

@@ -39,7 +39,7 @@ class TwoEvaluations(NamedTuple):
     """What one run reached with each of the two ways to act."""
 
     sampled: Evaluation
-    likeliest: Evaluation  # where actions are continuous, the mean
+    greedy: Evaluation  # where actions are continuous, the mean
 
 
 def play_episodes(

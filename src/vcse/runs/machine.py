@@ -3,8 +3,6 @@
 import os
 import platform
 import subprocess
-import sys
-from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import torch
 from vcse import __version__
 from vcse.runs.arithmetic import Arithmetic
 from vcse.runs.cgroups import cores_in_groups
+from vcse.runs.command import current_command
 
 PACKAGES = ("torch", "numpy", "envpool", "minigrid", "gymnasium", "dm_control", "mujoco", "metaworld")
 
@@ -32,7 +31,7 @@ def describe_machine(device: str, arithmetic: Arithmetic) -> dict[str, Any]:
         "cudnn_deterministic": torch.backends.cudnn.deterministic,
         "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
         **arithmetic._asdict(),
-        "command": sys.argv[1:],
+        "command": current_command(),
     }
 
 
@@ -50,9 +49,13 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    command: Sequence[str] = ("git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD")
+    """Return the commit of this source; None where no repository tracks it, though one may hold its environment."""
+    here = Path(__file__)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
+        for asked in (("ls-files", "--error-unmatch", here.name), ("rev-parse", "HEAD")):
+            done = subprocess.run(("git", "-C", here.parent, *asked), capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                return None
+    except OSError:  # there is no git
         return None
-    return done.stdout.strip() or None
+    return done.stdout.strip()

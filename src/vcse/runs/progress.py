@@ -153,10 +153,8 @@ class TrainingProgress:
             return
         now = time.monotonic()
         notes = [f"{_rate(frames_per_s)} frames/s"]
-        if status.scores:
-            notes.append(f"{status.score} {_by_method(status.scores, _SCORE_FORMS[status.score])}")
-        if status.bonus:
-            notes.append(f"bonus {_by_method(status.bonus, '{:.3g}')}")
+        notes += _by_method(status.score, status.scores, _SCORE_FORMS[status.score])
+        notes += _by_method("bonus", status.bonus, "{:.3g}")
         note = ", ".join(notes)
         frame = min(status.frame, status.frames)
         if self.bar is not None:
@@ -213,5 +211,7 @@ def _clock(seconds: float) -> str:
         return "-:--:--"
 
 
-def _by_method(numbers: dict[str, float], form: str) -> str:
-    return " ".join(f"{method} {'-' if math.isnan(n) else form.format(n)}" for method, n in numbers.items())
+def _by_method(name: str, numbers: dict[str, float], form: str) -> list[str]:
+    """Return a note of what is known by now; none where nothing is."""
+    known = [f"{method} {form.format(number)}" for method, number in numbers.items() if not math.isnan(number)]
+    return [" ".join([name, *known])] if known else []

@@ -56,4 +56,8 @@ def _read_rows(directory: RunDirectory) -> list[Row]:
     if not path.is_file():
         return []
     with open(path, newline="") as file:
-        return [{name: float(cell) if cell else math.nan for name, cell in row.items()} for row in csv.DictReader(file)]
+        rows = list(csv.DictReader(file))
+    try:
+        return [{name: float(cell) if cell else math.nan for name, cell in row.items()} for row in rows]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error

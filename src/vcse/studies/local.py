@@ -151,7 +151,7 @@ def _listen(cohort: CohortJob, job: Job) -> None:
     while not job.is_over and job.messages.poll():
         try:
             message = job.messages.recv()
-        except (EOFError, ConnectionResetError):  # it died
+        except (EOFError, OSError):  # it died, perhaps in the middle of a message
             job.process.join()
             code = job.process.exitcode or 0
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"

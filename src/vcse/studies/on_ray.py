@@ -13,6 +13,7 @@ from typing import Any
 
 from vcse.extras import install
 from vcse.launch.cohorts import StoppedError, stop_on_signals, train_runs, unfinished_runs
+from vcse.runs.command import current_command, executing
 from vcse.runs.config import RunConfig
 from vcse.runs.divergence import DivergedError
 from vcse.runs.progress import TrainingProgress
@@ -49,11 +50,12 @@ def run_on_ray(
         num_cpus=1, num_gpus=1 if device == "cuda" else 0, max_retries=LOST_WORKERS, retry_exceptions=False
     )
     failures: dict[str, str] = {}
+    command = current_command()
     try:
         with stop_on_signals(say_stopping) as stopped:
             # The task of each cohort, and the number of the attempt.
             running: dict[Any, tuple[Sequence[RunConfig], int]] = {
-                train.remote(list(cohort), place, device): (cohort, 1) for cohort in cohorts
+                train.remote(list(cohort), place, device, command): (cohort, 1) for cohort in cohorts
             }
             while running and not stopped():
                 over, _ = ray.wait(list(running), num_returns=1, timeout=SECONDS_BETWEEN_LOOKS)
@@ -64,7 +66,7 @@ def run_on_ray(
                     # A run that diverged would do so again, from the same numbers.
                     if problem and attempt < ATTEMPTS and not isinstance(failure, DivergedError):
                         print(f"vcse: {problem}; trying once more", file=sys.stderr)
-                        running[train.remote(list(cohort), place, device)] = cohort, attempt + 1
+                        running[train.remote(list(cohort), place, device, command)] = cohort, attempt + 1
                     elif problem:
                         failures |= {run.name: problem for run in unfinished_runs(cohort, place)}
                         add_failures(place, failures)
@@ -113,10 +115,11 @@ def connect(address: str) -> None:
         raise RuntimeError(f"--ray {address}: no cluster there ({first})") from error
 
 
-def _train(configs: list[RunConfig], out: Path, device: str) -> None:
+def _train(configs: list[RunConfig], out: Path, device: str, command: list[str] | None) -> None:
     """Train a cohort, on whichever node this runs."""
     wait_until_free([out / config.name for config in configs], LOST_NODE_SECONDS)
-    train_runs(configs, out, device=device, threads=1, progress=TrainingProgress(quiet=True))
+    with executing(command):
+        train_runs(configs, out, device=device, threads=1, progress=TrainingProgress(quiet=True))
 
 
 def _failure(ray: Any, reference: Any) -> Exception | None:

@@ -1,6 +1,9 @@
+from collections import Counter
+
 import numpy as np
 import pytest
-from runs.small_gymnasium import LENGTH, MODULE, task
+from gymnasium import spaces
+from runs.small_gymnasium import LENGTH, MODULE, Walk, task
 
 from vcse.envs.gymnasium.environment import (
     ContinuousEnvironments,
@@ -27,6 +30,36 @@ def play(environment, actions, seed=0):
         seen.append(shown)
         outcomes.append(outcome)
     return np.stack(seen), outcomes
+
+
+@pytest.fixture
+def lives(monkeypatch):
+    """How many walks were made, and how many of them are closed."""
+    counts, make = Counter(), Walk.__init__
+
+    def counting(self, **options):
+        counts["made"] += 1
+        if counts["made"] == counts["fails"]:
+            raise RuntimeError("no place to walk")
+        make(self, **options)
+
+    monkeypatch.setattr(Walk, "__init__", counting)
+    monkeypatch.setattr(Walk, "close", lambda self: counts.update(["closed"]))
+    return counts
+
+
+def test_an_environment_that_is_refused_is_closed(lives, monkeypatch):
+    monkeypatch.setattr(Walk, "action_space", spaces.Text(5))
+    with pytest.raises(ValueError, match="Text"):
+        walk()
+    assert (lives["made"], lives["closed"]) == (1, 1)
+
+
+def test_environments_that_were_made_before_one_that_fails_are_closed(lives):
+    lives["fails"] = 3
+    with pytest.raises(RuntimeError, match="no place to walk"):
+        DiscreteEnvironments(task("Walk"), range(4))
+    assert lives["closed"] == 2
 
 
 class TestOne:

@@ -1,17 +1,14 @@
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from estimators import brute_force
 from estimators.samples import gaussians, lattice, lattices, mixed_learners, numbers, problems
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-import vcse
 from vcse.estimators import count_within, joint_neighbors, kth_neighbor_distance, value_conditional_terms
+from vcse.estimators.neighbors.differences import Search, nearest_by_differences, power_of_two_scale
 
 # Points and dimensions for each of the ways: few coordinates, differences, screening.
 SIZES = [(7, 3), (40, 20), (200, 16)]
@@ -368,33 +365,30 @@ def test_the_input_is_left_as_it_is(points, dimensions):
     assert torch.equal(values, gaussians(points, seed=1))
 
 
-MEMORY = """
-import resource, torch
-from vcse.estimators import value_conditional_reward
-from vcse.estimators.neighbors.differences import Search, nearest_by_differences, power_of_two_scale
+class LargestAllocation(TorchDispatchMode):
+    """Notes the bytes of the largest memory that any operation gives back."""
 
-def peak_mib():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    bytes = 0
 
-torch.set_num_threads(1)
-value_conditional_reward(torch.randn(200, 16), torch.randn(200), k=5)
-features, values = torch.randn(4000, 256), torch.randn(4000)
-start = peak_mib()
-value_conditional_reward(features, values, k=5)
-few = features[None, :1000].clone()
-search = Search(few, few, 6)
-nearest_by_differences(search, power_of_two_scale(search.queries, search.pool))
-print(peak_mib() - start)
-"""
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        for each in tree_leaves(out):
+            if isinstance(each, torch.Tensor):
+                self.bytes = max(self.bytes, each.untyped_storage().nbytes())
+        return out
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")
 def test_memory_stays_far_below_that_of_all_differences():
     # All differences of 4000 points in 256 dimensions at once are 16 GB, and of 1000 points 1 GB.
-    environment = {**os.environ, "PYTHONPATH": str(Path(vcse.__file__).parents[1])}
-    command = [sys.executable, "-c", MEMORY]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
-    assert float(done.stdout) < 100
+    features, values = gaussians(4000, 256), gaussians(4000, seed=1)
+    with LargestAllocation() as joint:
+        joint_neighbors(features, values, k=5)
+    few = features[None, :1000].clone()
+    search = Search(few, few, 6)
+    with LargestAllocation() as plain:
+        nearest_by_differences(search, power_of_two_scale(search.queries, search.pool))
+    for found in (joint, plain):
+        assert 2**20 < found.bytes < 2**24
 
 
 def test_features_and_values_of_scales_forty_orders_apart_keep_their_distances():

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Hashable, Sequence
+from contextlib import ExitStack, closing
 from typing import Any
 
 import numpy as np
@@ -231,10 +232,10 @@ class A2CCohort(Lockstep[A2CSettings]):
         return rows
 
     def evaluate(self) -> list[dict[str, Any]]:
-        """Play episodes with sampled actions and with the likeliest, and return a row of eval.csv for every run."""
+        """Play episodes with sampled and with greedy actions, and return a row of eval.csv for every run."""
         episodes = self.configs[0].eval_episodes
         policies = Policies(self.agent, self.configs, self.frame, [each.path for each in self.directories])
-        sampled, likeliest = A2CPlayer().evaluate(policies, episodes=episodes, threads=self.threads)
+        sampled, greedy = A2CPlayer().evaluate(policies, episodes=episodes, threads=self.threads)
         return [
             {
                 "frame": self.frame,
@@ -244,7 +245,7 @@ class A2CCohort(Lockstep[A2CSettings]):
                 "argmax_return_mean": other.return_mean,
                 "argmax_success_rate": other.success_rate,
             }
-            for one, other in zip(sampled, likeliest, strict=True)
+            for one, other in zip(sampled, greedy, strict=True)
         ]
 
     def states(self) -> list[dict[str, Any]]:
@@ -336,14 +337,16 @@ class A2CCohort(Lockstep[A2CSettings]):
             bounds.insert(1, len(tasks) // 2)
         threads = max(1, 2 * self.threads // (len(bounds) - 1))  # half of the groups act while the others are stepped
         groups = []
-        for start, stop in itertools.pairwise(bounds):
-            mine = self.configs[start:stop]
-            seeds = [
-                config.seed + ENVIRONMENT_SEED_STRIDE * environment
-                for config in mine
-                for environment in range(self.common.environments)
-            ]
-            making = Making(seeds=seeds, backend=mine[0].backend, threads=threads)
-            environments = make_environments([mine[0].task] * len(seeds), making)
-            groups.append(Group(slice(start, stop), environments))
+        with ExitStack() as made:  # closes those of the groups before one that fails
+            for start, stop in itertools.pairwise(bounds):
+                mine = self.configs[start:stop]
+                seeds = [
+                    config.seed + ENVIRONMENT_SEED_STRIDE * environment
+                    for config in mine
+                    for environment in range(self.common.environments)
+                ]
+                making = Making(seeds=seeds, backend=mine[0].backend, threads=threads)
+                environments = made.enter_context(closing(make_environments([mine[0].task] * len(seeds), making)))
+                groups.append(Group(slice(start, stop), environments))
+            made.pop_all()
         return groups

@@ -1,6 +1,7 @@
 """How trained policies of A2C are loaded and played."""
 
 from collections.abc import Hashable, Sequence
+from contextlib import closing
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -63,7 +64,7 @@ class A2CPlayer:
         return actions, None
 
     def evaluate(self, policies: Policies, *, episodes: int, threads: int) -> list[list[Evaluation]]:
-        """Play episodes of every run with sampled actions, and again with the likeliest."""
+        """Play episodes of every run with sampled actions, and again with greedy ones."""
         play = partial(play_grids, policies.agent, policies.configs, frame=policies.frame, episodes=episodes)
         return [play(sampled=sampled, threads=threads) for sampled in (True, False)]
 
@@ -97,33 +98,32 @@ def _play_task(
     generators = [numbers(config.seed, "evaluation", frame) for config in configs]
     seeds = [seed for each in generators for seed in episode_seeds(each, width)]
     making = Making(seeds=seeds, backend=configs[0].backend, threads=threads)
-    environments = make_environments([configs[0].task] * len(seeds), making)
     quota = np.array([episodes // width + (place < episodes % width) for place in range(width)])
     left = np.tile(quota, len(configs))
     returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), dtype=np.int64)
     succeeded = np.zeros(len(seeds), dtype=np.bool_)
-    observations = environments.reset()
-    while (left > 0).any():
-        shown = torch.from_numpy(observations).view(len(configs), width, *observations.shape[1:]).to(agent.device)
-        noise = None
-        if sampled:
-            sampled_uniforms = np.stack([each.random(width, dtype=np.float32) for each in generators])
-            noise = torch.from_numpy(sampled_uniforms).to(agent.device)
-        actions = agent.act(shown, noise, slice(first, first + len(configs)))
-        environments.send(actions.flatten().cpu().numpy())
-        step = environments.receive()
-        returns += step.rewards
-        lengths += 1
-        if step.success is not None:
-            succeeded |= step.success
-            says_success |= step.success_reported is None or bool(step.success_reported.any())
-        for place in np.flatnonzero(step.ended & (left > 0)):
-            results[place // width].returns.append(float(returns[place]))
-            results[place // width].lengths.append(int(lengths[place]))
-            successes[place // width].append(bool(succeeded[place]))
-        left -= step.ended
-        returns[step.ended], lengths[step.ended], succeeded[step.ended] = 0, 0, False
-        observations = step.observations
-    environments.close()
+    with closing(make_environments([configs[0].task] * len(seeds), making)) as environments:
+        observations = environments.reset()
+        while (left > 0).any():
+            shown = torch.from_numpy(observations).view(len(configs), width, *observations.shape[1:]).to(agent.device)
+            noise = None
+            if sampled:
+                sampled_uniforms = np.stack([each.random(width, dtype=np.float32) for each in generators])
+                noise = torch.from_numpy(sampled_uniforms).to(agent.device)
+            actions = agent.act(shown, noise, slice(first, first + len(configs)))
+            environments.send(actions.flatten().cpu().numpy())
+            step = environments.receive()
+            returns += step.rewards
+            lengths += 1
+            if step.success is not None:
+                succeeded |= step.success
+                says_success |= step.success_reported is None or bool(step.success_reported.any())
+            for place in np.flatnonzero(step.ended & (left > 0)):
+                results[place // width].returns.append(float(returns[place]))
+                results[place // width].lengths.append(int(lengths[place]))
+                successes[place // width].append(bool(succeeded[place]))
+            left -= step.ended
+            returns[step.ended], lengths[step.ended], succeeded[step.ended] = 0, 0, False
+            observations = step.observations
     found = zip(results, successes, strict=True)
     return [each._replace(successes=mine if says_success else None) for each, mine in found]

@@ -6,6 +6,7 @@ episode depends on its seed and on its actions alone, if the environment is dete
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any
 
@@ -61,18 +62,20 @@ class GymnasiumEnvironment:
     ) -> None:
         self.task = f"{family}/{name}"
         self._shows_images = family == "gymnasium-pixels"
-        self._world = make(name, renders=renders or self._shows_images, family=family)
-        self.most_steps = most_steps(self._world)
-        sight = sight_of_images if self._shows_images else sight_of
-        self.sight = sight(self._world, self.task)
-        self.acts = acts_of(self._world, self.task)
-        self._image_size = image_size if self.sight.kind == "image" and self.acts.size else 0
-        if self._image_size and self.sight.shape[-1] not in (1, 3):
-            raise ValueError(
-                f"{self.task}: images of {self.sight.shape[-1]} channels are not supported where actions are "
-                "continuous: 1 or 3 are"
-            )
         self._action_repeat = action_repeat
+        with ExitStack() as made:  # closes what is refused
+            self._world = made.enter_context(closing(make(name, renders=renders or self._shows_images, family=family)))
+            self.most_steps = most_steps(self._world)
+            sight = sight_of_images if self._shows_images else sight_of
+            self.sight = sight(self._world, self.task)
+            self.acts = acts_of(self._world, self.task)
+            self._image_size = image_size if self.sight.kind == "image" and self.acts.size else 0
+            if self._image_size and self.sight.shape[-1] not in (1, 3):
+                raise ValueError(
+                    f"{self.task}: images of {self.sight.shape[-1]} channels are not supported where actions are "
+                    "continuous: 1 or 3 are"
+                )
+            made.pop_all()
 
     def begin(self, seed: int) -> np.ndarray:
         """Begin the episode of a seed, and return what is seen."""
@@ -167,7 +170,9 @@ class DiscreteEnvironments:
 
     def __init__(self, task: str, seeds: Sequence[int]) -> None:
         self.count, self.task, self.seeds = len(seeds), task, tuple(map(int, seeds))
-        self._environments = [build(task) for _ in seeds]
+        with ExitStack() as built:  # closes those before one that fails
+            self._environments = [built.enter_context(closing(build(task))) for _ in seeds]
+            self.close = built.pop_all().close  # of every environment
         self.most_steps = self._environments[0].most_steps
         self._progress: Int[np.ndarray, "n 2"] = np.zeros((self.count, 2), dtype=np.int64)
         self._sent: Int[np.ndarray, " n"] | None = None
@@ -223,11 +228,6 @@ class DiscreteEnvironments:
             shown.append(seen)
         self._progress = progress.copy()
         return np.stack(shown)
-
-    def close(self) -> None:
-        """Close every environment."""
-        for environment in self._environments:
-            environment.close()
 
     def _begin(self, place: int, episode: int) -> np.ndarray:
         try:

@@ -1,6 +1,7 @@
 """Episodes of MiniGrid, rendered step by step for people."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -40,25 +41,24 @@ def record_grids(
         number = table_map(task)
         fixed_map = None if number is None else MAPS[number]
         task = TASK
-    world = ReferenceMiniGrid(task, [seed], full=full, images=True).worlds[0]
-    world.highlight = not full  # what the policy sees is brighter
-    world.tile_size = max(8, MAP_PIXELS // max(world.width, world.height))
-    for episode in range(1, episodes + 1):
-        # Only the first reset is seeded: later layouts follow from it.
-        view = world.reset(seed=seed if episode == 1 else None)[0]
-        if fixed_map is not None:
-            fixed_map.place_on(world.grid)
-            view = world.gen_obs()
-        step, return_so_far = 0, 0.0
-        outcome: Outcome = ""
-        yield Moment(world.render(), episode, step, return_so_far, outcome)
-        while not outcome:
-            action = int(choose([map_planes(world) if full else view["image"]], generator))
-            view, reward, terminated, truncated, _ = world.step(action)
-            step, return_so_far = step + 1, return_so_far + float(reward)
-            outcome = _outcome(terminated, truncated, return_so_far)
+    with closing(ReferenceMiniGrid(task, [seed], full=full, images=True).worlds[0]) as world:
+        world.highlight = not full  # what the policy sees is brighter
+        world.tile_size = max(8, MAP_PIXELS // max(world.width, world.height))
+        for episode in range(1, episodes + 1):
+            # Only the first reset is seeded: later layouts follow from it.
+            view = world.reset(seed=seed if episode == 1 else None)[0]
+            if fixed_map is not None:
+                fixed_map.place_on(world.grid)
+                view = world.gen_obs()
+            step, return_so_far = 0, 0.0
+            outcome: Outcome = ""
             yield Moment(world.render(), episode, step, return_so_far, outcome)
-    world.close()
+            while not outcome:
+                action = int(choose([map_planes(world) if full else view["image"]], generator))
+                view, reward, terminated, truncated, _ = world.step(action)
+                step, return_so_far = step + 1, return_so_far + float(reward)
+                outcome = _outcome(terminated, truncated, return_so_far)
+                yield Moment(world.render(), episode, step, return_so_far, outcome)
 
 
 def _outcome(terminated: bool, truncated: bool, return_so_far: float) -> Outcome:

@@ -1,4 +1,4 @@
-"""The device code of `augment`, `convolutions` and `wide_linear`; imported only where Triton is installed.
+"""The device code of `random_shift`, `convolutions` and `wide_linear`; imported only where Triton is installed.
 
 An image's channels, or the units of a hidden layer, lie side by side for every pixel. A convolution is nine small
 matrix products for a tile of pixels, one for each place of its window. Sums have a fixed order, so that results are
