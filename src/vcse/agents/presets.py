@@ -20,6 +20,7 @@ NORMALIZER_OF_SE: dict[str, NormalizerName | None] = {
     "recommended": "none",  # but for the scaling of every bonus
 }
 RECOMMENDED_BETA = 0.02  # one standard deviation of a bonus, in units of the task's reward
+MEAN_ZERO = "--reading recommended (or --scaling standardized) has a mean of 0"  # against a bonus that pays for ending
 
 
 class Preset(NamedTuple):
