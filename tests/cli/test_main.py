@@ -109,11 +109,11 @@ def test_what_computes_nothing_loads_nothing_that_is_slow(arguments, status):
     assert (done.returncode, done.stdout.splitlines()[-1].strip()) == (status, "slow:")
 
 
-def test_an_option_before_the_verb_is_told_whose_it_is(capsys):
+def test_a_shell_can_complete_all_options(capsys):
     with pytest.raises(SystemExit) as exit_:
-        main(["--json", "doctor"])
-    assert exit_.value.code == 2
-    assert "in vcse tasks --help" in capsys.readouterr().err
+        main(["--tyro-print-completion", "bash"])
+    assert not exit_.value.code
+    assert "--checkpoint-every-frames" in capsys.readouterr().out
 
 
 def test_help_mentions_the_version(capsys):

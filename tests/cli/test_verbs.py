@@ -67,6 +67,40 @@ def test_an_argument_too_many_is_told_where_it_belongs(arguments, told, capsys):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ["--json", "doctor"],
+            "'--json' of vcse; options follow the command, as in vcse doctor --json (vcse --help)",
+        ),
+        (["--versoin"], "'--versoin' of vcse; did you mean --version? (vcse --help)"),
+        (["-x"], "'-x' of vcse (vcse --help)"),
+        (
+            ["study", "--dry-run", "run", "minigrid"],
+            "'--dry-run' of vcse study; options follow the command, as in ",
+        ),
+    ],
+)
+def test_an_option_before_the_command_is_told_where_it_belongs(arguments, told, capsys):
+    assert refused(arguments, capsys).startswith(f"vcse: unknown option {told}")
+
+
+def test_a_study_is_no_command(capsys):
+    assert refused(["study", "minigrid-k"], capsys) == (
+        "vcse: 'minigrid-k' is a study, not a command; did you mean vcse study show minigrid-k or "
+        "vcse study run minigrid-k?"
+    )
+
+
+@pytest.mark.parametrize("names", ["vcse,se", "vcse se"])
+def test_names_are_separated_by_spaces(names, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["train", "--task", "minigrid/Empty-5x5", "--bonus", names])
+    assert exit_.value.code == 2
+    assert "names are separated by spaces, without commas or" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("option", "arguments"),
     [
         ("--task", ["train", "--task", "a", "--task", "b"]),

@@ -82,7 +82,16 @@ def test_a_path_is_taken_before_a_name(tmp_path, monkeypatch):
     assert find_policies(tmp_path) == tmp_path
 
 
-@pytest.mark.parametrize("name", ["minigrid/LavaGap7/vcse", "minigrid/LavaGapS7/vcs", "../minigrid", "lavagaps7"])
+def test_of_a_path_that_does_not_exist_what_is_beside_it_is_told(tmp_path):
+    for seed in range(3):
+        (tmp_path / f"seed{seed}").mkdir()
+    with pytest.raises(ValueError, match=rf"seed9 does not exist; in {tmp_path} are seed\d, seed\d, seed\d$"):
+        find_policies(tmp_path / "seed9")
+    with pytest.raises(ValueError, match=r"none does not exist; in .*seed0 are no directories$"):
+        find_policies(tmp_path / "seed0" / "none")
+
+
+@pytest.mark.parametrize("name", ["minigrid/LavaGap7/vcse", "minigrid/LavaGapS7/vcs", "lavagaps7"])
 def test_of_a_wrong_name_the_nearest_are_told(name):
     with pytest.raises(ValueError, match=rf"^{name} does not exist, and .*; nearest are minigrid/") as raised:
         vcse.load_policy(name)

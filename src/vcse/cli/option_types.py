@@ -68,6 +68,9 @@ def names_of(texts: list[str]) -> tuple[str, ...]:
     """Read one name or several: none at all is what an empty variable of a shell leaves."""
     if not texts:
         raise ValueError("it needs at least one name")
+    for text in texts:
+        if re.search("[, ]", text):
+            raise ValueError(f"names are separated by spaces, without commas or quotes around them, got {text!r}")
     return tuple(texts)
 
 

@@ -56,6 +56,10 @@ def study() -> int:
 
 def run_study_command(arguments: list[str]) -> int:
     """Run what follows `vcse study`."""
+    if arguments and arguments[0] in CATALOG:
+        meant = " or ".join(f"vcse study {verb} {arguments[0]}" for verb in ("show", "run"))
+        print(f"vcse: {arguments[0]!r} is a study, not a command; did you mean {meant}?", file=sys.stderr)
+        raise SystemExit(2)
     description = "Run any figure of the paper, or one of nine studies of our own, with one command."
     return run_verb(VERBS, arguments or ["--help"], prog="vcse study", description=description)
 

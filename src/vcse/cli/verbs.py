@@ -20,6 +20,7 @@ from vcse.nearest import did_you_mean
 
 Verb = Callable[..., int]
 NamedVerb = tuple[str, str]  # "module:function", and the first line of its docstring
+OWN_OPTIONS = ("--help", "--version")  # that need no verb
 MOST_COLUMNS = 100  # of text, however wide the terminal is
 
 
@@ -35,11 +36,14 @@ def run_verb(verbs: Mapping[str, Verb | NamedVerb], arguments: list[str], *, pro
     if name in ("-h", "--help"):
         print(_help(verbs, prog=prog, description=description))
         raise SystemExit(0)
-    app = (
-        SubcommandApp()
-    )  # for a shell to complete, or for an option in the wrong place: it looks at those of every verb
-    for each, verb in verbs.items():
-        app.command(name=each)(load_verb(verb))
+    if not name.startswith("--tyro"):
+        verb = next((each for each in rest if each in verbs), "")
+        hint = f"; options follow the command, as in {prog} {verb} {name}" if verb else did_you_mean(name, OWN_OPTIONS)
+        print(f"vcse: unknown option '{name}' of {prog}{hint} ({prog} --help)", file=sys.stderr)
+        raise SystemExit(2)
+    app = SubcommandApp()  # for a shell to complete
+    for each, loaded in verbs.items():
+        app.command(name=each)(load_verb(loaded))
     return int(app.cli(prog=prog, description=description, args=arguments) or 0)
 
 

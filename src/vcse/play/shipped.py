@@ -38,6 +38,9 @@ def find_policies(path_or_name: str | Path) -> Path:
     path = Path(path_or_name)
     if path.exists():
         return path
+    if path.parent != Path() and path.parent.is_dir():
+        there = nearest(path.name, [each.name for each in path.parent.iterdir() if each.is_dir()])
+        raise ValueError(f"{path} does not exist; in {path.parent} are {', '.join(there) or 'no directories'}")
     home, name = shipped_home(), path.as_posix()
     if home is None:
         raise ValueError(
