@@ -42,6 +42,12 @@ def test_those_that_take_most_are_at_once(free):
     assert find_room([SMALL], OUT, device="cpu", jobs=8).process_bytes == PROCESS_BYTES
 
 
+def test_of_no_runs_nothing_is_needed(free):
+    room = find_room([], OUT, device="cpu", jobs=2)
+    assert (room.memory, room.all_files, room.at_once.runs) == (0, 0, 0)
+    assert room.describe() == ""
+
+
 def test_replays_that_fit_nowhere_are_refused_with_numbers_and_what_to_change(free):
     free |= {"cpu": 30 * GB, "disk": 100 * GB}
     with pytest.raises(

@@ -70,7 +70,8 @@ class Room(NamedTuple):
 
 def together(needs: Iterable[Needs]) -> Needs:
     """Return what runs take that are trained at the same time."""
-    working, replay, files, until_done, may_use_disk, runs = zip(*needs, strict=True)
+    nothing = Needs(working=0, replay=0, files=0, may_use_disk=True, runs=0)
+    working, replay, files, until_done, may_use_disk, runs = zip(nothing, *needs, strict=True)
     return Needs(sum(working), sum(replay), sum(files), sum(until_done), all(may_use_disk), sum(runs))
 
 
