@@ -7,6 +7,7 @@ actions, SAC continuous ones. Observations are vectors, or grids of cells as in 
     python examples/sb3.py --task MountainCarContinuous-v0 --algorithm sac --bonus none --log out/mountain-car
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -132,7 +133,8 @@ def main(args: Args) -> tuple[BaseAlgorithm, list[Episode]]:
     agent = make_agent(args, envs)
     callbacks: list[BaseCallback] = [episodes]
     if args.bonus != "none":
-        callbacks += [BonusCallback(make_bonus(args, envs), beta=args.beta, decays=args.decays, seed=args.seed)]  # VCSE
+        bonus, decay_steps = make_bonus(args, envs), None if args.decays else math.inf
+        callbacks += [BonusCallback(bonus, beta=args.beta, decay_steps=decay_steps, seed=args.seed)]  # VCSE
     agent.learn(args.steps, callback=callbacks)
     envs.close()
     latest = [each.task_return for each in episodes.ended[-100:]]

@@ -141,13 +141,13 @@ def transitions(count, *, space=STATES, actions=ACTIONS, seed=0):
     return made
 
 
-def play(agent, steps, *, start=0):
+def play(agent, steps, *, start=0, timesteps=1000):
     """Do what a trainer does, with made-up transitions: all the randomness there is, is the agent's."""
     if not agent.training:
         agent.init()
         agent.enable_training_mode(True)
     for number, transition in enumerate(steps, start):
-        now = {"timestep": number, "timesteps": 1000}
+        now = {"timestep": number, "timesteps": timesteps}
         agent.pre_interaction(**now)
         with torch.no_grad():
             actions = agent.act(transition["observations"], None, **now)[0]

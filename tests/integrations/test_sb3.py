@@ -1,5 +1,6 @@
 import doctest
 import importlib
+import math
 import sys
 
 import pytest
@@ -150,7 +151,7 @@ def logged(kind, callback, **choices):
 
 @pytest.mark.parametrize("kind", ["ppo", "recurrent", "dqn"])
 def test_numbers_are_logged(kind):
-    written = logged(kind, bonus(0.5, decays=False), log_interval=2)
+    written = logged(kind, bonus(0.5, decay_steps=math.inf), log_interval=2)
     paid = [each for each in written if "bonus/std" in each]
     assert paid == [each for each in written if kind != "dqn" or "train/n_updates" in each]
     assert len(paid) > 1
@@ -167,16 +168,17 @@ def test_where_nothing_is_logged_nothing_is_computed(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["ppo", "maskable", "sac"])
 def test_the_weight_falls_to_0_in_a_straight_line(kind):
-    for decays, weight in ((True, lambda done: 0.5 * (1 - done / 160)), (False, lambda done: 0.5)):
-        callback, seen = bonus(0.5, decays=decays), []
+    for decay_steps in (None, 80, math.inf):
+        callback, seen, over = bonus(0.5, decay_steps=decay_steps), [], decay_steps or 160
         note = Calls(at_end=lambda each, to=seen, of=callback: to.append((each.num_timesteps, of.part.beta)))
         model = make(kind, **({"learning_starts": 1_000} if kind == "sac" else {}))
         for _ in range(2):  # a second training starts from beta again
             model.learn(160, callback=[callback, note])
         step = STEPS * ENVIRONMENTS if kind in ON_POLICY else ENVIRONMENTS
-        assert seen == [(done + step, pytest.approx(weight(done))) for done in range(0, 160, step)] * 2
+        weights = [(done + step, pytest.approx(0.5 * max(0, 1 - done / over))) for done in range(0, 160, step)]
+        assert seen == weights * 2
     seen.clear()
-    callback.decays = True
+    callback.decay_steps = None
     model.learn(160, callback=[callback, note], reset_num_timesteps=False)  # half of it is over
     assert [seen[0][1], seen[-1][1]] == pytest.approx([0.25, 0.5 * step / 320])
 
@@ -300,6 +302,8 @@ def test_bad_arguments_are_named():
         ValueConditionalBonus(k=3, bonus=NoBonus())
     with pytest.raises(ValueError, match=r"^beta must be finite and not negative, got nan"):
         ValueConditionalBonus(beta=float("nan"))
+    with pytest.raises(ValueError, match=r"^decay_steps must be at least 1, got nan"):
+        ValueConditionalBonus(decay_steps=float("nan"))
     with pytest.raises(ValueError, match=r"^the bonus is built when training starts: pass this callback to learn\(\)"):
         _ = ValueConditionalBonus().part
 
@@ -312,7 +316,7 @@ def test_actions_of_any_kind_will_do_where_nobody_looks():
 def test_without_arguments_it_is_the_preset():
     recommended, made = ValueConditionalStateEntropy.recommended(), ValueConditionalBonus()
     assert same(vars(made.bonus.rule), vars(recommended.rule))
-    assert (made.bonus.k, made.bonus.scaling.name, made.beta, made.decays) == (12, "standardized", 0.02, True)
+    assert (made.bonus.k, made.bonus.scaling.name, made.beta, made.decay_steps) == (12, "standardized", 0.02, None)
 
 
 def test_it_is_made_by_name_as_rl_zoo3_does():

@@ -1,4 +1,5 @@
 import copy
+import math
 import pickle
 
 import numpy as np
@@ -52,7 +53,7 @@ def sampled_twice(model, callback, **choices):
 def test_the_reward_of_samples_is_the_task_s_and_the_bonus(kind, normalised):
     envs = environments(kind)
     envs = VecNormalize(envs) if normalised else envs
-    callback = ValueConditionalBonus(k=5, beta=0.3, decays=False)
+    callback = ValueConditionalBonus(k=5, beta=0.3, decay_steps=math.inf)
     model = train(kind, callback, envs=envs)
     stored, paid, target = sampled_twice(model, callback, env=model.get_vec_normalize_env())
     states = stored.observations

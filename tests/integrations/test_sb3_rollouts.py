@@ -1,4 +1,5 @@
 import copy
+import math
 
 import numpy as np
 import pytest
@@ -56,7 +57,8 @@ def calls_of(callback):
 def test_advantages_are_those_of_the_task_s_rewards_and_the_bonus(kind, normalised):
     envs = environments(kind)
     envs = VecNormalize(envs) if normalised else envs
-    model, callback, before, ended = make(kind, envs), ValueConditionalBonus(k=5, beta=0.3, decays=False), [], []
+    callback = ValueConditionalBonus(k=5, beta=0.3, decay_steps=math.inf)
+    model, before, ended = make(kind, envs), [], []
     compute = model.rollout_buffer.compute_returns_and_advantage
 
     def watched(**known):
@@ -126,7 +128,7 @@ def test_its_targets_are_returns_of_the_task_s_rewards(kind):
 
 
 def test_values_of_a_task_that_never_pays_stay_0_though_its_agent_is_paid():
-    callback = BonusCallback(Constant(), beta=1.0, decays=False)
+    callback = BonusCallback(Constant(), beta=1.0, decay_steps=math.inf)
     envs = clocks(reward=0.0, count=4, period=3)  # so that what follows a time limit is observed in other episodes
     model = PPO("MlpPolicy", envs, n_steps=32, gamma=0.9, learning_rate=3e-3, ent_coef=0.1, seed=0, device="cpu")
     model.learn(20 * 128, callback=callback)

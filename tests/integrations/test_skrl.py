@@ -1,5 +1,6 @@
 import copy
 import doctest
+import math
 import sys
 from types import SimpleNamespace
 from typing import ClassVar
@@ -118,6 +119,21 @@ def test_rewards_of_the_environment_are_not_changed_in_place():
         agent.record_transition(actions=actions, **step, timestep=0, timesteps=10)
     assert torch.equal(step["rewards"], before)
     assert not torch.equal(agent.memory.get_tensor_by_name("rewards")[0], before)
+
+
+@pytest.mark.parametrize(("decay_steps", "over"), [(None, 60), (90, 30), (math.inf, math.inf)])
+@pytest.mark.parametrize("kind", ["ppo", "sac"])
+def test_the_weight_falls_to_0_over_the_training_as_it_does_elsewhere(kind, decay_steps, over, monkeypatch):
+    seen = []
+    agent = make(kind, 0.5, pays=lambda beta: bonus(beta, decay_steps=decay_steps))
+    forward = agent.part.forward
+    monkeypatch.setattr(
+        agent.part, "forward", lambda *args, **known: seen.append(agent.part.beta) or forward(*args, **known)
+    )
+    play(agent, transitions(60), timesteps=60)
+    # By the steps of each of three environments before the rollout, or before the batch.
+    began = range(0, 48, STEPS) if kind == "ppo" else range(10, 60)
+    assert seen == pytest.approx([0.5 * max(0, 1 - step / over) for step in began])
 
 
 @of_replays
@@ -325,6 +341,10 @@ def test_what_is_not_supported_is_named(agent, message, without_type_checks):
 def test_more_that_is_not_supported():
     with pytest.raises(ValueError, match="pass k or bonus, not both: got k=3 and "):
         ValueConditionalBonus(k=3, bonus=NoBonus())
+    with pytest.raises(ValueError, match=r"^decay_steps must be at least 1, got 0$"):
+        ValueConditionalBonus(decay_steps=0)
+    with pytest.raises(ValueError, match=r"^beta must be finite and not negative, got -1\.0$"):
+        ValueConditionalBonus(beta=-1.0)
     agent = make("ppo")
     agent.memory = None
     with pytest.raises(ValueError, match="this PPO has no memory"):

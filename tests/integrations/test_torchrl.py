@@ -300,12 +300,45 @@ def test_a_trainer_pays_before_advantages_and_saves(tmp_path):
     trainer.train()
     assert len(seen) == 2
     assert all(torch.equal(batch[REWARD], batch[EXTRINSIC] + batch["next", "reward_intrinsic"]) for batch in seen)
-    assert trainer._log_dict["bonus/beta"] == [1.0, 1.0]
+    assert trainer._log_dict["bonus/beta"] == [1.0, 0.5]  # it falls to 0 over the frames of the trainer
     assert len(trainer._log_dict["bonus/extrinsic_critic_loss"]) == 2
     other = make("ppo", 1.0)
     assert not same(other.bonus.state_dict(), agent.bonus.state_dict())
     trainer_of(other, tmp_path / "other").load_from_file(tmp_path / "trainer")
     assert same(other.bonus.state_dict(), agent.bonus.state_dict())
+
+
+def test_the_weight_of_rollouts_falls_by_the_steps_that_were_seen(tmp_path):
+    bonus, weights = rollout_reward(decay_steps=256), []
+    for number in range(3):
+        bonus(a_batch(2, 32, seed=number))
+        weights.append(bonus.bonus.beta)
+    assert weights == [0.5, 0.375, 0.25]
+    padded = a_batch(2, 32, seed=4)
+    padded["collector", "mask"] = torch.arange(32).expand(2, 32) < 16  # half of it is padding
+    bonus(padded)
+    torch.save(bonus.state_dict(), tmp_path / "bonus.pt")
+    other = rollout_reward(decay_steps=256)
+    other.load_state_dict(torch.load(tmp_path / "bonus.pt", weights_only=True))
+    batches = a_batch(2, 32), a_batch(2, 32)
+    assert (bonus(batches[0]) == other(batches[1])).all()
+    assert bonus.bonus.beta == other.bonus.beta == 0.5 * 32 / 256
+
+
+def test_the_weight_of_samples_falls_by_the_steps_that_are_counted():
+    part = ReplayBonus(lambda observations: observations[:, :2].tanh(), (4,), 2, beta=0.5)
+    bonus = ReplayReward(part, decay_steps=100)
+    for frames, weight in ((0, 0.5), (25, 0.375), (1_000, 0.0)):
+        bonus.step(frames)
+        bonus(a_batch(32))
+        assert part.beta == weight
+    constant = ReplayReward(part)
+    part.beta = 0.3  # by the loop
+    constant.step()
+    constant(a_batch(32))
+    assert part.beta == 0.3
+    with pytest.raises(ValueError, match=r"^decay_steps must be at least 1, got 0$"):
+        rollout_reward(decay_steps=0)
 
 
 def test_prefetching_is_refused():

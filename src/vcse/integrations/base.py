@@ -194,6 +194,17 @@ def check_beta(beta: float) -> None:
         raise ValueError(f"beta must be finite and not negative, got {beta}")
 
 
+def check_decay_steps(decay_steps: int | float | None) -> None:
+    """Raise ValueError for numbers of steps over which nothing can fall."""
+    if decay_steps is not None and not decay_steps >= 1:
+        raise ValueError(f"decay_steps must be at least 1, got {decay_steps}")
+
+
+def decayed(beta: float, steps: int | float, decay_steps: int | float) -> float:
+    """Compute the weight of a bonus after a number of environment steps: it falls linearly to 0 over `decay_steps`."""
+    return beta * max(0.0, 1 - steps / decay_steps)
+
+
 def chosen_bonus(bonus: Any, k: int | None = None) -> Bonus:
     """Return the given bonus, or the recommended one if it is None, with another k if one is given."""
     if bonus is None:

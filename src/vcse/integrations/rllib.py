@@ -18,7 +18,15 @@ from torch import Tensor, nn
 
 from vcse.bonuses.base import Bonus
 from vcse.extras import install
-from vcse.integrations.base import BETA, BonusPart, apply, check_enough_states, chosen_bonus
+from vcse.integrations.base import (
+    BETA,
+    BonusPart,
+    apply,
+    check_decay_steps,
+    check_enough_states,
+    chosen_bonus,
+    decayed,
+)
 from vcse.integrations.networks import DiscreteQNetwork, Observations, QNetwork, Shape, evaluating
 from vcse.integrations.replay import ReplayBonus
 from vcse.integrations.rollout import RolloutBonus
@@ -55,7 +63,8 @@ class BonusOptions:
         k: Which nearest neighbour; 12 if not given. Only where `bonus` is not given.
         beta: The weight of the bonus: its standard deviation, in units of the reward.
         bonus: Any bonus; each learner uses a copy. `ValueConditionalStateEntropy.recommended(k=k)` if not given.
-        decay_steps: Environment steps over which the weight falls linearly to 0; constant if not given.
+        decay_steps: Environment steps over which beta falls linearly to 0; beta is constant if not given, since RLlib
+            does not know how long it trains.
         encoder: Computes the features in which nearest neighbours are searched. If not given, small vectors are their
             own features, and a `RandomEncoder` encodes all else.
         learning_rate: Of the extrinsic critic. If not given, 1e-3 for PPO and 3e-4 for SAC and DQN.
@@ -67,7 +76,7 @@ class BonusOptions:
     k: int | None = None
     beta: float = BETA
     bonus: Bonus | None = None
-    decay_steps: int | None = None
+    decay_steps: int | float | None = None
     encoder: nn.Module | None = None
     learning_rate: float | None = None
     epochs: int | None = None
@@ -77,8 +86,7 @@ class BonusOptions:
     def __post_init__(self) -> None:
         if self.bonus is not None and self.k is not None:
             raise ValueError(f"k={self.k} belongs to the default bonus, and bonus is given: pass one of the two")
-        if self.decay_steps is not None and self.decay_steps < 1:
-            raise ValueError(f"decay_steps must be at least 1, got {self.decay_steps}")
+        check_decay_steps(self.decay_steps)
 
     @classmethod
     def from_config(cls, config: Any) -> "BonusOptions":
@@ -96,7 +104,7 @@ class BonusOptions:
 
     def beta_at(self, steps: int | float) -> float:
         """Compute the weight of the bonus after a number of environment steps."""
-        return self.beta * (1.0 if self.decay_steps is None else max(0.0, 1 - steps / self.decay_steps))
+        return decayed(self.beta, steps, math.inf if self.decay_steps is None else self.decay_steps)
 
     def part_arguments(self) -> dict[str, Any]:
         """Return the arguments that `RolloutBonus` and `ReplayBonus` share."""

@@ -14,7 +14,15 @@ from torch import nn
 
 from vcse.bonuses.base import Bonus
 from vcse.extras import install
-from vcse.integrations.base import BETA, BonusPart, check_beta, check_enough_states, chosen_bonus
+from vcse.integrations.base import (
+    BETA,
+    BonusPart,
+    check_beta,
+    check_decay_steps,
+    check_enough_states,
+    chosen_bonus,
+    decayed,
+)
 from vcse.integrations.networks import DiscreteQNetwork, QNetwork, ValueNetwork, encoder_for
 from vcse.integrations.replay import ReplayBonus
 from vcse.integrations.rollout import RolloutBonus
@@ -52,7 +60,8 @@ class BonusCallback(BaseCallback):
     Args:
         bonus: The bonus, of which each training uses a copy; `ValueConditionalStateEntropy.recommended()` if not given.
         beta: The weight of the bonus.
-        decays: Decrease beta linearly to 0 over the training.
+        decay_steps: Environment steps over which beta falls linearly to 0: those of the training if not given, and
+            `math.inf` for a constant beta.
         encoder: Computes the features in which nearest neighbours are searched, from preprocessed observations: images
             and grids of cells as they are, one-hot vectors for discrete ones, a dictionary of these for a Dict. If not
             given, small vectors are their own features, and a `RandomEncoder` encodes all else.
@@ -70,7 +79,7 @@ class BonusCallback(BaseCallback):
         bonus: Bonus | None = None,
         *,
         beta: float = BETA,
-        decays: bool = True,
+        decay_steps: int | float | None = None,
         encoder: nn.Module | None = None,
         learning_rate: float | None = None,
         epochs: int | None = None,
@@ -80,8 +89,9 @@ class BonusCallback(BaseCallback):
     ) -> None:
         super().__init__(verbose)
         check_beta(beta)
+        check_decay_steps(decay_steps)
         self.bonus = chosen_bonus(bonus)
-        self.beta, self.decays, self.encoder, self.seed = beta, decays, encoder, seed
+        self.beta, self.decay_steps, self.encoder, self.seed = beta, decay_steps, encoder, seed
         self.learning_rate, self.epochs, self.batch_size = learning_rate, epochs, batch_size
         self._child: RolloutBonusCallback | ReplayBonusCallback | None = None
         self._rollouts = 0
@@ -123,8 +133,8 @@ class BonusCallback(BaseCallback):
     def _on_rollout_start(self) -> None:
         model = self.model
         # Not `model._current_progress_remaining`, which in the first rollout still is that of the last training.
-        remaining = max(0.0, 1 - model.num_timesteps / model._total_timesteps)
-        self.part.beta = self.beta * (remaining if self.decays else 1.0)
+        decay_steps = model._total_timesteps if self.decay_steps is None else self.decay_steps
+        self.part.beta = decayed(self.beta, model.num_timesteps, decay_steps)
         self.child.on_rollout_start()
 
     def _on_step(self) -> bool:
@@ -222,12 +232,12 @@ class ValueConditionalBonus(BonusCallback):
         beta: The weight of the bonus: one standard deviation of it, in units of the reward.
         bonus: The bonus itself, such as `ValueConditionalStateEntropy(k=5, reading="paper")`;
             `ValueConditionalStateEntropy.recommended(k=k)` if not given.
-        options: As for `BonusCallback`: decays, encoder, learning_rate, epochs, batch_size, seed, verbose.
+        options: As for `BonusCallback`: decay_steps, encoder, learning_rate, epochs, batch_size, seed, verbose.
 
     Example:
         >>> from stable_baselines3 import PPO
         >>> from vcse.integrations.sb3 import ValueConditionalBonus
-        >>> callback = ValueConditionalBonus(beta=0.01, decays=False)
+        >>> callback = ValueConditionalBonus(beta=0.01)
         >>> model = PPO("MlpPolicy", "CartPole-v1", n_steps=64, n_epochs=1).learn(64, callback=callback)
         >>> callback.part.bonus.k, callback.part.beta
         (12, 0.01)

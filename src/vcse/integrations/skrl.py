@@ -7,7 +7,7 @@ Agents that a `Runner` built from a file, as in Isaac Lab, work too: `attach(run
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,17 @@ from torch import Tensor, nn
 
 from vcse.bonuses.base import Bonus
 from vcse.extras import install
-from vcse.integrations.base import BETA, BonusPart, apply, check_enough_states, check_processes, chosen_bonus
+from vcse.integrations.base import (
+    BETA,
+    BonusPart,
+    apply,
+    check_beta,
+    check_decay_steps,
+    check_enough_states,
+    check_processes,
+    chosen_bonus,
+    decayed,
+)
 from vcse.integrations.networks import Observations, QNetwork, ValueNetwork, encoder_for, evaluating
 from vcse.integrations.replay import ReplayBonus
 from vcse.integrations.rollout import RolloutBonus
@@ -54,6 +64,8 @@ class AgentBonus:
     Args:
         bonus: The bonus, of which each agent uses a copy; `ValueConditionalStateEntropy.recommended()` if not given.
         beta: The weight of the bonus.
+        decay_steps: Environment steps, of all environments together, over which beta falls linearly to 0: those of the
+            training if not given, and `math.inf` for a constant beta.
         encoder: Computes the features in which nearest neighbours are searched, from observations in the shape of their
             space. If not given, small vectors are their own features, and a `RandomEncoder` encodes all else.
         learning_rate: Of the extrinsic critic; 1e-3 for on-policy agents and 3e-4 for off-policy ones if not given.
@@ -68,14 +80,17 @@ class AgentBonus:
         bonus: Bonus | None = None,
         *,
         beta: float = BETA,
+        decay_steps: int | float | None = None,
         encoder: nn.Module | None = None,
         learning_rate: float | None = None,
         epochs: int | None = None,
         batch_size: int = 256,
         seed: int = 0,
     ) -> None:
+        check_beta(beta)
+        check_decay_steps(decay_steps)
         self.bonus = chosen_bonus(bonus)
-        self.beta, self.encoder, self.learning_rate = beta, encoder, learning_rate
+        self.beta, self.decay_steps, self.encoder, self.learning_rate = beta, decay_steps, encoder, learning_rate
         self.epochs, self.batch_size, self.seed = epochs, batch_size, seed
 
     def attach(self, agent: Agent) -> BonusPart:
@@ -104,15 +119,20 @@ class AgentBonus:
             critic = unflattened(ValueNetwork(shape, seed=self.seed))
             epochs = getattr(cfg, "learning_epochs", 1) if self.epochs is None else self.epochs
             arguments |= {"gae_lambda": cfg.gae_lambda, "epochs": epochs, "batch_size": self.batch_size}
-            hooks = RolloutHooks(agent, RolloutBonus(critic=critic, **arguments))
+            hooks = RolloutHooks(agent, RolloutBonus(critic=critic, **arguments), self.beta_at)
             agent.record_transition = hooks.record_transition
         else:
             critic = unflattened(QNetwork(shape, int(agent.action_space.shape[0]), seed=self.seed))
             policy = DeterministicPolicy(agent.policy)
-            hooks = ReplayHooks(agent, ReplayBonus(policy, critic=critic, target_rate=cfg.polyak, **arguments))
+            part = ReplayBonus(policy, critic=critic, target_rate=cfg.polyak, **arguments)
+            hooks = ReplayHooks(agent, part, self.beta_at)
         agent.update = hooks.update
         agent.checkpoint_modules["bonus"] = hooks.part.to(agent.device)
         return hooks.part
+
+    def beta_at(self, steps: int, total: int) -> float:
+        """Compute the weight of the bonus after a number of environment steps, of all those of the training."""
+        return decayed(self.beta, steps, total if self.decay_steps is None else self.decay_steps)
 
     def _check(self, agent: Agent, is_on_policy: bool) -> None:
         """Raise ValueError for an agent that cannot have this bonus."""
@@ -147,7 +167,7 @@ class ValueConditionalBonus(AgentBonus):
         beta: The weight of the bonus: one standard deviation of it, in units of the reward.
         bonus: The bonus itself, such as `ValueConditionalStateEntropy(k=5, reading="paper")`;
             `ValueConditionalStateEntropy.recommended(k=k)` if not given.
-        options: As for `AgentBonus`: encoder, learning_rate, epochs, batch_size, seed.
+        options: As for `AgentBonus`: decay_steps, encoder, learning_rate, epochs, batch_size, seed.
 
     Example:
         >>> import torch
@@ -167,11 +187,35 @@ class ValueConditionalBonus(AgentBonus):
         super().__init__(chosen_bonus(bonus, k), beta=beta, **options)
 
 
-class RolloutHooks:
+class Hooks:
+    """What replaces methods of an agent.
+
+    Args:
+        agent: The agent.
+        part: Its bonus.
+        beta_at: Computes beta after a number of environment steps, of all those of the training.
+    """
+
+    def __init__(self, agent: Agent, part: BonusPart, beta_at: Callable[[int, int], float]) -> None:
+        self.agent, self.part, self.beta_at = agent, part, beta_at
+
+    def set_beta(self, timestep: int, timesteps: int) -> None:
+        """Set beta for what an agent has collected since a step of all its environments."""
+        environments = self.agent.memory.num_envs
+        self.part.beta = self.beta_at(timestep * environments, timesteps * environments)
+
+    def track(self) -> None:
+        """Log the metrics of the bonus."""
+        if self.agent.write_interval > 0:
+            for name, number in self.part.metrics().items():
+                self.agent.track_data(name, number)
+
+
+class RolloutHooks(Hooks):
     """What replaces `record_transition` and `update` of an on-policy agent, and adds the bonus."""
 
-    def __init__(self, agent: Agent, part: RolloutBonus) -> None:
-        self.agent, self.part = agent, part
+    def __init__(self, agent: Agent, part: RolloutBonus, beta_at: Callable[[int, int], float]) -> None:
+        super().__init__(agent, part, beta_at)
         # Laid out like the memory: the task's rewards, and where episodes ended.
         self.rewards: Tensor | None = None
         self.ended: Tensor | None = None
@@ -197,7 +241,7 @@ class RolloutHooks:
         finally:
             cfg.rewards_shaper = shaper
 
-    def update(self, **times: int) -> None:
+    def update(self, *, timestep: int, timesteps: int) -> None:
         """Update the agent with the bonus added to the rewards, and restore the stored rewards."""
         agent, get = self.agent, self.agent.memory.get_tensor_by_name
         if self.rewards is None or self.ended is None or self.rewards.shape != get("rewards").shape:
@@ -219,32 +263,31 @@ class RolloutHooks:
         if isinstance(agent.action_space, spaces.Discrete):
             actions = actions.squeeze(-1).long()
         task_rewards, terminated, ended = (each.squeeze(-1) for each in (self.rewards, get("terminated"), self.ended))
+        self.set_beta(max(0, timestep + 1 - len(observations)), timesteps)
         bonus = self.part(observations, task_rewards, next_observations, terminated, ended, actions=actions)
         rewards = get("rewards")
         stored = rewards.clone()
         rewards += bonus.unsqueeze(-1)
         try:
-            type(agent).update(agent, **times)
+            type(agent).update(agent, timestep=timestep, timesteps=timesteps)
         finally:
             rewards.copy_(stored)
-        _track(agent, self.part)
+        self.track()
 
 
-class ReplayHooks:
+class ReplayHooks(Hooks):
     """What replaces `update` of an off-policy agent, and adds the bonus to each batch that it samples."""
 
-    def __init__(self, agent: Agent, part: ReplayBonus) -> None:
-        self.agent, self.part = agent, part
-
-    def update(self, **times: int) -> None:
+    def update(self, *, timestep: int, timesteps: int) -> None:
         """Update the agent with the bonus added to every batch that it samples."""
+        self.set_beta(timestep, timesteps)
         memory = self.agent.memory
         memory.sample = self.sample  # during this update only: other agents may share the memory
         try:
-            type(self.agent).update(self.agent, **times)
+            type(self.agent).update(self.agent, timestep=timestep, timesteps=timesteps)
         finally:
             del memory.sample
-        _track(self.agent, self.part)
+        self.track()
 
     def sample(self, names: list[str], **choices: Any) -> list[Batch]:
         """Sample batches from the memory, and add the bonus to their rewards."""
@@ -320,9 +363,3 @@ class Unflattened(nn.Module):
 def _preprocessed(agent: Agent, observations: Tensor) -> Tensor:
     scaled: Tensor = agent._observation_preprocessor(observations.flatten(0, 1))
     return scaled.view_as(observations)
-
-
-def _track(agent: Agent, part: BonusPart) -> None:
-    if agent.write_interval > 0:
-        for name, number in part.metrics().items():
-            agent.track_data(name, number)

@@ -13,6 +13,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from vcse.extras import install
+from vcse.integrations.base import BonusPart, check_decay_steps, decayed
 from vcse.integrations.networks import Observations, Shape, evaluating
 from vcse.integrations.replay import ReplayBonus
 from vcse.integrations.rollout import RolloutBonus
@@ -49,6 +50,8 @@ class RolloutReward(TensorDictModuleBase):  # type: ignore[misc]
         bonus: The bonus, with its encoder and its extrinsic critic.
         in_keys: Of the observations; several are passed to the bonus as a dictionary.
         action_key: Of the actions, for bonuses that need them.
+        decay_steps: Environment steps over which beta falls linearly to 0, counted in the batches so far: those of the
+            training if not given and a `Trainer` knows how many; else beta is constant.
 
     Example:
         >>> import torch
@@ -63,10 +66,15 @@ class RolloutReward(TensorDictModuleBase):  # type: ignore[misc]
     """
 
     def __init__(
-        self, bonus: RolloutBonus, *, in_keys: Sequence[Key] = ("observation",), action_key: Key = "action"
+        self,
+        bonus: RolloutBonus,
+        *,
+        in_keys: Sequence[Key] = ("observation",),
+        action_key: Key = "action",
+        decay_steps: int | float | None = None,
     ) -> None:
         super().__init__()
-        self.bonus, self.action_key = bonus, action_key
+        self.bonus, self.action_key, self.decay = bonus, action_key, Decay(bonus.beta, decay_steps)
         self.observation_keys = [unravel_key(key) for key in in_keys]
         next_keys = [unravel_key(("next", key)) for key in self.observation_keys]
         self.in_keys = [*self.observation_keys, *next_keys, REWARD, TERMINATED, DONE]
@@ -74,15 +82,24 @@ class RolloutReward(TensorDictModuleBase):  # type: ignore[misc]
         self._last_trajectories: Tensor | None = None  # of each environment, at the end of the last batch
 
     @classmethod
-    def from_env(cls, env: EnvBase, *, in_keys: Sequence[Key] = ("observation",), **options: Any) -> "RolloutReward":
+    def from_env(
+        cls,
+        env: EnvBase,
+        *,
+        in_keys: Sequence[Key] = ("observation",),
+        decay_steps: int | float | None = None,
+        **options: Any,
+    ) -> "RolloutReward":
         """Return a `RolloutReward` for an environment's observations.
 
         Args:
             env: Only its specs are read.
             in_keys: Of the observations.
+            decay_steps: Environment steps over which beta falls linearly to 0.
             options: Arguments of `RolloutBonus`, such as beta, bonus, discount and gae_lambda.
         """
-        return cls(RolloutBonus(_shape(env, in_keys), **options).to(env.device), in_keys=in_keys)
+        bonus = RolloutBonus(_shape(env, in_keys), **options).to(env.device)
+        return cls(bonus, in_keys=in_keys, decay_steps=decay_steps)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Add the bonus to the rewards of a batch, `[*environments, time]`, and train the extrinsic critic."""
@@ -99,6 +116,7 @@ class RolloutReward(TensorDictModuleBase):  # type: ignore[misc]
 
         mask = tensordict.get(MASK, None)
         rewards = tensordict.get(REWARD)
+        self.decay.apply_to(self.bonus)
         # Rows of trajectories that were split apart and padded are no environments: all of them begin.
         present = () if mask is not None else tensordict.keys(include_nested=True)
         bonus = self.bonus(
@@ -111,6 +129,7 @@ class RolloutReward(TensorDictModuleBase):  # type: ignore[misc]
             actions=steps(self.action_key) if "actions" in self.bonus.needs else None,
             begins=self._begins(steps, {key for key in (STARTS, TRAJECTORIES) if key in present}),
         )
+        self.decay.steps += tensordict.numel() if mask is None else int(mask.sum())
         return _add(tensordict, rewards, bonus.reshape(rewards.movedim(time, 0).shape).movedim(0, time))
 
     def _begins(self, steps: Callable[[Key], Tensor], present: Collection[Key]) -> Bool[Tensor, " environments"]:
@@ -131,7 +150,12 @@ class RolloutReward(TensorDictModuleBase):  # type: ignore[misc]
         return begins
 
     def register(self, trainer: Any, name: str = "rollout_reward") -> None:
-        """Register with a `Trainer`, which then calls this on each batch, logs its metrics and saves its state."""
+        """Register with a `Trainer`, which then calls this on each batch, logs its metrics and saves its state.
+
+        Unless `decay_steps` was given, beta falls to 0 over the frames of the trainer.
+        """
+        if self.decay.decay_steps is None:
+            self.decay.decay_steps = trainer.total_frames / trainer.frame_skip
         trainer.register_op("batch_process", self)
         trainer.register_op("pre_steps_log", lambda batch: self.bonus.metrics())
         trainer.register_module(name, self)
@@ -148,6 +172,8 @@ class ReplayReward(Transform):  # type: ignore[misc]
             takes other observations than those of `in_keys`.
         in_keys: Of the observations of the bonus and of the actor; several are passed on as a dictionary.
         action_key: Of the actions.
+        decay_steps: Environment steps over which beta falls linearly to 0, counted by `step`; beta is constant if not
+            given.
 
     Example:
         >>> import torch
@@ -166,7 +192,12 @@ class ReplayReward(Transform):  # type: ignore[misc]
     """
 
     def __init__(
-        self, bonus: ReplayBonus, *, in_keys: Sequence[Key] = ("observation",), action_key: Key = "action"
+        self,
+        bonus: ReplayBonus,
+        *,
+        in_keys: Sequence[Key] = ("observation",),
+        action_key: Key = "action",
+        decay_steps: int | float | None = None,
     ) -> None:
         keys = [unravel_key(key) for key in in_keys]
         super().__init__(
@@ -174,6 +205,7 @@ class ReplayReward(Transform):  # type: ignore[misc]
             out_keys=[REWARD, EXTRINSIC, INTRINSIC],
         )
         self.bonus, self.observation_keys, self.action_key = bonus, keys, action_key
+        self.decay = Decay(bonus.beta, decay_steps)
         self._thread: int | None = None  # in which it was appended to a replay buffer
 
     @classmethod
@@ -184,6 +216,7 @@ class ReplayReward(Transform):  # type: ignore[misc]
         *,
         in_keys: Sequence[Key] = ("observation",),
         action_key: Key = "action",
+        decay_steps: int | float | None = None,
         **options: Any,
     ) -> "ReplayReward":
         """Return a `ReplayReward` for an environment's observations and actions, and an agent's actor.
@@ -193,6 +226,7 @@ class ReplayReward(Transform):  # type: ignore[misc]
             actor: Writes the action into a tensordict. Its exploration, if any, must respect `set_exploration_type`.
             in_keys: Of the observations of the bonus.
             action_key: Of the actions.
+            decay_steps: Environment steps over which beta falls linearly to 0, counted by `step`.
             options: Arguments of `ReplayBonus`, such as beta, bonus, discount and target_rate.
         """
         bonus_keys = [unravel_key(key) for key in in_keys]
@@ -211,7 +245,11 @@ class ReplayReward(Transform):  # type: ignore[misc]
                 SelectObservations(network, [_name(key) for key in bonus_keys])
                 for network in (part.encoder, part.critic, part.target_critic)
             )
-        return cls(part.to(env.device), in_keys=keys, action_key=action_key)
+        return cls(part.to(env.device), in_keys=keys, action_key=action_key, decay_steps=decay_steps)
+
+    def step(self, frames: int = 1) -> None:
+        """Count environment steps, over which beta falls: call it with those of each batch that is collected."""
+        self.decay.steps += frames
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Add the bonus to the rewards of a batch, and train the extrinsic critic."""
@@ -230,6 +268,7 @@ class ReplayReward(Transform):  # type: ignore[misc]
             entry: Tensor = tensordict.get(key)
             return entry.unsqueeze(0) if axes == 0 else entry.flatten(0, axes - 1)
 
+        self.decay.apply_to(self.bonus)
         rewards, has_steps = tensordict.get(REWARD), tensordict.get(STEPS, None) is not None
         bonus = self.bonus(
             _entries(self.observation_keys, rows),
@@ -253,6 +292,34 @@ class ReplayReward(Transform):  # type: ignore[misc]
                 "replay buffer, or call RolloutReward on what a collector returns"
             )
         self._thread = threading.get_ident()
+
+
+class Decay(nn.Module):
+    """A weight that falls linearly to 0 over a number of environment steps.
+
+    Args:
+        beta: The weight at first.
+        decay_steps: How many steps; None: it does not fall.
+    """
+
+    def __init__(self, beta: float, decay_steps: int | float | None) -> None:
+        super().__init__()
+        check_decay_steps(decay_steps)
+        self.beta, self.decay_steps = beta, decay_steps
+        self.steps = 0  # so far
+
+    def apply_to(self, bonus: BonusPart) -> None:
+        """Set the weight of a bonus, if it falls."""
+        if self.decay_steps is not None:
+            bonus.beta = decayed(self.beta, self.steps, self.decay_steps)
+
+    def get_extra_state(self) -> dict[str, int]:
+        """Return the number of steps so far."""
+        return {"steps": self.steps}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        """Load what `get_extra_state` returned."""
+        self.steps = state["steps"]
 
 
 class DeterministicPolicy:
