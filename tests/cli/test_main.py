@@ -20,6 +20,7 @@ from vcse.cli.verbs import first_line, load_verb
 from vcse.envs.tasks import task_spec
 from vcse.estimators import kl_entropy
 
+VERBS = sys.modules["vcse.cli.main"].VERBS  # the package's main is the function
 SOURCE = Path(__file__).parents[2] / "src"
 
 
@@ -64,6 +65,16 @@ def test_help_keeps_the_lines_of_a_list(capsys):
     assert listed == ["estimator:", "minigrid:", "sac:", "drqv2:", "mwm:", "adapters:"]
 
 
+@pytest.mark.parametrize("command", [[], ["study"], *([verb] for verb in VERBS if verb != "study"), ["study", "run"]])
+def test_help_fits_eighty_columns(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([*command, "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any(line.lstrip("│ ").startswith("000") for line in lines)  # of a number that is torn
+
+
 @pytest.mark.parametrize("command", [["report"], ["bench"], ["study", "run"], ["study", "pack"]])
 def test_help_names_no_empty_default(command, capsys):
     with pytest.raises(SystemExit):
@@ -72,9 +83,8 @@ def test_help_names_no_empty_default(command, capsys):
 
 
 def test_help_of_a_verb_among_others_is_its_first_line():
-    verbs = sys.modules["vcse.cli.main"].VERBS
-    assert {name: line for name, (_, line) in verbs.items()} == {
-        name: first_line(load_verb(verb)) for name, verb in verbs.items()
+    assert {name: line for name, (_, line) in VERBS.items()} == {
+        name: first_line(load_verb(verb)) for name, verb in VERBS.items()
     }
 
 

@@ -245,15 +245,17 @@ def test_a_run_that_has_saved_nothing_stands_in_nobodys_way(tmp_path, capsys):
     assert capsys.readouterr().out == f"{made[4] / 'watch.gif'}\n"
 
 
-def test_the_two_ways_to_act_are_flags(tmp_path):
+def test_actions_are_sampled_or_greedy(tmp_path, capsys):
     path, films = make_run(tmp_path, seed=3), {}
-    for flags in ("", "--sampled", "--greedy"):
-        film = tmp_path / f"film{flags}.gif"
-        tyro.cli(watch, args=[str(path), "--episodes", "1", "--out", str(film), *flags.split()])
-        films[flags] = film.read_bytes()
-    assert films[""] == films["--sampled"] != films["--greedy"]
+    for actions in ("", "sampled", "greedy"):
+        film = tmp_path / f"film{actions}.gif"
+        chosen = ["--actions", actions] if actions else []
+        tyro.cli(watch, args=[str(path), "--episodes", "1", "--out", str(film), *chosen])
+        films[actions] = film.read_bytes()
+    assert films[""] == films["sampled"] != films["greedy"]
     with pytest.raises(SystemExit):
-        tyro.cli(watch, args=[str(path), "--sampled", "--greedy"])
+        tyro.cli(watch, args=[str(path), "--actions", "greed"])
+    assert "did you mean greedy?" in " ".join(capsys.readouterr().err.split())
 
 
 def test_what_a_world_model_imagines_is_filmed_with_a_flag(tmp_path, monkeypatch, capsys):
@@ -266,7 +268,7 @@ def test_what_a_world_model_imagines_is_filmed_with_a_flag(tmp_path, monkeypatch
         return parts
 
     monkeypatch.setattr("vcse.cli.watch.imagine_run", imagine_run)
-    tyro.cli(watch, args=[str(path), "--imagine", "--greedy", "--device", "cpu", "--seed", "4"])
+    tyro.cli(watch, args=[str(path), "--imagine", "--actions", "greedy", "--device", "cpu", "--seed", "4"])
     told = capsys.readouterr()
     assert told.out.split() == [str(path / f"imagination.{suffix}") for suffix in ("gif", "png")]
     assert told.err == f"{path}: difference of what is imagined from step 0, 2: 0.0 %, 40.0 %\n"

@@ -16,6 +16,7 @@ NORMALIZERS: dict[str, NormalizerName] = {"recommended": "none"}  # but for the 
 # Where there is a replay: the paper has a running mean, which the release gets wrong.
 NORMALIZERS_OF_REPLAY: dict[str, NormalizerName] = {**NORMALIZERS, "paper": "running-mean", "clean": "running-mean"}
 RECOMMENDED_BETA = 0.02  # one standard deviation of a bonus, in units of the task's reward
+MEAN_ZERO = "--reading recommended (or --scaling standardized) has a mean of 0"  # against a bonus that pays for ending
 
 
 def with_deviations(

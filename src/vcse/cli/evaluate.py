@@ -15,7 +15,7 @@ from rich.table import Table
 
 from vcse.agents import agent_entry, readable_runs
 from vcse.cli.flags import check_least
-from vcse.cli.option_types import WholeIfGiven
+from vcse.cli.option_types import Flag, WholeIfGiven
 from vcse.launch.devices import Device, resolve_device
 from vcse.play.evaluate import evaluate_policies
 from vcse.play.load import load_policies, usual_episodes
@@ -76,7 +76,7 @@ def evaluate_runs(
     /,
     episodes: WholeIfGiven = None,
     device: Device = "auto",
-    json: bool = False,
+    json: Flag = False,
 ) -> int:
     """Play episodes with the newest policy of every run, with sampled and with greedy actions.
 

@@ -48,7 +48,7 @@ def selftest(json: Flag = False, device: DeviceName = "auto", draws: int = 10, s
     Args:
         json: Print the rows as a JSON list on standard output, and nothing else there.
         device: Where to compute; auto is the GPU if there is one.
-        draws: Samples per line, of up to 2,000 points each; bias and spread are over these.
+        draws: Samples per line, of up to 2000 points each; bias and spread are over these.
         seed: Seed of the samples.
     """
     import torch

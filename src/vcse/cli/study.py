@@ -138,7 +138,7 @@ class StudyRun:
         threads: Threads that step environments, over all processes together. Default: one per core.
         device: Device of the networks; auto is the GPU if there is one, except that runs begun on the CPU stay there.
         eval_every_frames: Frames between evaluations; 0 evaluates only at the end. Default: the study's own. With
-            images, evaluations every 10,000 frames take half of all rendering.
+            images, evaluations every 10k frames take half of all rendering.
         rendering: Quality of images, for studies of agents that see images: faithful (the default), light (nearly the
             same, several times faster) or fast (no shadows, reflections or smooth edges). The whole study has one.
         keep_replay: Keep the replay files of finished runs, for agents that have a replay. Without them a study takes

@@ -78,8 +78,8 @@ class Runs:
         method: Label of the runs in comparisons. Default: the name of the bonus.
         reading: Which definitions of the formulas to use. release: the code that made the paper's curves; paper: what
             the paper prints; clean: textbook definitions without the quirks of either; re3: the original order of
-            operations, for se in a2c; recommended: clean, with bonuses of mean 0 and standard deviation 1, in which
-            duplicate states earn 0 before scaling.
+            operations, for se in a2c; recommended, for all but reproducing the paper: clean, with bonuses of mean 0 and
+            standard deviation 1, in which duplicate states earn 0 before scaling.
         k: The bonus uses the distance to the k-th nearest neighbour. Default: that of the reading, which in a2c is 3
             for vcse and se-matched in release, else 5, and in the other agents 12.
         log_offset: Constant added inside the logarithm of vcse, rcse and se-matched. Default: that of the reading.
@@ -90,11 +90,12 @@ class Runs:
             else raw.
         settings: Other numbers of the agent, by their names in config.json, such as learning_rate=3e-4 discount=0.97;
             an unknown name lists all of them.
-        eval_every_frames: Frames between evaluations; 0 evaluates only at the end. Default: 0 in a2c, 20,000 in mwm,
-            and 10,000 otherwise.
+        eval_every_frames: Frames between evaluations; 0 evaluates only at the end. Default: 0 in a2c, 20k in mwm, and
+            10k otherwise.
         eval_episodes: Episodes per evaluation; 0 disables evaluation. Default: 100 in a2c, played with sampled and
             again with greedy actions, and 10 otherwise, played with the mean action.
         checkpoint_every_frames: Frames between checkpoints.
+        dry_run: Print what would run, how long it would take, and how much memory and disk it needs; run nothing.
     """
 
     task: Names
@@ -114,6 +115,7 @@ class Runs:
     eval_every_frames: FramesIfGiven = None
     eval_episodes: WholeIfGiven = None
     checkpoint_every_frames: Frames = 50_000
+    dry_run: Flag = False
 
 
 @dataclass(frozen=True)
@@ -139,11 +141,12 @@ class Machine:
 def train(
     runs: Annotated[Runs, tyro.conf.arg(name="")],
     machine: Annotated[Machine, tyro.conf.arg(name="")],
-    environments: OmitArgPrefixes[EnvironmentOptions],
+    environments: Annotated[OmitArgPrefixes[EnvironmentOptions], tyro.conf.arg(name="environment")],
     of_agents: Annotated[agent_options_class(), tyro.conf.arg(name="")],  # type: ignore[valid-type]
-    dry_run: Flag = False,
 ) -> int:
     """Train every task with every bonus and every seed. Unfinished runs are resumed, finished ones skipped.
+
+    For example: vcse train --task minigrid/LavaGapS7 --bonus none vcse --seeds 4 --frames 100k --out runs/lava
 
     A run that diverges (to NaN or infinity) is abandoned and named; the others continue, and the exit status is 1.
 
@@ -152,13 +155,12 @@ def train(
         machine: With what.
         environments: What runs see, and what they leave behind.
         of_agents: Settings of the agents.
-        dry_run: Print what would run, how long it would take, and how much memory and disk it needs; run nothing.
     """
     configs = _configs(runs, given_options(environments), given_options(of_agents))
     check_no_file(runs.out, "the runs")
     left = unfinished_runs(configs, runs.out)
     means = _means(left, runs.out, machine)
-    if dry_run:
+    if runs.dry_run:
         return _say_what_would_run(configs, runs.out, means)
     try:
         with TrainingProgress(quiet=machine.quiet) as progress:

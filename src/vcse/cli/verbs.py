@@ -5,7 +5,9 @@ import functools
 import inspect
 import io
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -18,6 +20,7 @@ from vcse.nearest import did_you_mean
 
 Verb = Callable[..., int]
 NamedVerb = tuple[str, str]  # "module:function", and the first line of its docstring
+MOST_COLUMNS = 100  # of text, however wide the terminal is
 
 
 def run_verb(verbs: Mapping[str, Verb | NamedVerb], arguments: list[str], *, prog: str, description: str) -> int:
@@ -29,13 +32,31 @@ def run_verb(verbs: Mapping[str, Verb | NamedVerb], arguments: list[str], *, pro
         message = f"unknown command '{prog} {name}'{did_you_mean(name, verbs)}"
         print(f"vcse: {message} ({prog} --help lists all {len(verbs)})", file=sys.stderr)
         raise SystemExit(2)
-    app = SubcommandApp()
-    # Where an option comes first, in the wrong place or for a shell to complete, tyro looks at those of every verb.
-    needs_options = name.startswith("-") and name not in ("-h", "--help")
+    if name in ("-h", "--help"):
+        print(_help(verbs, prog=prog, description=description))
+        raise SystemExit(0)
+    app = (
+        SubcommandApp()
+    )  # for a shell to complete, or for an option in the wrong place: it looks at those of every verb
     for each, verb in verbs.items():
-        line = verb[1] if isinstance(verb, tuple) else first_line(verb)
-        app.command(name=each, help=line)(load_verb(verb) if needs_options else _stand_in)
+        app.command(name=each)(load_verb(verb))
     return int(app.cli(prog=prog, description=description, args=arguments) or 0)
+
+
+def _help(verbs: Mapping[str, Verb | NamedVerb], *, prog: str, description: str) -> str:
+    """Return a line or two on each of some verbs, which are not imported if they are only named."""
+    width, indent = _width(), max(map(len, verbs)) + 4
+    lines = [f"usage: {prog} COMMAND [OPTIONS]", "", textwrap.fill(description, width), ""]
+    for name, verb in verbs.items():
+        line = verb[1] if isinstance(verb, tuple) else first_line(verb)
+        lines.append(
+            textwrap.fill(line, width, initial_indent=f"  {name}".ljust(indent), subsequent_indent=" " * indent)
+        )
+    return "\n".join([*lines, "", f"{prog} COMMAND --help explains a command and all its options."])
+
+
+def _width() -> int:
+    return min(shutil.get_terminal_size().columns, MOST_COLUMNS)
 
 
 def load_verb(verb: Verb | NamedVerb) -> Verb:
@@ -52,9 +73,31 @@ def first_line(verb: Verb) -> str:
     return (inspect.getdoc(verb) or "").partition("\n")[0]
 
 
-def _stand_in() -> int:
-    """Stand for a verb of which nothing but its name and its first line is told."""
-    return 0
+class _Page(io.StringIO):
+    """Keeps what would be printed: with the colours and the letters that are possible there."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__()
+        self.stream = stream
+
+    @property
+    def encoding(self) -> Any:  # type: ignore[override]
+        """How letters are encoded in the end."""
+        return self.stream.encoding
+
+    def isatty(self) -> bool:
+        """Return whether it is printed on a terminal in the end."""
+        return bool(self.stream.isatty())
+
+
+def _print_help(verb: Verb, *, prog: str) -> None:
+    """Print the help of a verb; tyro leaves the lines above its boxes as long as they are."""
+    page = _Page(sys.stdout)
+    with contextlib.redirect_stdout(page), contextlib.suppress(SystemExit):
+        tyro.cli(verb, prog=prog, args=["--help"])
+    for line in page.getvalue().splitlines():
+        is_text = line and line[0].isalpha()
+        print(textwrap.fill(line, _width(), break_on_hyphens=False) if is_text else line)
 
 
 def filling_lines(verb: Verb) -> Verb:
@@ -74,6 +117,9 @@ def _parse(verb: Verb, words: Sequence[str], *, prog: str) -> Callable[[], int]:
     def bind(*values: Any, **options: Any) -> Callable[[], int]:
         return functools.partial(verb, *values, **options)
 
+    if "-h" in words or "--help" in words:
+        _print_help(verb, prog=prog)
+        raise SystemExit(0)
     given = [word.partition("=")[0] for word in words if word.startswith("--")]
     if len(set(given)) < len(given) and (option := repeated_list(arguments_of(verb), given)):
         print(f"vcse: {option} is given twice: write all behind one, as in {option} A B", file=sys.stderr)

@@ -2,13 +2,13 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 import tyro
 
 from vcse.agents import read_config
-from vcse.cli.option_types import Flag, PathIfGiven, Whole, WholeIfGiven
+from vcse.cli.option_types import Flag, PathIfGiven, Whole, WholeIfGiven, if_given, one_of
 from vcse.cli.options import naming_options
 from vcse.launch.devices import Device, resolve_device
 from vcse.play.imagination import imagine_run
@@ -17,7 +17,7 @@ from vcse.play.watch import watch_run
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import has_saved, run_directories
 
-Way = Annotated[bool, tyro.conf.create_mutex_group(required=False, title="actions"), tyro.conf.FlagCreatePairsOff]
+Actions = Literal["sampled", "greedy"]
 
 
 def watch(
@@ -25,8 +25,7 @@ def watch(
     /,
     episodes: WholeIfGiven = None,
     out: PathIfGiven = None,
-    sampled: Way = False,
-    greedy: Way = False,
+    actions: Annotated[Actions | None, one_of(Actions), if_given()] = None,
     imagine: Flag = False,
     seed: Whole = 0,
     frames_per_second: WholeIfGiven = None,
@@ -43,8 +42,8 @@ def watch(
             minigrid/LavaGapS7/vcse.
         episodes: Number of episodes. Default: 3 in MiniGrid and 1 otherwise.
         out: The film, .gif or .mp4 (which needs imageio-ffmpeg).
-        sampled: Sample actions from the policy, as in training. The default in MiniGrid.
-        greedy: Take the most probable action, or the mean. The default everywhere else.
+        actions: How the policy acts. sampled: with actions drawn from it, as in training; greedy: with the most
+            probable action, or the mean. Default: sampled in MiniGrid and greedy otherwise.
         imagine: Film what the world model of an agent that has one imagines instead: imagination.gif, with a contact
             sheet (.png) beside it.
         seed: Seed of the layouts and of sampled actions.
@@ -64,7 +63,7 @@ def watch(
         film = out or _usual_film(path, "imagination" if imagine else "watch", ships=home != directory)
         settings: dict[str, Any] = {
             "episodes": episodes,
-            "sampled": True if sampled else False if greedy else None,
+            "sampled": None if actions is None else actions == "sampled",
             "seed": seed,
             "frames_per_second": frames_per_second,
             "device": resolve_device(device),

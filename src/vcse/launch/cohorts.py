@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from vcse.agents import agent_entry
 from vcse.envs.tasks import task_warning
+from vcse.launch.payments import payment_remarks
 from vcse.runs import checkpoint, loop
 from vcse.runs.arithmetic import computing_with
 from vcse.runs.checkpoint import Checkpoint
@@ -225,16 +226,22 @@ def _train(
         if said := cohort.describe():
             progress.note(said)
         remarks = Remarks(plan.directories, agent_entry(configs[0].agent).remark, progress.note)
+        remark_on_payments = payment_remarks(plan.directories, progress.note)
     except BaseException:
         cohort.close()
         raise
+
+    def take_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+        remarks.take(rows)
+        remark_on_payments(rows)
+
     try:
         finished = loop.train(
             cohort,
             frames,
             report=progress.report,
             should_stop=lambda: stopped() != 0,
-            take_rows=remarks.take,
+            take_rows=take_rows,
         )
     except OSError as error:  # a full disk, most of all
         what = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)

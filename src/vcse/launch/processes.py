@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -123,7 +123,7 @@ class Job:
     process: SpawnProcess
     messages: Connection
     status: Status | None = None
-    note: str = ""
+    notes: list[str] = field(default_factory=list)
     is_over: bool = False
 
 
@@ -188,9 +188,9 @@ def _listen(job: Job, progress: TrainingProgress, jobs: Sequence[Job], *, is_sto
             if all(each.status is not None or each.is_over for each in jobs):
                 progress.report(together([each.status for each in jobs if each.status is not None]))
         elif isinstance(message, str):  # what a process says once
-            if message not in [each.note for each in jobs]:  # the others say the same
+            if not any(message in each.notes for each in jobs):  # others say the same
                 progress.note(message)
-            job.note = message
+            job.notes.append(message)
         elif isinstance(message, Exception):
             raise message
         else:

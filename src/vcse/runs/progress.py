@@ -15,6 +15,7 @@ from rich.text import Text
 
 from vcse.runs.config import RunConfig
 from vcse.runs.formatting import duration
+from vcse.runs.remarks import Remark
 
 SECONDS_BETWEEN_LINES = 10
 RECENT_SECONDS = 15.0  # over which the pace is taken,
@@ -121,9 +122,11 @@ class TrainingProgress:
         """Count runs of these names no longer: they are given up."""
 
     def note(self, text: str) -> None:
-        """Print a message once, above the progress."""
-        if not self.quiet:
-            self.console.print(text, highlight=False, soft_wrap=True)
+        """Print a message once, above the progress; a warning even where nothing else is shown."""
+        is_warning = isinstance(text, Remark)
+        if is_warning or not self.quiet:
+            told = f"vcse: warning, {text}" if is_warning else text
+            self.console.print(told, highlight=False, soft_wrap=True, markup=False)
 
     def retitle(self, title: str) -> None:
         """Change the title of what has begun."""

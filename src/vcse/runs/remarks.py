@@ -27,11 +27,18 @@ class Remarks:
         directories: Of the runs.
         find_problem: Returns a text about a run and all its rows so far; empty where all is well. None: no reports.
         note: Called with each report.
+        called: Returns how a run is named in a report.
     """
 
     def __init__(
-        self, directories: Sequence[RunDirectory], find_problem: FindProblem | None, note: Callable[[str], None]
+        self,
+        directories: Sequence[RunDirectory],
+        find_problem: FindProblem | None,
+        note: Callable[[str], None],
+        *,
+        called: Callable[[RunConfig], str] = lambda config: config.name,
     ) -> None:
+        self._called = called
         self._configs = [directory.config for directory in directories]
         self._find_problem, self._note = find_problem, note
         self._rows = [[] if find_problem is None else _read_rows(directory) for directory in directories]
@@ -48,7 +55,7 @@ class Remarks:
             self._rows[run].append(row)
             if problem := self._find_problem(self._configs[run], self._rows[run]):
                 self._is_said[run] = True
-                self._note(Remark(f"{self._configs[run].name}: {problem}"))
+                self._note(Remark(f"{self._called(self._configs[run])}: {problem}"))
 
 
 def _read_rows(directory: RunDirectory) -> list[Row]:

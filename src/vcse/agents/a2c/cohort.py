@@ -17,6 +17,7 @@ from vcse.agents.a2c.player import A2CPlayer
 from vcse.agents.a2c.settings import A2CSettings
 from vcse.agents.entry import Policies
 from vcse.agents.lockstep import Lockstep
+from vcse.agents.presets import MEAN_ZERO
 from vcse.agents.value_permutation import ValuePermutation
 from vcse.envs.interface import Environments, Making, Observations, Positions, SeededEpisodes
 from vcse.envs.tasks import make_environments, observation_kind, task_spec
@@ -33,8 +34,7 @@ ENVIRONMENT_SEED_STRIDE = 10_000  # environment i of a run has seed + 10,000 i, 
 MAP_SIDE = 25  # no MiniGrid is larger
 # Not in the tasks of the paper, where this is what is reproduced.
 RAW_BONUS = (
-    "where states repeat, the bonus of the reading {} is negative, so that ending an episode pays; "
-    "--reading recommended (or --scaling standardized) has a mean of 0"
+    f"where states repeat, the bonus of the reading {{}} is negative, so that ending an episode pays; {MEAN_ZERO}"
 )
 BLIND_TO_THE_GOAL = (
     "which thing is the goal changes from episode to episode and is given by the mission alone, which the agent does "
