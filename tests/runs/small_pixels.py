@@ -7,7 +7,7 @@ import pytest
 from agents.contract import assert_same_state
 
 from runs.small import newest_state, train
-from vcse.agents.drqv2 import costs
+from vcse.agents import image_environments
 from vcse.agents.drqv2.settings import ACTION_REPEAT, IMAGE_SHAPE, drqv2_settings
 from vcse.envs.mujoco.pixels import Pixels
 from vcse.envs.tasks import task_spec
@@ -72,7 +72,9 @@ def shorten(patch, pixels):
     patch.setattr("vcse.envs.mujoco.Pixels", pixels)
     patch.setattr("vcse.cli.evaluate.cores", lambda: 1)
     frames = ACTION_REPEAT * EPISODE
-    patch.setattr(costs, "task_spec", lambda task: dataclasses.replace(task_spec(task), most_frames=frames))
+    patch.setattr(
+        image_environments, "task_spec", lambda task: dataclasses.replace(task_spec(task), most_frames=frames)
+    )
     patch.setattr(loop, "SECONDS_BETWEEN_REPORTS", -1)
 
 

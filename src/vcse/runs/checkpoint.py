@@ -92,13 +92,8 @@ def save(directory: Path, frame: int, state: dict[str, Any]) -> Path:
     return path
 
 
-def load(path: Path, agent_needs: Sequence[str] = ()) -> dict[str, Any]:
-    """Read one checkpoint, or raise what is wrong with it.
-
-    Args:
-        path: Of the checkpoint.
-        agent_needs: What the agent's state must hold.
-    """
+def load(path: Path) -> dict[str, Any]:
+    """Read one checkpoint, or raise what is wrong with it."""
     content = path.read_bytes()
     start = len(MAGIC) + hashlib.sha256().digest_size
     payload = content[start:]
@@ -110,8 +105,6 @@ def load(path: Path, agent_needs: Sequence[str] = ()) -> dict[str, Any]:
         raise CorruptCheckpointError(f"{path} holds something else than tensors and numbers") from error
     if not isinstance(state, dict):
         raise CorruptCheckpointError(f"{path} holds no state by name, but a {type(state).__name__}")
-    if missing := _missing(state, agent_needs):
-        raise CorruptCheckpointError(f"{path} holds no {missing}")
     return state
 
 
@@ -128,11 +121,11 @@ def frames(directory: Path) -> list[int]:
     return [frame for frame, _ in _newest_first(directory)]
 
 
-def whole(directory: Path, agent_needs: Sequence[str] = ()) -> Iterator[Checkpoint | CorruptCheckpointError]:
+def whole(directory: Path) -> Iterator[Checkpoint | CorruptCheckpointError]:
     """Read the checkpoints, the newest first; a damaged one is yielded as an error, to be reported."""
     for frame, path in _newest_first(directory):
         try:
-            yield Checkpoint(frame, load(path, agent_needs))
+            yield Checkpoint(frame, load(path))
         except CorruptCheckpointError as error:
             yield error
 
@@ -165,8 +158,11 @@ def newest(directory: Path, *, otherwise: str, agent_needs: Sequence[str] = ()) 
         agent_needs: What the agent's state must hold; a checkpoint without is passed over like a damaged one.
     """
     damaged: list[CorruptCheckpointError] = []
-    for found in whole(directory, agent_needs):
-        if isinstance(found, Checkpoint):
+    for read in whole(directory):
+        found = read
+        if isinstance(found, Checkpoint) and (missing := _missing(found.state, agent_needs)):
+            found = CorruptCheckpointError(f"{_path(directory, found.frame)} holds no {missing}")
+        if not isinstance(found, CorruptCheckpointError):
             for each in damaged:
                 print(f"vcse: {each}; going back to frame {found.frame:,}", file=sys.stderr)
             return found
