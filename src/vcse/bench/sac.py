@@ -68,16 +68,9 @@ def measure(device: str, cases: Sequence[Case], *, threads: int, seconds: float 
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     seconds_of: dict[Case, float] = {}
     for case in cases:
-        configs = run_configs(
-            TASK,
-            case.bonus,
-            agent="sac",
-            seeds=range(case.learners),
-            frames=CAPACITY,
-            hidden_units=case.hidden_units,
-            batch_size=case.batch_size,
-            seed_frames=1,
-        )
+        options = case._asdict()
+        seeds = range(options.pop("learners"))
+        configs = run_configs(TASK, agent="sac", seeds=seeds, frames=CAPACITY, seed_frames=1, **options)
         settings = SACSettings.of(configs[0].settings)
         with computing_with(agent_entry("sac").arithmetic(device)):
             update_s, bonus_s = _update_seconds(settings, case.learners, device, seconds)

@@ -198,9 +198,8 @@ def lay_over(
         sources = [other.source for other, _ in shown if other.method == each.method] if each.method else [each.source]
         files = _file_names(", ".join(sources))
         source = files if files == _file_names(each.source) else "several files"
-        name, label = (
-            f"{method}, {source}" if method else source for method in (each.method, names.get(each.method, each.method))
-        )
+        called = names.get(each.method, each.method)
+        name, label = (f"{method}, {source}" if method else source for method in (each.method, called))
         for panel in wanted:
             panel.lines[name] = _foreign_line(each, panel)
         added[name] = Series(name, label, f"read from {files}", method_colour(each.method, methods), is_dashed=True)
@@ -208,9 +207,8 @@ def lay_over(
     for source, curves in undrawn.items():
         if drawn.issuperset(source.split(", ")):
             continue
-        tasks, metrics = (
-            ", ".join(dict.fromkeys(each)) for each in zip(*((c.task, c.metric) for c in curves), strict=True)
-        )
+        tasks = ", ".join(dict.fromkeys(each.task for each in curves))
+        metrics = ", ".join(dict.fromkeys(each.metric for each in curves))
         here = metric
         if not any(each.task in (task, short_name(task)) for each in curves for task in ours):
             here += f" on {', '.join(ours)}; --overlay-task says which of these tasks it is about"

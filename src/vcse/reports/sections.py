@@ -372,25 +372,21 @@ def _settings(runs: Sequence[GatheredRun], methods: Sequence[str]) -> tuple[dict
 
     Of a setting that makes no difference to some methods, such as those of a bonus, it is the others that count.
     """
-    found: dict[str, dict[str, dict[str, None]]] = {}
-    spared: dict[str, set[str]] = {}  # methods to which a setting makes no difference
+    found: dict[str, dict[str, dict[str, None]]] = {}  # no values where a setting makes no difference to a method
     for run in runs:
         config = flat(run.config)
         for name, value in config.items():
             is_of_images = name in ("rendering", "goal_marker")
             if name in NO_SETTINGS or (is_of_images and value is None):
                 continue
-            by_method = found.setdefault(name, {})
+            values = found.setdefault(name, {}).setdefault(run.method, {})
             if _matters(name, config):
-                by_method.setdefault(run.method, {})[_shown(value)] = None
-            else:
-                spared.setdefault(name, set()).add(run.method)
+                values[_shown(value)] = None
     differences, common = {}, {}
     for name, by_method in found.items():
-        asked = [method for method in methods if method in by_method or method not in spared.get(name, ())]
-        by_arm = {method: ", ".join(by_method.get(method, {"–": None})) for method in asked}
+        by_arm = {method: ", ".join(by_method.get(method, "–")) for method in methods if by_method.get(method, "–")}
         if len(set(by_arm.values())) == 1:
-            common[name] = by_arm[asked[0]]
+            [common[name]] = set(by_arm.values())
         elif by_arm:
             differences[name] = dict.fromkeys(methods, "–") | by_arm
     return differences, common

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vcse.agents import agent_entry, readable_runs
 from vcse.launch.cohorts import StoppedError, alike, stop_on_signals, unfinished_runs
-from vcse.launch.processes import Job, deal_out, end_jobs, start_job, tell_to_stop, together
+from vcse.launch.processes import Job, deal_out, end_jobs, start_job, together
 from vcse.runs.checkpoint import write_atomically
 from vcse.runs.config import RunConfig
 from vcse.runs.directory import check_config, check_no_file, has_saved
@@ -139,10 +139,8 @@ def run_locally(
                         failures |= {run.name: cohort.problem for run in unfinished_runs(cohort.configs, out)}
                         add_failures(out, failures)
                 watch([(cohort.configs, job.status) for cohort, job in running if job.status is not None])
-            if stopped():
-                tell_to_stop([job for _, job in running])
         finally:
-            end_jobs([job for _, job in running])
+            end_jobs([job for _, job in running])  # which first asks them to save
         if stopped() and any(unfinished_runs(cohort, out) for cohort in cohorts):
             raise StoppedError(stopped())
     return failures

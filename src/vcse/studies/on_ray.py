@@ -45,34 +45,29 @@ def run_on_ray(
         say_stopping: Called when a signal asks to stop.
     """
     ray = _ray()
-    place = out.resolve()
+    place, command = out.resolve(), current_command()
     train = ray.remote(_train).options(
         num_cpus=1, num_gpus=1 if device == "cuda" else 0, max_retries=LOST_WORKERS, retry_exceptions=False
     )
-    attempts = [0] * len(cohorts)
     failures: dict[str, str] = {}
-    running: dict[Any, int] = {}
-
-    def start(number: int) -> None:
-        attempts[number] += 1
-        running[train.remote(list(cohorts[number]), place, device, current_command())] = number
-
     try:
         with stop_on_signals(say_stopping) as stopped:
-            for number in range(len(cohorts)):
-                start(number)
+            # The task of each cohort, and the number of the attempt.
+            running: dict[Any, tuple[Sequence[RunConfig], int]] = {
+                train.remote(list(cohort), place, device, command): (cohort, 1) for cohort in cohorts
+            }
             while running and not stopped():
                 over, _ = ray.wait(list(running), num_returns=1, timeout=SECONDS_BETWEEN_LOOKS)
                 for reference in over:
-                    number = running.pop(reference)
+                    cohort, attempt = running.pop(reference)
                     failure = _failure(ray, reference)
                     problem = "" if failure is None else str(failure) or repr(failure)
                     # A run that diverged would do so again, from the same numbers.
-                    if problem and attempts[number] < ATTEMPTS and not isinstance(failure, DivergedError):
+                    if problem and attempt < ATTEMPTS and not isinstance(failure, DivergedError):
                         print(f"vcse: {problem}; trying once more", file=sys.stderr)
-                        start(number)
+                        running[train.remote(list(cohort), place, device, command)] = cohort, attempt + 1
                     elif problem:
-                        failures |= {run.name: problem for run in unfinished_runs(cohorts[number], place)}
+                        failures |= {run.name: problem for run in unfinished_runs(cohort, place)}
                         add_failures(place, failures)
                 watch()
             if stopped():

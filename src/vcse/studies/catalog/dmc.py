@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from vcse.studies.catalog.methods import MATCHED, NONE, SE, VCSE, weighted
+from vcse.studies.catalog.methods import MATCHED, NONE, SE, VCSE, our_claim, weighted
 from vcse.studies.study import Claim, Method, Study, Task, tasks_of
 
 _PIXEL_TASKS = (
@@ -144,10 +144,10 @@ STUDIES = (
         ),
         seeds=8,
         claims=(
-            Claim("Conditioning on the value helps.", "vcse", "se-matched", ours=True),
-            Claim("A bonus helps beyond what its noise does.", "vcse", "none-noise-0.2", ours=True),
-            Claim("Without a bonus, noise that falls from 1 helps.", "none", "none-noise-0.2", ours=True),
-            Claim("Without a bonus, noise that falls more slowly helps.", "none-noise-500k", "none", ours=True),
+            our_claim("Conditioning on the value helps.", "vcse", "se-matched"),
+            our_claim("A bonus helps beyond what its noise does.", "vcse", "none-noise-0.2"),
+            our_claim("Without a bonus, noise that falls from 1 helps.", "none", "none-noise-0.2"),
+            our_claim("Without a bonus, noise that falls more slowly helps.", "none-noise-500k", "none"),
         ),
     ),
     _sac_study(
@@ -190,9 +190,9 @@ STUDIES = (
         ),
         seeds=8,
         claims=(
-            Claim("Conditioning on the value helps.", "vcse", "se-matched", ours=True),
-            Claim("A bonus helps beyond what its temperature does.", "vcse", "none-temperature-0.001", ours=True),
-            Claim("Without a bonus a learned temperature helps.", "none", "none-temperature-0.001", ours=True),
+            our_claim("Conditioning on the value helps.", "vcse", "se-matched"),
+            our_claim("A bonus helps beyond what its temperature does.", "vcse", "none-temperature-0.001"),
+            our_claim("Without a bonus a learned temperature helps.", "none", "none-temperature-0.001"),
         ),
     ),
 )

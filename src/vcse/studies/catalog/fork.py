@@ -3,8 +3,8 @@
 import dataclasses
 
 from vcse.envs.fork.world import TASKS
-from vcse.studies.catalog.methods import MATCHED, NONE, VCSE
-from vcse.studies.study import Claim, Study, tasks_of
+from vcse.studies.catalog.methods import MATCHED, NONE, VCSE, our_claim
+from vcse.studies.study import Study, tasks_of
 
 STUDIES = (
     Study(
@@ -16,7 +16,7 @@ STUDIES = (
         tasks=tasks_of("fork", tuple(TASKS), 100_000),
         methods=tuple(dataclasses.replace(method, reading="recommended") for method in (NONE, VCSE, MATCHED)),
         seeds=16,
-        claims=(Claim("Conditioning on the value helps.", "vcse", "se-matched", ours=True),),
+        claims=(our_claim("Conditioning on the value helps.", "vcse", "se-matched"),),
         notes=(
             "Both bonuses have the same k, log(1 + ε), mean 0 and equal scale: they differ in the value alone.",
             "ratio: cells of the room over those of the corridor; first: the first of its 12 cells that pays.",

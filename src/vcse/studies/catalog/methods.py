@@ -1,11 +1,15 @@
-"""Methods that studies of several families compare."""
+"""Methods that studies of several families compare, and claims that are not from the paper."""
 
-from vcse.studies.study import Method
+from functools import partial
+
+from vcse.studies.study import Claim, Method
 
 NONE = Method("none", "none", "no bonus")
 SE = Method("se", "se", "state entropy")
 VCSE = Method("vcse", "vcse", "value-conditional state entropy")
 MATCHED = Method("se-matched", "se-matched", "VCSE with the value left out")
+
+our_claim = partial(Claim, ours=True)
 
 
 def weighted(bonus: str, beta: float) -> Method:

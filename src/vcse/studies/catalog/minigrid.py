@@ -5,7 +5,7 @@ from typing import Any
 
 from vcse.envs.minigrid.crossing import map_number
 from vcse.settings import Reading
-from vcse.studies.catalog.methods import MATCHED, NONE, SE, VCSE, weighted
+from vcse.studies.catalog.methods import MATCHED, NONE, SE, VCSE, our_claim, weighted
 from vcse.studies.study import Claim, Method, Study, Task, ZeroClaim
 
 SIMPLE_CROSSING = "SimpleCrossingS9N1"
@@ -72,7 +72,7 @@ PAPER_STUDIES = (
                 at_frame=100_000,
             ),
             # The paper has no such control; it may be trained beside the study's own methods.
-            Claim("Conditioning on the value helps.", "vcse", "se-matched", ours=True, where_run=True),
+            our_claim("Conditioning on the value helps.", "vcse", "se-matched", where_run=True),
         ),
         beside=(
             Method(
@@ -168,17 +168,13 @@ PAPER_STUDIES = (
             Claim("With exact values VCSE is best: better than with the critic's.", "vcse-exact", "vcse"),
             Claim("With exact values VCSE is better than SE.", "vcse-exact", "se"),
             Claim("With the critic's values VCSE is better than SE.", "vcse", "se"),
-            Claim(
+            our_claim(
                 "Exact values without a time limit are better than those at each step of an episode.",
                 "vcse-exact-stationary",
                 "vcse-exact",
-                ours=True,
             ),
-            Claim(
-                "Exact values without a time limit are better than the critic's.",
-                "vcse-exact-stationary",
-                "vcse",
-                ours=True,
+            our_claim(
+                "Exact values without a time limit are better than the critic's.", "vcse-exact-stationary", "vcse"
             ),
         ),
         notes=(
@@ -197,7 +193,7 @@ PAPER_STUDIES = (
         metric="beyond_wall_share",
         claims=(
             Claim("SE stays in front of the wall; VCSE passes it and reaches the goal.", "vcse", "se"),
-            Claim("The value is what takes VCSE through the wall.", "vcse", "se-matched", ours=True),
+            our_claim("The value is what takes VCSE through the wall.", "vcse", "se-matched"),
         ),
         figure="visits",
         notes=(
@@ -221,7 +217,7 @@ PAPER_STUDIES = (
         claims=(
             Claim("VCSE solves the tasks faster than SE.", "vcse", "se"),
             Claim("VCSE solves the tasks faster than A2C alone.", "vcse", "none"),
-            Claim("Conditioning on the value helps.", "vcse", "se-matched", ours=True),
+            our_claim("Conditioning on the value helps.", "vcse", "se-matched"),
         ),
         notes=(
             "The paper does not name its four tasks; these are ours. The map of DoorKey-6x6 is smaller than the "
@@ -263,29 +259,19 @@ OWN_STUDIES = (
         ),
         seeds=8,
         claims=(
-            Claim("The released code does better than the paper's text.", "vcse-release", "vcse-paper", ours=True),
-            Claim(
+            our_claim("The released code does better than the paper's text.", "vcse-release", "vcse-paper"),
+            our_claim(
                 "In the release, joining the advantage does better than the reward.",
                 "vcse-release",
                 "vcse-release-reward",
-                ours=True,
             ),
             *(
-                Claim(
-                    f"A smaller weight suits a bonus that joins the reward: {name}.",
-                    f"{method}-beta-0.00125",
-                    method,
-                    ours=True,
-                )
-                for name, method in (
-                    ("release", "vcse-release-reward"),
-                    ("paper", "vcse-paper"),
-                    ("clean", "vcse-clean"),
-                )
+                our_claim(f"A smaller weight suits a bonus that joins the reward: {name}.", f"{arm}-beta-0.00125", arm)
+                for name, arm in (("release", "vcse-release-reward"), ("paper", "vcse-paper"), ("clean", "vcse-clean"))
             ),
-            Claim("The paper's text is better than A2C alone.", "vcse-paper", "none", ours=True),
-            Claim("The textbook's estimator is better than A2C alone.", "vcse-clean", "none", ours=True),
-            Claim("The textbook's estimator does better than the paper's text.", "vcse-clean", "vcse-paper", ours=True),
+            our_claim("The paper's text is better than A2C alone.", "vcse-paper", "none"),
+            our_claim("The textbook's estimator is better than A2C alone.", "vcse-clean", "none"),
+            our_claim("The textbook's estimator does better than the paper's text.", "vcse-clean", "vcse-paper"),
         ),
         notes=("The claim that the textbook's estimator does better was added after the runs had been looked at.",),
     ),
@@ -315,10 +301,10 @@ OWN_STUDIES = (
         ),
         seeds=8,
         claims=(
-            Claim("Conditioning on the value helps.", "vcse", "se-matched", ours=True),
-            Claim("Conditioning on the value helps with log(1 + ε).", "vcse-log1p", "se-matched-log1p", ours=True),
-            Claim("The offset of 1e-5 helps, with the value.", "vcse", "vcse-log1p", ours=True),
-            Claim("The offset of 1e-5 helps, without the value.", "se-matched", "se-matched-log1p", ours=True),
+            our_claim("Conditioning on the value helps.", "vcse", "se-matched"),
+            our_claim("Conditioning on the value helps with log(1 + ε).", "vcse-log1p", "se-matched-log1p"),
+            our_claim("The offset of 1e-5 helps, with the value.", "vcse", "vcse-log1p"),
+            our_claim("The offset of 1e-5 helps, without the value.", "se-matched", "se-matched-log1p"),
             Claim(
                 "Normalising values by running or by batch statistics makes no difference.",
                 "vcse-running",

@@ -4,9 +4,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from vcse.studies.catalog.methods import MATCHED, NONE, VCSE
+from vcse.studies.catalog.methods import MATCHED, NONE, VCSE, our_claim
 from vcse.studies.catalog.minigrid import PAPER_STUDIES
-from vcse.studies.study import Claim, Method, Study, Task
+from vcse.studies.study import Method, Study, Task
 
 FIRST_SEED, SEEDS = 100, 56  # fresh: no run of this agent before them has any of these
 DOORKEY_FRAMES = 1_000_000  # of DoorKey-8x8, a third of its length in the study minigrid
@@ -17,7 +17,7 @@ _CENTERED = {"scaling": "centered"}
 _STANDARDIZED = {"scaling": "standardized", "log_offset": 1.0, "beta": 0.02}
 _COST = {"step_cost": STEP_COST}
 
-_claim = partial(Claim, ours=True, paired=True)
+_claim = partial(our_claim, paired=True)
 _ALIKE: dict[str, Any] = {"within": 0.02}
 
 
