@@ -88,7 +88,7 @@ def test_skrl():
     run("skrl", 0, agent=agent, trainer=trainer)
     part = agent.checkpoint_modules["bonus"]
     assert part.beta == 0.02
-    assert part.metrics()["bonus_std"] == pytest.approx(1, rel=1e-3)
+    assert part.metrics()["bonus/std"] == pytest.approx(1, rel=1e-3)
 
 
 class PPOOfRslRl:

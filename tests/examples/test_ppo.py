@@ -112,8 +112,8 @@ def test_numbers_for_tensorboard(ppo, tmp_path, capsys):
     line = f"--task CartPole-v1 --steps 1024 --bonus se --log {tmp_path}"
     ppo.main(tyro.cli(ppo.Args, args=line.split()))
     events = EventAccumulator(str(tmp_path)).Reload()
-    assert {"return", "failed", "value_loss", "bonus_std", "radius_mean"} <= set(events.Tags()["scalars"])
-    assert [each.step for each in events.Scalars("bonus_std")] == [1_024]
+    assert {"return", "failed", "value_loss", "bonus/std", "bonus/radius_mean"} <= set(events.Tags()["scalars"])
+    assert [each.step for each in events.Scalars("bonus/std")] == [1_024]
     capsys.readouterr()
 
 

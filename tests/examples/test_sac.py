@@ -174,8 +174,8 @@ def test_numbers_for_tensorboard(sac, tmp_path, capsys):
     line = f"--task Pendulum-v1 --steps 300 --warm-up-steps 100 --bonus se {small} --log {tmp_path}"
     sac.main(tyro.cli(sac.Args, args=line.split()))
     events = EventAccumulator(str(tmp_path)).Reload()
-    assert {"return", "critic_loss", "temperature", "bonus_std"} <= set(events.Tags()["scalars"])
-    assert [each.step for each in events.Scalars("bonus_std")] == [100, 200, 300]
+    assert {"return", "critic_loss", "temperature", "bonus/std"} <= set(events.Tags()["scalars"])
+    assert [each.step for each in events.Scalars("bonus/std")] == [100, 200, 300]
     capsys.readouterr()
 
 

@@ -61,7 +61,7 @@ def test_every_bonus_pays_one_standard_deviation(sb3, bonus, paid, capsys):
     _, episodes = sb3.main(args)
     (callback,) = paid
     numbers = callback.part.metrics()
-    assert numbers["bonus_std"] == pytest.approx(1, rel=0.01)
+    assert numbers["bonus/std"] == pytest.approx(1, rel=0.01)
     assert callback.part.beta == args.beta
     assert {each.terminated for each in episodes} >= {True}
     capsys.readouterr()

@@ -1,9 +1,20 @@
+import numpy as np
 import pytest
 import torch
 from integrations.common import no_global_random_numbers
 from torch import nn
 
-from vcse.integrations import JoinedEncoder, QNetwork, RandomEncoder, StateFeatures, ValueNetwork, encoder_for
+from vcse.bonuses import StateEntropy
+from vcse.integrations import (
+    JoinedEncoder,
+    QNetwork,
+    RandomEncoder,
+    ReplayBonus,
+    RolloutBonus,
+    StateFeatures,
+    ValueNetwork,
+    encoder_for,
+)
 from vcse.integrations.networks import evaluating
 
 SHAPES = {
@@ -23,6 +34,18 @@ NETWORKS = [RandomEncoder, ValueNetwork, lambda shape, **choices: QNetwork(shape
 
 def observe(shape, count=6, *, seed=0):
     return torch.rand(count, *shape, generator=torch.Generator().manual_seed(seed))
+
+
+@of_every_shape
+def test_shapes_and_sizes_may_be_numpy_s_integers(shape, without_type_checks):
+    numpy_shape = tuple(np.array(shape))
+    part = ReplayBonus(lambda each: torch.zeros(len(each)), numpy_shape, actions=np.int64(2), bonus=StateEntropy(k=1))
+    rest = torch.zeros(6), torch.zeros(6), observe(shape, seed=1), torch.zeros(6)
+    assert part(observe(shape), *rest).isfinite().all()
+    assert QNetwork(numpy_shape, np.int64(3))(observe(shape), torch.zeros(6, 3)).shape == (6,)
+    rollout = RolloutBonus({"state": (np.int64(4),), "view": numpy_shape}, bonus=StateEntropy(k=1), epochs=1)
+    seen = {"state": torch.rand(3, 2, 4), "view": observe(shape).view(3, 2, *shape)}
+    assert rollout(seen, torch.zeros(3, 2), seen, torch.zeros(3, 2), torch.zeros(3, 2)).shape == (3, 2)
 
 
 @of_every_shape

@@ -159,7 +159,7 @@ def test_bonuses_that_learn_do_so_in_a_rollout(kind):
     assert all(each.isfinite().all() and (each >= 0).all() for each in paid)
     networks = bonus.networks if kind == "icm" else bonus.predictor
     assert networks.steps == 6
-    assert ("forward_loss" if kind == "icm" else "predictor_loss") in part.metrics()
+    assert ("bonus/forward_loss" if kind == "icm" else "bonus/predictor_loss") in part.metrics()
 
 
 def test_bonuses_that_learn_do_so_from_a_replay():

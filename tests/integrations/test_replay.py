@@ -299,7 +299,8 @@ def test_metrics_are_numbers_of_the_critic_and_the_bonus():
     part = make()
     part(*batch())
     metrics = part.metrics()
-    assert {"extrinsic_critic_loss", "extrinsic_q_mean", "bonus_mean", "radius_mean"} <= metrics.keys()
+    wanted = {"bonus/extrinsic_critic_loss", "bonus/extrinsic_q_mean", "bonus/mean", "bonus/radius_mean", "bonus/beta"}
+    assert wanted <= metrics.keys()
     assert all(isinstance(each, float) for each in metrics.values())
 
 

@@ -136,7 +136,7 @@ def test_the_reward_of_samples_is_the_task_s_and_the_bonus(kind, n_step):
         loss = mse_loss(critic(task[Columns.OBS], task[Columns.ACTIONS]), targets)
     assert 0 < goes_on.sum() < BATCH
     torch.testing.assert_close(paid[Columns.REWARDS], task[Columns.REWARDS] + 0.3 * alone(task[Columns.OBS], values))
-    assert learner.part.metrics()["extrinsic_critic_loss"] == pytest.approx(loss.item(), rel=1e-5)
+    assert learner.part.metrics()["bonus/extrinsic_critic_loss"] == pytest.approx(loss.item(), rel=1e-5)
     assert all(same(paid[name], task[name]) for name in task if name != Columns.REWARDS)
     assert same([each.get_state() for each in stored], before)
 

@@ -362,9 +362,11 @@ def test_metrics_are_numbers_of_the_critic_and_the_bonus():
     assert part.metrics() == {}
     part(*rollout())
     metrics = part.metrics()
-    assert {"extrinsic_critic_loss", "extrinsic_explained_variance", "bonus_mean", "radius_mean"} <= metrics.keys()
+    assert {"bonus/extrinsic_critic_loss", "bonus/extrinsic_explained_variance", "bonus/radius_mean"} <= metrics.keys()
     assert all(isinstance(each, float) for each in metrics.values())
-    assert abs(metrics["bonus_mean"]) < 1e-6
+    assert metrics["bonus/beta"] == 0.02
+    assert metrics["bonus/std"] == pytest.approx(1, rel=1e-3)
+    assert abs(metrics["bonus/mean"]) < 1e-6
 
 
 def bad(batch, number, change):

@@ -215,8 +215,8 @@ def test_a_checkpoint_without_a_bonus_is_loaded_all_the_same(tmp_path):
 def test_numbers_are_tracked(kind, tmp_path):
     experiment = {"write_interval": 1000, "checkpoint_interval": 0, "directory": str(tmp_path)}
     agent = play(make(kind, 1.0, experiment=experiment), transitions(STEPS))
-    tracked = {name for name in agent.tracking_data if name.startswith("Bonus / ")}
-    assert {"Bonus / bonus_mean", "Bonus / extrinsic_critic_loss"} <= tracked
+    tracked = {name for name in agent.tracking_data if name.startswith("bonus/")}
+    assert {"bonus/mean", "bonus/beta", "bonus/extrinsic_critic_loss"} <= tracked
     agent.writer.close()
 
 
@@ -337,8 +337,8 @@ def test_more_that_is_not_supported():
 
 def test_several_processes_are_refused(monkeypatch):
     agent = make("ppo")
-    monkeypatch.setattr(type(skrl.config.torch), "is_distributed", property(lambda self: True))
-    with pytest.raises(ValueError, match="distributed training is not supported: each of the 1 processes"):
+    monkeypatch.setattr(type(skrl.config.torch), "world_size", property(lambda self: 4))
+    with pytest.raises(ValueError, match="distributed training is not supported: each of the 4 processes"):
         bonus(1.0).attach(agent)
 
 

@@ -300,6 +300,8 @@ def test_a_trainer_pays_before_advantages_and_saves(tmp_path):
     trainer.train()
     assert len(seen) == 2
     assert all(torch.equal(batch[REWARD], batch[EXTRINSIC] + batch["next", "reward_intrinsic"]) for batch in seen)
+    assert trainer._log_dict["bonus/beta"] == [1.0, 1.0]
+    assert len(trainer._log_dict["bonus/extrinsic_critic_loss"]) == 2
     other = make("ppo", 1.0)
     assert not same(other.bonus.state_dict(), agent.bonus.state_dict())
     trainer_of(other, tmp_path / "other").load_from_file(tmp_path / "trainer")

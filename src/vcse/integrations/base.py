@@ -72,6 +72,8 @@ class BonusPart(nn.Module):
         # The extrinsic critic needs gradients, and values in float32: bfloat16 has 8 bits for what tells states apart.
         device = self.optimizer.param_groups[0]["params"][0].device
         check_device(device)
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            check_processes(torch.distributed.get_world_size())
         modes = torch.inference_mode(mode=False), torch.autocast(device.type, enabled=False)
         with modes[0], modes[1], nullcontext() if learn else self._unchanged():
             bonus: Tensor = super().__call__(*args, learn=learn, **kwargs)
@@ -99,9 +101,16 @@ class BonusPart(nn.Module):
         self._beta = beta
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics of the last call that learned, for logging. On CUDA this waits for the device."""
-        metrics = self._critic_metrics | ({} if self.output is None else self.output.diagnostics())
-        return {name: metric.mean().item() for name, metric in metrics.items()}
+        """Return the metrics of the last call that learned, for logging: "bonus/mean", "bonus/std", "bonus/beta", ...
+
+        On CUDA this waits for the device, once.
+        """
+        if self.output is None:
+            return {}
+        metrics = self._critic_metrics | self.output.diagnostics()
+        numbers = torch.stack([each.float().mean() for each in metrics.values()]).tolist()
+        named = zip(metrics, numbers, strict=True)
+        return {f"bonus/{name.removeprefix('bonus_')}": number for name, number in named} | {"bonus/beta": self.beta}
 
     def _weighted_bonus(
         self,
@@ -168,6 +177,15 @@ def check_device(device: torch.device) -> None:
     """Raise ValueError for a device that lacks what a bonus computes with."""
     if device.type == "mps":
         raise ValueError("a bonus computes in float64, which mps does not have: keep it and its inputs on cpu")
+
+
+def check_processes(count: int) -> None:
+    """Raise ValueError if several processes train one agent."""
+    if count > 1:
+        raise ValueError(
+            f"distributed training is not supported: each of the {count} processes would train an extrinsic critic of "
+            "its own, and they would diverge"
+        )
 
 
 def check_beta(beta: float) -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import SupportsIndex
 
 import torch
 from jaxtyping import Float, Shaped
@@ -92,7 +93,7 @@ class JoinedTrunk(nn.Module):
 def trunk_for(shape: Shape) -> Trunk | JoinedTrunk:
     """Return the trunk for observations of a shape; refuse what is none."""
     for each in shape.values() if isinstance(shape, Mapping) else [shape]:
-        if not isinstance(each, tuple | list) or not all(isinstance(size, int) for size in each):
+        if not isinstance(each, tuple | list) or not all(isinstance(size, SupportsIndex) for size in each):
             raise ValueError(f"shape must be a tuple of integers such as (4,), or a dictionary of these, got {shape!r}")
     return JoinedTrunk(shape) if isinstance(shape, Mapping) else Trunk(shape)
 

@@ -172,9 +172,9 @@ class BonusLearner(TorchLearner):
         """Add the bonus to the rewards of a train batch, and log it."""
         rewards = batch[Columns.REWARDS]
         batch[Columns.REWARDS] = rewards + self._compute_bonus(batch).to(rewards.dtype)
-        metrics = {name.removeprefix("bonus_"): value for name, value in self.part.metrics().items()}
+        metrics = {name.removeprefix("bonus/"): value for name, value in self.part.metrics().items()}
         # Under the module, since RLlib takes other keys at that level for names of modules.
-        self.metrics.log_dict({**metrics, "beta": self.part.beta}, key=(DEFAULT_MODULE_ID, BONUS), window=1)
+        self.metrics.log_dict(metrics, key=(DEFAULT_MODULE_ID, BONUS), window=1)
 
     def _check_config(self) -> None:
         """Raise ValueError for a configuration that is not supported."""

@@ -152,11 +152,8 @@ class BonusCallback(BaseCallback):
         return bool((episodes + ended) // interval > episodes // interval)
 
     def _log(self) -> None:
-        metrics = self.part.metrics()
-        for name, number in metrics.items():
-            self.logger.record(f"bonus/{name.removeprefix('bonus_')}", number)
-        if metrics:
-            self.logger.record("bonus/beta", self.part.beta)
+        for name, number in self.part.metrics().items():
+            self.logger.record(name, number)
 
     def _build(self) -> RolloutBonusCallback | ReplayBonusCallback:
         """Return the callback of the agent's kind, with a bonus that has learned nothing."""

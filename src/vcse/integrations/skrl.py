@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from vcse.bonuses.base import Bonus
 from vcse.extras import install
-from vcse.integrations.base import BETA, BonusPart, apply, check_enough_states, chosen_bonus
+from vcse.integrations.base import BETA, BonusPart, apply, check_enough_states, check_processes, chosen_bonus
 from vcse.integrations.networks import Observations, QNetwork, ValueNetwork, encoder_for, evaluating
 from vcse.integrations.replay import ReplayBonus
 from vcse.integrations.rollout import RolloutBonus
@@ -49,7 +49,7 @@ class AgentBonus:
 
     The bonus joins the rewards before advantages or targets are computed; stored rewards stay the task's own. Its state
     is saved and loaded with the agent, as the module "bonus" of its checkpoints, and its metrics are tracked under
-    "Bonus / ".
+    "bonus/".
 
     Args:
         bonus: The bonus, of which each agent uses a copy; `ValueConditionalStateEntropy.recommended()` if not given.
@@ -124,11 +124,7 @@ class AgentBonus:
             raise ValueError(f"this {name} already has a bonus: attach only one")
         if agent.memory is None:
             raise ValueError(f"this {name} has no memory, from which the bonus would be computed")
-        if skrl.config.torch.is_distributed:
-            raise ValueError(
-                f"distributed training is not supported: each of the {skrl.config.torch.world_size} processes would "
-                "train an extrinsic critic of its own, and they would diverge"
-            )
+        check_processes(skrl.config.torch.world_size)
         if not is_on_policy and not isinstance(agent.action_space, spaces.Box):
             kind = type(agent.action_space).__name__
             raise ValueError(f"the action space is {kind}; with off-policy agents, Box is supported")
@@ -329,4 +325,4 @@ def _preprocessed(agent: Agent, observations: Tensor) -> Tensor:
 def _track(agent: Agent, part: BonusPart) -> None:
     if agent.write_interval > 0:
         for name, number in part.metrics().items():
-            agent.track_data(f"Bonus / {name}", number)
+            agent.track_data(name, number)

@@ -131,8 +131,9 @@ class RolloutReward(TensorDictModuleBase):  # type: ignore[misc]
         return begins
 
     def register(self, trainer: Any, name: str = "rollout_reward") -> None:
-        """Register with a `Trainer`, which then calls this on each batch and saves its state."""
+        """Register with a `Trainer`, which then calls this on each batch, logs its metrics and saves its state."""
         trainer.register_op("batch_process", self)
+        trainer.register_op("pre_steps_log", lambda batch: self.bonus.metrics())
         trainer.register_module(name, self)
 
 
