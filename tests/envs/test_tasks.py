@@ -57,3 +57,11 @@ def test_a_goal_is_hidden_where_there_is_one():
 def test_environments_that_cannot_be_made_together_are_refused(tasks, message):
     with pytest.raises(ValueError, match=message):
         make_environments(tasks, Making())
+
+
+@pytest.mark.parametrize("task", ["gymnasium/CartPole-v1", "minigrid/Empty-5x5", "minigrid-table/SimpleCrossingS9N1"])
+def test_environments_that_begin_by_themselves_need_a_seed_each(task):
+    with pytest.raises(ValueError, match="seeds must be one for each of 3 environments, got 2"):
+        make_environments([task] * 3, Making(seeds=[4, 5]))
+    with pytest.raises(ValueError, match="at least one environment is needed, got no seeds"):
+        make_environments([task] * 3, Making())

@@ -1,3 +1,6 @@
+import json
+
+import numpy as np
 import pytest
 
 from vcse.agents.a2c.settings import a2c_settings
@@ -60,3 +63,9 @@ def test_the_agent_is_the_one_for_the_task():
     tasks = ("minigrid-table/SimpleCrossingS9N1", "dmc/hopper_stand", "dmc-pixels/hopper_stand", DOOR)
     assert [resolve_agent(task) for task in tasks] == ["a2c", "sac", "drqv2", "drqv2"]
     assert resolve_agent(DOOR, "drqv2") == "drqv2"
+
+
+def test_numbers_of_numpy_are_those_of_python():
+    (config,) = run_configs("minigrid/Empty-5x5", beta=np.float32(0.5), k=np.int64(7), eval_episodes=np.int64(2))
+    (expected,) = run_configs("minigrid/Empty-5x5", beta=0.5, k=7, eval_episodes=2)
+    assert json.dumps(config.to_json()) == json.dumps(expected.to_json())

@@ -3,7 +3,7 @@ import torch
 
 from vcse.agents.a2c.agent import A2C, A2CSpec
 from vcse.agents.a2c.settings import a2c_settings
-from vcse.envs.tasks import task_spec
+from vcse.envs.tasks import observation_kind, task_spec
 from vcse.play.load import load_policies, newest_checkpoint, usual_episodes
 from vcse.runs import checkpoint
 from vcse.runs.config import RunConfig
@@ -23,7 +23,7 @@ def make_run(out, *, task="minigrid/LavaGapS5", bonus="vcse", seed=0, frames=(12
         eval_episodes=eval_episodes,
     )
     spec = task_spec(task)
-    agent = A2C(A2CSpec(spec.observation_shape, spec.actions), [config.settings], [seed])
+    agent = A2C(A2CSpec(spec.observation_shape, spec.actions, observation_kind(task)), [config.settings], [seed])
     directory = RunDirectory(out / config.name, config)
     for frame in frames:
         with torch.no_grad():

@@ -59,3 +59,19 @@ def test_a_policy_without_memory_has_no_state_and_needs_no_beginnings(tmp_path):
     assert state is None
     assert np.array_equal(policy.predict(seen, state, np.array([True, False, True, False]))[0], actions)
     assert policy.predict(seen[0])[0] == actions[0]
+
+
+def test_states_may_be_of_the_type_that_numpy_and_environments_have(tmp_path, without_type_checks):
+    policy = vcse.load_policy(make_run(tmp_path, task="fork/ratio1-first1")[0])
+    seen = np.random.default_rng(0).normal(size=(4, 2))
+    assert seen.dtype == np.float64
+    actions, _ = policy.predict(seen)
+    assert np.array_equal(policy.predict(seen.astype(np.float32))[0], actions)
+
+
+def test_no_observations_are_refused(tmp_path):
+    policy = vcse.load_policy(make_run(tmp_path)[0])
+    with pytest.raises(
+        ValueError, match=r"observation must be of shape \(7, 7, 3\), or several of them, got \(0, 7, 7, 3\)"
+    ):
+        policy.predict(np.zeros((0, 7, 7, 3), dtype=np.uint8))

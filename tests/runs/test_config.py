@@ -2,6 +2,7 @@ import dataclasses
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from runs.small import make_config
@@ -298,6 +299,9 @@ def test_differences_are_named_with_both_values_and_length_and_cadence_of_checkp
     ("changes", "message"),
     [
         ({"frames": 0}, "frames must be at least 1, got 0"),
+        ({"frames": 64.5}, "frames must be a whole number, got 64.5"),
+        ({"frames": "100k"}, "frames must be a whole number, got '100k'"),
+        ({"eval_episodes": float("inf")}, "eval_episodes must be a whole number, got inf"),
         ({"row_every_frames": 0}, "row_every_frames must be at least 1, got 0"),
         ({"checkpoint_every_frames": -1}, "checkpoint_every_frames must be at least 1, got -1"),
         ({"eval_episodes": -1}, "eval_episodes must not be negative, got -1"),
@@ -307,6 +311,11 @@ def test_differences_are_named_with_both_values_and_length_and_cadence_of_checkp
         ({"method": "a/b"}, "method names a directory"),
     ],
 )
-def test_what_cannot_be_a_run_is_refused(changes, message):
+def test_what_cannot_be_a_run_is_refused(changes, message, without_type_checks):
     with pytest.raises(ValueError, match=message):
         make_config(**changes)
+
+
+def test_whole_numbers_of_other_types_are_those_of_python(without_type_checks):
+    config = make_config(frames=1e5, seed=np.int64(3), eval_episodes=np.float32(2))
+    assert json.dumps(config.to_json()) == json.dumps(make_config(frames=100_000, seed=3, eval_episodes=2).to_json())

@@ -7,6 +7,14 @@ import pytest
 from vcse.runs import machine
 from vcse.runs.arithmetic import EXACT
 from vcse.runs.command import executing
+from vcse.runs.machine import commit_of
+
+
+@pytest.fixture(autouse=True)
+def _not_known():
+    commit_of.cache_clear()
+    yield
+    commit_of.cache_clear()
 
 
 @pytest.fixture
@@ -21,22 +29,21 @@ def repository(tmp_path):
     return git, place
 
 
-def test_only_the_commit_of_a_repository_that_tracks_this_source_is_its_commit(repository, monkeypatch):
+def test_only_the_commit_of_a_repository_that_tracks_a_file_is_its_commit(repository):
     git, place = repository
-    monkeypatch.setattr(machine, "__file__", str(place))
-    assert machine.describe_machine("cpu", EXACT)["commit"] is None
+    assert commit_of(place) is None
     subprocess.run([*git, "add", "-f", str(place)], check=True)
     subprocess.run([*git, "commit", "-q", "-m", "ours"], check=True)
     [head] = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.split()
-    assert machine.describe_machine("cpu", EXACT)["commit"] == head
+    commit_of.cache_clear()
+    assert commit_of(place) == head
 
 
 def test_without_git_or_a_repository_there_is_no_commit(monkeypatch, tmp_path):
-    monkeypatch.setattr(machine, "__file__", str(tmp_path / "machine.py"))
-    assert machine.describe_machine("cpu", EXACT)["commit"] is None
+    assert commit_of(tmp_path / "machine.py") is None
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(machine, "__file__", str(Path(__file__)))
-    assert machine.describe_machine("cpu", EXACT)["commit"] is None
+    assert commit_of(Path(__file__)) is None
+    assert machine.describe_machine("cpu", EXACT).keys() >= {"commit", "vcse"}
 
 
 def test_the_arguments_of_another_program_are_no_command(monkeypatch):

@@ -152,5 +152,7 @@ def make_environments(tasks: Sequence[str], making: Making) -> Environments:
             raise ValueError(f"tasks must be of one family, got {tasks[0]} and {task}")
     for task in set(tasks):
         check_task(task)
+    if len(making.seeds) not in (0, len(tasks)):  # not all need them
+        raise ValueError(f"seeds must be one for each of {len(tasks)} environments, got {len(making.seeds)}")
     environments: Environments = family_of(tasks[0]).make([task.partition("/")[2] for task in tasks], making)
     return environments

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from vcse.agents import agent_entry, agents_for
 from vcse.bonuses.base import check_served
 from vcse.bonuses.registry import BonusContext, bonus_entry, make_bonus
@@ -49,7 +51,9 @@ def run_configs(
         options: Settings of the agent and of the run, by their names in config.json; None is as if not given.
     """
     entry = agent_entry(resolve_agent(task, agent))
-    given = {name: value for name, value in options.items() if value is not None}
+    # Numbers of NumPy, which config.json cannot hold, are those of Python.
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
+    given = {name: value for name, value in plain.items() if value is not None}
     if "seed" in given:
         raise ValueError(f"seed is not an option of several runs: pass seeds=[{given['seed']}]")
     of_run = {field.name for field in dataclasses.fields(RunConfig)}

@@ -8,7 +8,7 @@ from jaxtyping import Bool
 
 from vcse.agents import agent_entry
 from vcse.agents.entry import Policies
-from vcse.envs.tasks import task_spec
+from vcse.envs.tasks import observation_kind, task_spec
 from vcse.play.load import load_policies
 from vcse.play.shipped import find_policies
 from vcse.runs.config import RunConfig
@@ -66,8 +66,10 @@ class Policy:
             deterministic: Take the greedy action (the most probable, or the mean) instead of sampling from the policy.
         """
         shape = self.observation_shape
+        if observation_kind(self.config.task) == "state":
+            observation = observation.astype(np.float32, copy=False)
         is_single = observation.shape == shape
-        if not is_single and observation.shape[1:] != shape:
+        if not is_single and (observation.shape[1:] != shape or len(observation) == 0):
             raise ValueError(f"observation must be of shape {shape}, or several of them, got {observation.shape}")
         batch = observation[None] if is_single else observation
         starts = None if episode_start is None else _starts(episode_start, len(batch))

@@ -46,7 +46,10 @@ def image_memory(shape: tuple[int, ...], device: torch.device, path: Path | None
         path.unlink()
         # All of it is taken now, where that can be refused: to write to a map that the disk has no room for is fatal.
         if hasattr(os, "posix_fallocate"):  # which macOS has not
-            os.posix_fallocate(file.fileno(), 0, math.prod(shape))
+            try:
+                os.posix_fallocate(file.fileno(), 0, math.prod(shape))
+            except OSError as error:  # which names no file
+                raise OSError(error.errno, error.strerror, str(path)) from error
         return torch.from_numpy(np.memmap(file, dtype=np.uint8, mode="r+", shape=shape))
 
 

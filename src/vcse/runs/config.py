@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from vcse.envs.interface import Rendering
@@ -34,6 +35,12 @@ class RunConfig:
     keep_replay: bool = True  # when it is done, to be made longer; may change: no number depends on it
 
     def __post_init__(self) -> None:
+        for name in (field.name for field in dataclasses.fields(self) if field.type is int):
+            number = getattr(self, name)
+            is_whole = isinstance(number, Real) and number % 1 == 0
+            if not is_whole:
+                raise ValueError(f"{name} must be a whole number, got {number!r}")
+            object.__setattr__(self, name, int(number))  # 1e5 and numbers of NumPy are written to config.json as others
         if not 0 <= self.seed <= LARGEST_SEED:
             raise ValueError(f"seed must be from 0 to {LARGEST_SEED:,}, got {self.seed}")
         if not self.method or self.method.startswith(".") or "/" in self.method:

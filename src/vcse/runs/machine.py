@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ def describe_machine(device: str, arithmetic: Arithmetic) -> dict[str, Any]:
     """Return on what, with what and how exactly a run is made."""
     return {
         "vcse": __version__,
-        "commit": _commit(),
+        "commit": commit_of(Path(__file__)),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
         "platform": platform.platform(),
@@ -48,12 +49,12 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _commit() -> str | None:
-    """Return the commit of this source; None where no repository tracks it, though one may hold its environment."""
-    here = Path(__file__)
+@cache
+def commit_of(source: Path) -> str | None:
+    """Return the commit of a file; None where no repository tracks it, though one may hold the environment it is in."""
     try:
-        for asked in (("ls-files", "--error-unmatch", here.name), ("rev-parse", "HEAD")):
-            done = subprocess.run(("git", "-C", here.parent, *asked), capture_output=True, text=True, check=False)
+        for asked in (("ls-files", "--error-unmatch", source.name), ("rev-parse", "HEAD")):
+            done = subprocess.run(("git", "-C", source.parent, *asked), capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 return None
     except OSError:  # there is no git

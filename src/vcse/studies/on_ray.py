@@ -45,7 +45,7 @@ def run_on_ray(
         say_stopping: Called when a signal asks to stop.
     """
     ray = _ray()
-    place = out.resolve()
+    place, command = out.resolve(), current_command()
     train = ray.remote(_train).options(
         num_cpus=1, num_gpus=1 if device == "cuda" else 0, max_retries=LOST_WORKERS, retry_exceptions=False
     )

@@ -169,6 +169,8 @@ class DiscreteEnvironments:
     """
 
     def __init__(self, task: str, seeds: Sequence[int]) -> None:
+        if len(seeds) < 1:
+            raise ValueError("at least one environment is needed, got no seeds")
         self.count, self.task, self.seeds = len(seeds), task, tuple(map(int, seeds))
         with ExitStack() as built:  # closes those before one that fails
             self._environments = [built.enter_context(closing(build(task))) for _ in seeds]
