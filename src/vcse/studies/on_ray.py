@@ -50,7 +50,6 @@ def run_on_ray(
         num_cpus=1, num_gpus=1 if device == "cuda" else 0, max_retries=LOST_WORKERS, retry_exceptions=False
     )
     failures: dict[str, str] = {}
-    command = current_command()
     try:
         with stop_on_signals(say_stopping) as stopped:
             # The task of each cohort, and the number of the attempt.
