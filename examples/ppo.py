@@ -29,8 +29,8 @@ from vcse.integrations import RolloutBonus
 from vcse.returns import gae
 
 BONUSES: dict[str, Callable[[], Bonus]] = {
-    "vcse": ValueConditionalStateEntropy.recommended,
-    "se": StateEntropy.recommended,
+    "vcse": ValueConditionalStateEntropy,
+    "se": StateEntropy,
 }
 LOGGED = ("return", "length", "failed")  # of the latest episodes
 

@@ -28,8 +28,8 @@ from vcse.extras import install
 from vcse.integrations import ReplayBonus
 
 BONUSES: dict[str, Callable[[], Bonus]] = {
-    "vcse": ValueConditionalStateEntropy.recommended,
-    "se": StateEntropy.recommended,
+    "vcse": ValueConditionalStateEntropy,
+    "se": StateEntropy,
 }
 LOG_STD_LIMITS = -5.0, 2.0  # of the policy before the tanh
 

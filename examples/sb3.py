@@ -117,9 +117,9 @@ def make_agent(args: Args, envs: VecEnv) -> BaseAlgorithm:
 def make_bonus(args: Args, envs: VecEnv) -> Bonus:
     """Return a bonus of mean 0 and standard deviation 1."""
     if args.bonus == "vcse":
-        return ValueConditionalStateEntropy.recommended()
+        return ValueConditionalStateEntropy()
     if args.bonus == "se":
-        return StateEntropy.recommended()
+        return StateEntropy()
     if args.bonus == "counts":
         return EpisodicCounts(environments=envs.num_envs, scaling="standardized")
     encoder: Any = encoder_for(envs.observation_space.shape or ())

@@ -49,7 +49,7 @@ def duplicates(share, states=200):
             output_of(torch.full((8,), -11.5)),
             torch.tensor([0.0, 0.004]),
             "the bonus pays -0.0575 a step on average, where the task's rewards are of mean size 0.002",
-            r"Take scaling='standardized' .*ValueConditionalStateEntropy\.recommended\(\)",
+            r"Take scaling='standardized' .*ValueConditionalStateEntropy\(\), whose reading is recommended",
         ),
         (
             decided_by_values(0.005),

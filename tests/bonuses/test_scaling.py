@@ -7,6 +7,7 @@ import torch
 from vcse.bonuses import (
     MatchedStateEntropy,
     NoBonus,
+    NoNormalizer,
     RewardConditionalStateEntropy,
     RewardScaling,
     StackedBonus,
@@ -105,7 +106,7 @@ def test_a_running_scaling_goes_on_from_its_state_bit_for_bit(whose):
 @of_every_bonus
 @pytest.mark.parametrize("scaling", ["raw", "centered", "standardized"])
 def test_every_bonus_pays_what_its_formula_says_scaled(make, scaling):
-    raw, scaled = pay(make()), pay(make(scaling=scaling))
+    raw, scaled = pay(make(scaling="raw")), pay(make(scaling=scaling))
     assert torch.equal(scaled.reward, RewardScaling(scaling)(raw.reward))
     assert scaled.formula is None if scaling == "raw" else torch.equal(scaled.formula, raw.reward)
 
@@ -167,6 +168,28 @@ def test_a_stacked_learner_goes_on_from_its_running_statistics():
 def test_bad_scalings_are_named(make, message, without_type_checks):
     with pytest.raises(ValueError, match=f"^{message}$"):
         make()
+
+
+ENTROPIES = [StateEntropy, MatchedStateEntropy, ValueConditionalStateEntropy, RewardConditionalStateEntropy]
+
+
+@pytest.mark.parametrize("kind", ENTROPIES)
+def test_the_recommended_reading_is_the_default_with_and_without_k(kind):
+    changed = {"normalizer": NoNormalizer()} if kind is StateEntropy else {"log_offset": 1.0}
+    for k, given in ((12, {}), (5, {"k": 5})):
+        by_hand = kind(k=k, reading="clean", scaling="standardized", **changed)
+        for bonus in (kind(**given), kind.recommended(**given), kind(**given, reading="recommended")):
+            assert type(bonus) is kind
+            assert torch.equal(pay(bonus).reward, pay(by_hand).reward)
+            assert bonus.state_dict().keys() == by_hand.state_dict().keys()
+
+
+@pytest.mark.parametrize("reading", ["paper", "clean", "release-sac", "release-mwm"])
+@pytest.mark.parametrize("kind", ENTROPIES)
+def test_other_readings_pay_what_their_formula_says(kind, reading):
+    by_name = kind(k=5, reading=reading)
+    assert by_name.scaling.name == "raw"
+    assert torch.equal(pay(by_name).reward, pay(kind(k=5, reading=reading, scaling="raw")).reward)
 
 
 def test_the_recommended_bonus_pays_duplicates_less_and_no_one_for_ending_episodes():

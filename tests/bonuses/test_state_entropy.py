@@ -214,9 +214,8 @@ def test_bad_settings_are_named(make_bonus, message, without_type_checks):
 
 
 def test_k_and_learners_may_be_whole_numbers_of_any_type(without_type_checks):
-    assert torch.equal(
-        StateEntropy(k=np.int64(5), learners=np.int64(3))(FEATURES).reward, make("paper")(FEATURES).reward
-    )
+    bonus = StateEntropy(k=np.int64(5), reading="paper", learners=np.int64(3))
+    assert torch.equal(bonus(FEATURES).reward, make("paper")(FEATURES).reward)
 
 
 def test_a_bonus_without_a_forward_says_so():

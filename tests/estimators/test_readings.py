@@ -22,6 +22,7 @@ from vcse.estimators import (
 STATE_ENTROPY = {  # self_in_k, average, doubled
     "paper": (False, False, True),
     "clean": (False, False, True),
+    "recommended": (False, False, True),
     "release-a2c": (True, True, False),
     "release-drqv2": (True, False, False),
     "release-sac": (True, False, False),
@@ -31,6 +32,7 @@ STATE_ENTROPY = {  # self_in_k, average, doubled
 CONDITIONAL = {  # nv_radius, self_in_k, self_in_nv, log_offset
     "paper": ("value", False, False, 1e-5),
     "clean": ("joint", False, False, 1e-5),
+    "recommended": ("joint", False, False, 1.0),
     "release-a2c": ("joint", False, True, 1e-5),
     "release-drqv2": ("joint", True, True, 1e-5),
     "release-sac": ("joint", True, True, 1e-5),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,6 +22,7 @@ from vcse.estimators.checks import (
 )
 from vcse.estimators.readings import Reading
 
+SomeBonus = TypeVar("SomeBonus")
 # One number per feature; a critic's output with its trailing axis of 1 will do.
 PerFeature = Float[Tensor, "*learners n"] | Float[Tensor, "*learners n 1"]
 
@@ -252,6 +253,21 @@ class EntropyBonus(Bonus, Generic[Reading]):
         check_pays(self.k, self_in_k=rule.self_in_k)
         check_booleans(check_finite=check_finite)
         self.check_finite = check_finite
+
+    @classmethod
+    def recommended(cls: type[SomeBonus], **deviations: Any) -> SomeBonus:
+        """Return the bonus for an agent of one's own, as it is by default: with the reading `recommended`.
+
+        Args:
+            deviations: Arguments of the constructor, such as k or learners, that are to be others.
+
+        Example:
+            >>> from vcse.bonuses import ValueConditionalStateEntropy
+            >>> bonus = ValueConditionalStateEntropy.recommended(k=5)
+            >>> bonus.k, bonus.rule.log_offset, bonus.scaling.name
+            (5, 1.0, 'standardized')
+        """
+        return cls(**deviations)
 
     @torch.no_grad()
     def forward(

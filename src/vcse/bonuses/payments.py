@@ -76,7 +76,7 @@ class PaymentMonitor:
             found["pays for ending episodes"] = (
                 f"the bonus pays {mean:.3g} a step on average, where the task's rewards are of mean size {usual:.3g}: "
                 "an agent that ends its episodes early is better off. Take scaling='standardized' (or 'centered'), or "
-                "the preset ValueConditionalStateEntropy.recommended()"
+                "the default, ValueConditionalStateEntropy(), whose reading is recommended"
             )
         decided = _decided_by_value(output)
         if decided is not None and decided < LEAST_DECIDED:

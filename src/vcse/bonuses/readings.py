@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from vcse.bonuses.normalizers import (
     BatchStandardized,
@@ -14,8 +14,13 @@ from vcse.bonuses.normalizers import (
     RunningStd,
     ValueNormalizer,
 )
+from vcse.bonuses.scaling import RewardScaling, ScalingName
 from vcse.estimators.checks import check_instance
 from vcse.estimators.readings import ConditionalReading
+
+# What bonuses are by default: a duplicate earns log(0 + 1) = 0, and the mean of all rewards is 0 and their scale 1.
+RECOMMENDED = "recommended"
+RECOMMENDED_K = 12
 
 NormalizerName = Literal["none", "batch-std", "running-std", "running-mean", "released-std", "released-mean"]
 
@@ -33,6 +38,7 @@ STATE_ENTROPY_USES = {
     # In MiniGrid; for DrQ-v2 and SAC, where the paper divides by a running mean, pass RunningMean() with both.
     "paper": StateEntropyUse("batch-std"),
     "clean": StateEntropyUse("running-std"),
+    "recommended": StateEntropyUse("none"),
     "release-a2c": StateEntropyUse("released-std", memory_capacity=10_000),
     "release-drqv2": StateEntropyUse("released-mean"),
     "release-sac": StateEntropyUse("released-mean"),
@@ -54,6 +60,7 @@ NORMALIZERS: dict[NormalizerName, Callable[[int | None], Normalizer]] = {
 VALUE_EPSILON = {
     "paper": 0.0,
     "clean": 0.0,
+    "recommended": 0.0,
     "release-a2c": 1e-5,
     "release-drqv2": 1e-5,
     "release-sac": 1e-5,
@@ -69,6 +76,13 @@ def make_normalizer(name: NormalizerName | None, *, learners: int | None) -> Nor
             f"pass normalizer, such as RunningStd(learners={learners}) or NoNormalizer()"
         )
     return NORMALIZERS[name](learners)
+
+
+def chosen_scaling(given: ScalingName | RewardScaling | None, reading: Any) -> ScalingName | RewardScaling:
+    """Return the scaling that was passed, or else the reading's: all but the recommended one leave rewards raw."""
+    if given is not None:
+        return given
+    return "standardized" if reading == RECOMMENDED else "raw"
 
 
 def chosen_value_normalizer(

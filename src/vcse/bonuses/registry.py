@@ -147,7 +147,8 @@ def register_bonus(
     Example:
         >>> from vcse.bonuses import BonusChoice, StateEntropy, make_bonus, register_bonus
         >>> def make(choice, *, learners, dimensions, check_finite):
-        ...     return StateEntropy(k=2 * choice.k, learners=learners, check_finite=check_finite)
+        ...     formula = {"k": 2 * choice.k, "reading": choice.reading, "scaling": choice.scaling}
+        ...     return StateEntropy(**formula, learners=learners, check_finite=check_finite)
         >>> entry = register_bonus("wider", make, kind=StateEntropy, help="state entropy of twice as many neighbours")
         >>> make_bonus(BonusChoice("wider", "paper", 3), learners=1, dimensions=2).k
         6

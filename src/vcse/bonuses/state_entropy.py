@@ -1,13 +1,18 @@
 """State entropy bonuses, blind to the value: SE as published, and a control that differs from VCSE in that alone."""
 
-from typing import Any
-
 from torch import Tensor
 
 from vcse.bonuses.base import BonusOutput, EntropyBonus
 from vcse.bonuses.memory import FeatureMemory
-from vcse.bonuses.normalizers import NoNormalizer, Normalizer
-from vcse.bonuses.readings import STATE_ENTROPY_USES, StateEntropyUse, make_normalizer
+from vcse.bonuses.normalizers import Normalizer
+from vcse.bonuses.readings import (
+    RECOMMENDED,
+    RECOMMENDED_K,
+    STATE_ENTROPY_USES,
+    StateEntropyUse,
+    chosen_scaling,
+    make_normalizer,
+)
 from vcse.bonuses.scaling import RewardScaling, ScalingName
 from vcse.estimators.checks import check_booleans, check_instance, check_k, checks_run
 from vcse.estimators.entropy import log_of_distance, state_entropy_terms
@@ -27,15 +32,16 @@ class StateEntropy(EntropyBonus[StateEntropyReading]):
 
     Args:
         k: Which neighbour, counted as the reading says.
-        reading: paper, clean, release-a2c, release-drqv2, release-sac, release-mwm or re3; or a `StateEntropyReading`
-            of one's own, which leaves the choice of the normaliser to be made here.
+        reading: recommended, paper, clean, release-a2c, release-drqv2, release-sac, release-mwm or re3; or a
+            `StateEntropyReading` of one's own, which leaves the choice of the normaliser to be made here.
         normalizer: What the reward is divided by; the reading's if not given.
         normalizes_before_log: Deviation from the reading: log(1 + D/scale), as re3, instead of log(1 + D)/scale.
         memory: Where neighbours are looked for, the current batch among them; the batch alone if not given. The
             readings release-a2c and re3 are defined with one of 10,000 features and ask for it.
         learners: The size of the leading learner axis, or None where there is none.
         scaling: Mean and scale of the rewards: "raw" as the formula says, "centered" less the mean of the batch,
-            "standardized" divided by its standard deviation too; or a `RewardScaling`.
+            "standardized" divided by its standard deviation too; or a `RewardScaling`. If not given, "standardized"
+            with the reading `recommended`, and "raw" with all others.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
 
     Example:
@@ -43,24 +49,26 @@ class StateEntropy(EntropyBonus[StateEntropyReading]):
         >>> from vcse.bonuses import StateEntropy
         >>> bonus = StateEntropy(k=1)
         >>> bonus(torch.tensor([[0.0], [1.0], [3.0]])).reward
+        tensor([-0.7071, -0.7071,  1.4142])
+        >>> bonus = StateEntropy(k=1, reading="paper")
+        >>> bonus(torch.tensor([[0.0], [1.0], [3.0]])).reward
         tensor([3.7251, 3.7251, 5.4571])
     """
 
     def __init__(
         self,
         *,
-        k: int,
-        reading: str | StateEntropyReading = "paper",
+        k: int = RECOMMENDED_K,
+        reading: str | StateEntropyReading = RECOMMENDED,
         normalizer: Normalizer | None = None,
         normalizes_before_log: bool | None = None,
         memory: FeatureMemory | None = None,
         learners: int | None = None,
-        scaling: ScalingName | RewardScaling = "raw",
+        scaling: ScalingName | RewardScaling | None = None,
         check_finite: bool = True,
     ) -> None:
-        super().__init__(
-            state_entropy_reading(reading), k=k, learners=learners, scaling=scaling, check_finite=check_finite
-        )
+        rule, scaling = state_entropy_reading(reading), chosen_scaling(scaling, reading)
+        super().__init__(rule, k=k, learners=learners, scaling=scaling, check_finite=check_finite)
         use = STATE_ENTROPY_USES[reading] if isinstance(reading, str) else StateEntropyUse(normalizer=None)
         if normalizes_before_log is None:
             normalizes_before_log = use.normalizes_before_log
@@ -81,21 +89,6 @@ class StateEntropy(EntropyBonus[StateEntropyReading]):
                 f"pass memory=FeatureMemory({use.memory_capacity}, dimensions of the features, learners={learners})"
             )
         self.memory = memory
-
-    @classmethod
-    def recommended(cls, **deviations: Any) -> "StateEntropy":
-        """Return the bonus for an agent of one's own: the textbook estimator with mean 0 and scale 1.
-
-        Args:
-            deviations: Arguments of the constructor, such as k or learners, that are to be others.
-
-        Example:
-            >>> from vcse.bonuses import StateEntropy
-            >>> StateEntropy.recommended(k=5).scaling.name
-            'standardized'
-        """
-        preset = {"k": 12, "reading": "clean", "normalizer": NoNormalizer(), "scaling": "standardized"}
-        return cls(**{**preset, **deviations})
 
     @property
     def is_capturable(self) -> bool:
@@ -141,12 +134,13 @@ class MatchedStateEntropy(EntropyBonus[ConditionalReading]):
 
     Args:
         k: Which neighbour, counted as the reading says.
-        reading: A reading of VCSE: paper, clean, release-a2c, release-drqv2, release-sac or release-mwm; or a
-            `ConditionalReading` of one's own.
+        reading: A reading of VCSE: recommended, paper, clean, release-a2c, release-drqv2, release-sac or release-mwm;
+            or a `ConditionalReading` of one's own.
         log_offset: What is added inside the logarithm; the reading's if not given.
         learners: The size of the leading learner axis, or None where there is none.
         scaling: Mean and scale of the rewards: "raw" as the formula says, "centered" less the mean of the batch,
-            "standardized" divided by its standard deviation too; or a `RewardScaling`.
+            "standardized" divided by its standard deviation too; or a `RewardScaling`. If not given, "standardized"
+            with the reading `recommended`, and "raw" with all others.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
 
     Example:
@@ -154,20 +148,21 @@ class MatchedStateEntropy(EntropyBonus[ConditionalReading]):
         >>> from vcse.bonuses import MatchedStateEntropy
         >>> bonus = MatchedStateEntropy(k=1)
         >>> bonus(torch.tensor([[0.0], [1.0], [3.0]])).reward
-        tensor([0.6932, 0.6932, 1.3863])
+        tensor([-0.7071, -0.7071,  1.4142])
     """
 
     def __init__(
         self,
         *,
-        k: int,
-        reading: str | ConditionalReading = "paper",
+        k: int = RECOMMENDED_K,
+        reading: str | ConditionalReading = RECOMMENDED,
         log_offset: float | None = None,
         learners: int | None = None,
-        scaling: ScalingName | RewardScaling = "raw",
+        scaling: ScalingName | RewardScaling | None = None,
         check_finite: bool = True,
     ) -> None:
         rule = conditional_reading(reading, log_offset=log_offset)
+        scaling = chosen_scaling(scaling, reading)
         super().__init__(rule, k=k, learners=learners, scaling=scaling, check_finite=check_finite)
 
     def compute(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:

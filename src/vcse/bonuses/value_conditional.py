@@ -1,13 +1,11 @@
 """Value-conditional state entropy, and its ablation that conditions on the reward."""
 
-from typing import Any
-
 from jaxtyping import Float
 from torch import Tensor
 
 from vcse.bonuses.base import BonusOutput, EntropyBonus
 from vcse.bonuses.normalizers import ValueNormalizer
-from vcse.bonuses.readings import chosen_value_normalizer
+from vcse.bonuses.readings import RECOMMENDED, RECOMMENDED_K, chosen_scaling, chosen_value_normalizer
 from vcse.bonuses.scaling import RewardScaling, ScalingName
 from vcse.estimators.checks import (
     check_all_finite,
@@ -19,9 +17,6 @@ from vcse.estimators.checks import (
 )
 from vcse.estimators.conditional import value_conditional_terms
 from vcse.estimators.readings import ConditionalReading, RadiusOfCount, conditional_reading
-
-# What `recommended` says: a duplicate earns log(0 + 1) = 0 instead of log(1e-5), and ending an episode earns nothing.
-RECOMMENDED: dict[str, Any] = {"k": 12, "reading": "clean", "log_offset": 1.0, "scaling": "standardized"}
 
 
 class _ConditionalStateEntropy(EntropyBonus[ConditionalReading]):
@@ -63,8 +58,8 @@ class ValueConditionalStateEntropy(_ConditionalStateEntropy):
 
     Args:
         k: Which neighbour, counted as the reading says.
-        reading: paper, clean, release-a2c, release-drqv2, release-sac or release-mwm; or a `ConditionalReading` of
-            one's own, which leaves the choice of the value_normalizer to be made here.
+        reading: recommended, paper, clean, release-a2c, release-drqv2, release-sac or release-mwm; or a
+            `ConditionalReading` of one's own, which leaves the choice of the value_normalizer to be made here.
         value_normalizer: How the values are scaled; standardised over the batch, as the reading says, if not given.
         nv_radius: Deviation from the reading: n_v is counted within ε_v/2 ("value") or ε/2 ("joint").
         self_in_k: Deviation from the reading: the point itself counts as its first neighbour.
@@ -72,16 +67,17 @@ class ValueConditionalStateEntropy(_ConditionalStateEntropy):
         log_offset: Deviation from the reading: what is added inside the logarithm.
         learners: The size of the leading learner axis, or None where there is none.
         scaling: Mean and scale of the rewards: "raw" as the formula says, "centered" less the mean of the batch,
-            "standardized" divided by its standard deviation too; or a `RewardScaling`.
+            "standardized" divided by its standard deviation too; or a `RewardScaling`. If not given, "standardized"
+            with the reading `recommended`, and "raw" with all others.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
 
     Example:
         >>> import torch
         >>> from vcse.bonuses import ValueConditionalStateEntropy
+        >>> states = torch.tensor([[0.0, 0.0], [0.0, 0.1], [0.1, 0.0], [3.0, 3.0]])  # the last is alone
         >>> bonus = ValueConditionalStateEntropy(k=1)
-        >>> features, values = torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0.0, 0.0, 4.0])
-        >>> bonus(features, values=values).reward
-        tensor([0.1159, 0.1159, 0.8680])
+        >>> bonus(states, values=torch.tensor([0.0, 0.1, 0.2, 0.1])).reward
+        tensor([-0.7802, -0.1044, -0.7802,  1.6648])
     """
 
     needs_values = True
@@ -89,37 +85,23 @@ class ValueConditionalStateEntropy(_ConditionalStateEntropy):
     def __init__(
         self,
         *,
-        k: int,
-        reading: str | ConditionalReading = "paper",
+        k: int = RECOMMENDED_K,
+        reading: str | ConditionalReading = RECOMMENDED,
         value_normalizer: ValueNormalizer | None = None,
         nv_radius: RadiusOfCount | None = None,
         self_in_k: bool | None = None,
         self_in_nv: bool | None = None,
         log_offset: float | None = None,
         learners: int | None = None,
-        scaling: ScalingName | RewardScaling = "raw",
+        scaling: ScalingName | RewardScaling | None = None,
         check_finite: bool = True,
     ) -> None:
         rule = conditional_reading(
             reading, nv_radius=nv_radius, self_in_k=self_in_k, self_in_nv=self_in_nv, log_offset=log_offset
         )
+        scaling = chosen_scaling(scaling, reading)
         super().__init__(rule, k=k, learners=learners, scaling=scaling, check_finite=check_finite)
         self.value_normalizer = chosen_value_normalizer(value_normalizer, reading, argument="value_normalizer")
-
-    @classmethod
-    def recommended(cls, **deviations: Any) -> "ValueConditionalStateEntropy":
-        """Return the bonus for an agent of one's own: the textbook estimator, duplicates paid 0, mean 0 and scale 1.
-
-        Args:
-            deviations: Arguments of the constructor, such as k or learners, that are to be others.
-
-        Example:
-            >>> from vcse.bonuses import ValueConditionalStateEntropy
-            >>> bonus = ValueConditionalStateEntropy.recommended(k=5)
-            >>> bonus.k, bonus.rule.log_offset, bonus.scaling.name
-            (5, 1.0, 'standardized')
-        """
-        return cls(**{**RECOMMENDED, **deviations})
 
     def compute(self, features: Tensor, values: Tensor | None, rewards: Tensor | None) -> BonusOutput:
         """Compute the value-conditional reward of each feature."""
@@ -135,8 +117,8 @@ class RewardConditionalStateEntropy(_ConditionalStateEntropy):
 
     Args:
         k: Which neighbour, counted as the reading says.
-        reading: paper, clean, release-a2c, release-drqv2, release-sac or release-mwm; or a `ConditionalReading` of
-            one's own, which leaves the choice of the reward_normalizer to be made here.
+        reading: recommended, paper, clean, release-a2c, release-drqv2, release-sac or release-mwm; or a
+            `ConditionalReading` of one's own, which leaves the choice of the reward_normalizer to be made here.
         reward_normalizer: How the rewards are scaled; standardised over the batch if not given, as values are.
         nv_radius: Deviation from the reading, as for VCSE; so are the next three.
         self_in_k: The point itself counts as its first neighbour.
@@ -144,16 +126,17 @@ class RewardConditionalStateEntropy(_ConditionalStateEntropy):
         log_offset: What is added inside the logarithm.
         learners: The size of the leading learner axis, or None where there is none.
         scaling: Mean and scale of the rewards: "raw" as the formula says, "centered" less the mean of the batch,
-            "standardized" divided by its standard deviation too; or a `RewardScaling`.
+            "standardized" divided by its standard deviation too; or a `RewardScaling`. If not given, "standardized"
+            with the reading `recommended`, and "raw" with all others.
         check_finite: Refuse NaN and infinity; see `vcse.estimators.kth_neighbor_distance`.
 
     Example:
         >>> import torch
         >>> from vcse.bonuses import RewardConditionalStateEntropy
+        >>> states = torch.tensor([[0.0, 0.0], [0.0, 0.1], [0.1, 0.0], [3.0, 3.0]])  # the last is alone
         >>> bonus = RewardConditionalStateEntropy(k=1)
-        >>> features, rewards = torch.tensor([[0.0], [1.0], [3.0]]), torch.tensor([0.0, 0.0, 1.0])
-        >>> bonus(features, rewards=rewards).reward
-        tensor([0.1159, 0.1159, 0.8680])
+        >>> bonus(states, rewards=torch.tensor([0.0, 0.0, 1.0, 1.0])).reward
+        tensor([-0.9353, -0.9353,  0.4350,  1.4356])
     """
 
     needs_rewards = True
@@ -161,20 +144,21 @@ class RewardConditionalStateEntropy(_ConditionalStateEntropy):
     def __init__(
         self,
         *,
-        k: int,
-        reading: str | ConditionalReading = "paper",
+        k: int = RECOMMENDED_K,
+        reading: str | ConditionalReading = RECOMMENDED,
         reward_normalizer: ValueNormalizer | None = None,
         nv_radius: RadiusOfCount | None = None,
         self_in_k: bool | None = None,
         self_in_nv: bool | None = None,
         log_offset: float | None = None,
         learners: int | None = None,
-        scaling: ScalingName | RewardScaling = "raw",
+        scaling: ScalingName | RewardScaling | None = None,
         check_finite: bool = True,
     ) -> None:
         rule = conditional_reading(
             reading, nv_radius=nv_radius, self_in_k=self_in_k, self_in_nv=self_in_nv, log_offset=log_offset
         )
+        scaling = chosen_scaling(scaling, reading)
         super().__init__(rule, k=k, learners=learners, scaling=scaling, check_finite=check_finite)
         self.reward_normalizer = chosen_value_normalizer(reward_normalizer, reading, argument="reward_normalizer")
 

@@ -2,9 +2,10 @@
 
 Kim et al. 2023 print one formula; the code that the authors released, in four folders, computes three others. A
 reading is a consistent choice of all the details. `paper` is what the paper prints, `clean` the textbook estimator
-without anybody's quirks, `release-*` what the released A2C, DrQ-v2, SAC and MWM code does, and `re3` the state
-entropy of Seo et al. 2021, which the paper's baseline descends from. DrQ-v2 and SAC share one formula and differ in
-their agents alone; both names are kept, so that an agent and its reading can have the same.
+without anybody's quirks, `recommended` the same with 1 inside the logarithm, so that a duplicate earns 0, `release-*`
+what the released A2C, DrQ-v2, SAC and MWM code does, and `re3` the state entropy of Seo et al. 2021, which the paper's
+baseline descends from. DrQ-v2 and SAC share one formula and differ in their agents alone; both names are kept, so that
+an agent and its reading can have the same.
 
 Each detail is a field here and a keyword of the reward functions. A custom reading is made with
 `dataclasses.replace`, or from nothing, and is taken wherever a name is.
@@ -55,6 +56,7 @@ Reading = TypeVar("Reading", StateEntropyReading, ConditionalReading)
 STATE_ENTROPY_READINGS = {
     "paper": StateEntropyReading(self_in_k=False, average=False, doubled=True, log_offset=1.0),
     "clean": StateEntropyReading(self_in_k=False, average=False, doubled=True, log_offset=1.0),
+    "recommended": StateEntropyReading(self_in_k=False, average=False, doubled=True, log_offset=1.0),
     "release-a2c": StateEntropyReading(self_in_k=True, average=True, doubled=False, log_offset=1.0),
     "release-drqv2": StateEntropyReading(self_in_k=True, average=False, doubled=False, log_offset=1.0),
     "release-sac": StateEntropyReading(self_in_k=True, average=False, doubled=False, log_offset=1.0),
@@ -65,6 +67,7 @@ STATE_ENTROPY_READINGS = {
 CONDITIONAL_READINGS = {
     "paper": ConditionalReading("value", self_in_k=False, self_in_nv=False, doubled=True, log_offset=1e-5),
     "clean": ConditionalReading("joint", self_in_k=False, self_in_nv=False, doubled=True, log_offset=1e-5),
+    "recommended": ConditionalReading("joint", self_in_k=False, self_in_nv=False, doubled=True, log_offset=1.0),
     "release-a2c": ConditionalReading("joint", self_in_k=False, self_in_nv=True, doubled=True, log_offset=1e-5),
     "release-drqv2": ConditionalReading("joint", self_in_k=True, self_in_nv=True, doubled=True, log_offset=1e-5),
     "release-sac": ConditionalReading("joint", self_in_k=True, self_in_nv=True, doubled=True, log_offset=1e-5),

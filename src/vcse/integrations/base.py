@@ -208,7 +208,7 @@ def decayed(beta: float, steps: int | float, decay_steps: int | float) -> float:
 def chosen_bonus(bonus: Any, k: int | None = None) -> Bonus:
     """Return the given bonus, or the recommended one if it is None, with another k if one is given."""
     if bonus is None:
-        return ValueConditionalStateEntropy.recommended(**({} if k is None else {"k": k}))
+        return ValueConditionalStateEntropy() if k is None else ValueConditionalStateEntropy(k=k)
     if isinstance(bonus, type):
         raise ValueError(f"bonus must be an instance, got the class {bonus.__name__}: pass {bonus.__name__}(...)")
     if not isinstance(bonus, Bonus):

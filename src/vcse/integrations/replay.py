@@ -35,7 +35,7 @@ class ReplayBonus(BonusPart):
             observations, one shape per name. Not needed if `critic` and `encoder` are given.
         action_size: Dimensions of an action, if they are continuous. Not needed if `critic` is given.
         actions: Number of actions, if they are discrete, in place of `action_size`.
-        bonus: The bonus; `ValueConditionalStateEntropy.recommended()` if not given.
+        bonus: The bonus; `ValueConditionalStateEntropy()` if not given.
         beta: The weight of the bonus.
         encoder: Computes the features in which nearest neighbours are searched. If not given, small vectors are their
             own features, and a `RandomEncoder` encodes all else.

@@ -62,7 +62,7 @@ class BonusOptions:
     Args:
         k: Which nearest neighbour; 12 if not given. Only where `bonus` is not given.
         beta: The weight of the bonus: its standard deviation, in units of the reward.
-        bonus: Any bonus; each learner uses a copy. `ValueConditionalStateEntropy.recommended(k=k)` if not given.
+        bonus: Any bonus; each learner uses a copy. `ValueConditionalStateEntropy(k=k)` if not given.
         decay_steps: Environment steps over which beta falls linearly to 0; beta is constant if not given, since RLlib
             does not know how long it trains.
         encoder: Computes the features in which nearest neighbours are searched. If not given, small vectors are their

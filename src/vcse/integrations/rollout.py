@@ -34,7 +34,7 @@ class RolloutBonus(BonusPart):
     Args:
         shape: Of one observation: [size], [height, width, channels] or [channels, height, width]; for dictionaries of
             observations, one shape per name. Not needed if `critic` and `encoder` are given.
-        bonus: The bonus; `ValueConditionalStateEntropy.recommended()` if not given.
+        bonus: The bonus; `ValueConditionalStateEntropy()` if not given.
         beta: The weight of the bonus.
         encoder: Computes the features in which nearest neighbours are searched. If not given, small vectors are their
             own features, and a `RandomEncoder` encodes all else.

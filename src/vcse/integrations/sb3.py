@@ -58,7 +58,7 @@ class BonusCallback(BaseCallback):
     is saved and loaded with the model, and its metrics are logged under "bonus/".
 
     Args:
-        bonus: The bonus, of which each training uses a copy; `ValueConditionalStateEntropy.recommended()` if not given.
+        bonus: The bonus, of which each training uses a copy; `ValueConditionalStateEntropy()` if not given.
         beta: The weight of the bonus.
         decay_steps: Environment steps over which beta falls linearly to 0: those of the training if not given, and
             `math.inf` for a constant beta.
@@ -231,7 +231,7 @@ class ValueConditionalBonus(BonusCallback):
         k: Which nearest neighbour; 12 if not given.
         beta: The weight of the bonus: one standard deviation of it, in units of the reward.
         bonus: The bonus itself, such as `ValueConditionalStateEntropy(k=5, reading="paper")`;
-            `ValueConditionalStateEntropy.recommended(k=k)` if not given.
+            `ValueConditionalStateEntropy(k=k)` if not given.
         options: As for `BonusCallback`: decay_steps, encoder, learning_rate, epochs, batch_size, seed, verbose.
 
     Example:

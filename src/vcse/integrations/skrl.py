@@ -62,7 +62,7 @@ class AgentBonus:
     "bonus/".
 
     Args:
-        bonus: The bonus, of which each agent uses a copy; `ValueConditionalStateEntropy.recommended()` if not given.
+        bonus: The bonus, of which each agent uses a copy; `ValueConditionalStateEntropy()` if not given.
         beta: The weight of the bonus.
         decay_steps: Environment steps, of all environments together, over which beta falls linearly to 0: those of the
             training if not given, and `math.inf` for a constant beta.
@@ -166,7 +166,7 @@ class ValueConditionalBonus(AgentBonus):
         k: Which nearest neighbour; 12 if not given.
         beta: The weight of the bonus: one standard deviation of it, in units of the reward.
         bonus: The bonus itself, such as `ValueConditionalStateEntropy(k=5, reading="paper")`;
-            `ValueConditionalStateEntropy.recommended(k=k)` if not given.
+            `ValueConditionalStateEntropy(k=k)` if not given.
         options: As for `AgentBonus`: decay_steps, encoder, learning_rate, epochs, batch_size, seed.
 
     Example:
