@@ -751,9 +751,9 @@ def test_a_run_may_hide_the_goal_of_metaworld(tmp_path, monkeypatch):
     asked = []
 
     class Asked(ShortPixels):
-        def __init__(self, tasks, *, goal_marker, **options):
-            asked.append(goal_marker)
-            super().__init__(tasks, goal_marker=goal_marker, **options)
+        def __init__(self, tasks, making):
+            asked.append(making.goal_marker)
+            super().__init__(tasks, making)
 
     shorten(monkeypatch, Asked)
     for method, marker in (("shown", True), ("hidden", False)):
