@@ -37,7 +37,7 @@ def test_an_update_is_held_against_one_without_a_bonus_and_the_rest_is_the_extri
         return next(found)
 
     monkeypatch.setattr(sac, "duration", duration)
-    monkeypatch.setattr(sac, "_train", lambda *_: (1.0, dict.fromkeys(("env", "act", "update"), 1 / 3)))
+    monkeypatch.setattr(sac, "_train", lambda *_: (1.0, dict.fromkeys(TRAINING_SHARES, 1 / 3)))
     plain, entropy, paid = measure("cpu", [Case(1, bonus, 16, 32) for bonus in ("none", "se", "vcse")], threads=1)
     assert [row.times_plain for row in (plain, entropy, paid)] == pytest.approx([1, 1.5, 4])
     assert [row.share_bonus for row in (plain, entropy, paid)] == pytest.approx([0, 1 / 3, 0.25])

@@ -75,10 +75,9 @@ def module(tmp_path, monkeypatch):
     (tmp_path / f"{name}.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    before = dict(gymnasium.registry)
     yield name
-    gymnasium.registry.clear()
-    gymnasium.registry.update(before)
+    for identifier in [known for known, spec in gymnasium.registry.items() if name in str(spec.entry_point)]:
+        del gymnasium.registry[identifier]
 
 
 def frames_of(film):

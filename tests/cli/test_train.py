@@ -25,8 +25,14 @@ SMALL = ["--environments", "2", "--eval-episodes", "1", "--frames", "48", "--thr
 RUN = Path("minigrid-Empty-5x5", "none", "seed0")
 
 
+def asked(more, task=TASK, bonus="none"):
+    """Return words with a task and a bonus, where they name none."""
+    missing = {"--task": task, "--bonus": bonus}.items()
+    return [word for option, name in missing if option not in more for word in (option, name)] + list(more)
+
+
 def train(out, *more, task=TASK, bonus="none"):
-    return main(["train", "--task", task, "--bonus", bonus, *SMALL, "--out", str(out), *more])
+    return main(["train", *asked(more, task, bonus), *SMALL, "--out", str(out)])
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +104,7 @@ def test_the_help_has_the_options_of_each_agent_together(capsys):
     pairs = zip(boxes[::2], boxes[1::2], strict=True)
     options = {name: re.findall(r"(?m)^[│ ]+(--[a-z][\w-]+)", box) for name, box in pairs}
     assert list(options) == [
-        *(None, "environments", "a2c and sac", "a2c", "sac, drqv2 and mwm", "sac and drqv2", "sac", "drqv2", "mwm"),
+        *(None, "environment", "a2c and sac", "a2c", "sac, drqv2 and mwm", "sac and drqv2", "sac", "drqv2", "mwm"),
     ]
     assert {"--task", "--frames", "--reading", "--device", "--dry-run", "--beta"} <= set(options[None])
     seen = ["--backend", "--visits-every-frames", "--rendering", "--goal-marker", "--keep-replay"]
@@ -389,8 +395,7 @@ def test_bad_input_is_one_clear_line_and_writes_nothing(tmp_path, capsys, argume
 )
 def test_bad_input_for_sac_is_one_clear_line_and_writes_nothing(tmp_path, capsys, arguments, message):
     out = tmp_path / "out"
-    given = ["--task", PENDULUM, "--bonus", "vcse", "--frames", "48", "--out", str(out), *arguments]
-    assert main(["train", *given]) == 1
+    assert main(["train", "--frames", "48", "--out", str(out), *asked(arguments, PENDULUM, "vcse")]) == 1
     written, told = capsys.readouterr()
     assert (written, told.count("\n")) == ("", 1)
     assert told.startswith("vcse: ")
@@ -496,8 +501,7 @@ PENDULUM_SEEN = "dmc-pixels/pendulum_swingup"
 def test_bad_input_for_drqv2_is_one_clear_line_and_writes_nothing(tmp_path, capsys, monkeypatch, arguments, message):
     monkeypatch.setattr(importlib.import_module("vcse.cli.train"), "train_in_jobs", lambda *given, **settings: None)
     out = tmp_path / "out"
-    given = ["--task", PENDULUM_SEEN, "--bonus", "vcse", "--frames", "48", "--out", str(out), *arguments]
-    assert main(["train", *given]) == 1
+    assert main(["train", "--frames", "48", "--out", str(out), *asked(arguments, PENDULUM_SEEN, "vcse")]) == 1
     written, told = capsys.readouterr()
     assert (written, told.count("\n")) == ("", 1)
     assert told.startswith("vcse: ")
