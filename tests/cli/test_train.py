@@ -32,7 +32,7 @@ def asked(more, task=TASK, bonus="none"):
 
 
 def train(out, *more, task=TASK, bonus="none"):
-    return main(["train", *asked(more, task, bonus), *SMALL, "--out", str(out)])
+    return main(["train", *SMALL, "--out", str(out), *asked(more, task, bonus)])
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_the_help_has_the_options_of_each_agent_together(capsys):
     ]
     assert {"--task", "--frames", "--reading", "--device", "--dry-run", "--beta"} <= set(options[None])
     seen = ["--backend", "--visits-every-frames", "--rendering", "--goal-marker", "--keep-replay"]
-    assert options["environments"] == seen
+    assert options["environment"] == seen
     assert options["a2c and sac"] == ["--step-cost", "--values"]
     assert {"--injection", "--environments"} <= set(options["a2c"])
     assert options["sac"] == ["--temperature", "--extrinsic-entropy", "--updates-per-step"]
